@@ -1,0 +1,38 @@
+"""Small names for small numbers. They cost nothing at run time and keep an offset from being taken for a position."""
+
+from __future__ import annotations
+
+import base64
+from typing import Final, NamedTuple, NewType
+
+NodeId = NewType("NodeId", int)
+Offset = NewType("Offset", int)
+LeaderEpoch = NewType("LeaderEpoch", int)
+ProducerId = NewType("ProducerId", int)
+ProducerEpoch = NewType("ProducerEpoch", int)
+
+Uuid = bytes
+"""Sixteen bytes, as on the wire. Kafka writes them as 22 characters of URL-safe base64."""
+
+ZERO_UUID: Final[Uuid] = bytes(16)
+METADATA_TOPIC_UUID: Final[Uuid] = bytes(15) + b"\x01"
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def uuid_text(uuid: Uuid) -> str:
+    return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode()
+
+
+def uuid_from_text(text: str) -> Uuid:
+    """The inverse of `uuid_text`; raises ValueError for anything that is not 16 bytes in base64."""
+    raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    if len(raw) != 16:
+        raise ValueError(f"{text!r} is not a Kafka UUID: it holds {len(raw)} bytes, not 16")
+    return raw

@@ -1,0 +1,23 @@
+"""Every limit that is ours and not a setting of Kafka's, with the reason for its size."""
+
+from __future__ import annotations
+
+from typing import Final
+
+TOPIC_NAME_LENGTH_MAX: Final = 249
+"""Kafka's: with a dash and a partition number the directory name still fits 255 bytes."""
+
+HEADER_TAGS_MAX: Final = 64
+"""Tagged fields a request header may carry. No client sends more than a handful; a count is never trusted."""
+
+REQUESTS_IN_FLIGHT_MAX: Final = 64
+"""Requests of one connection that may wait for their reply; beyond it the socket is not read. Clients pipeline 5."""
+
+PRODUCER_BATCHES_KEPT: Final = 5
+"""Batches remembered per producer and partition to recognise a repeat (Kafka's own number)."""
+
+DECOMPRESSED_BYTES_MAX: Final = 128 << 20
+"""Largest size one compressed batch may expand to when a batch must be opened: a bomb is refused, not inflated."""
+
+FETCH_SESSION_SLOTS_MAX: Final = 1000
+"""Incremental fetch sessions held at once (Kafka's `max.incremental.fetch.session.cache.slots`)."""

@@ -1,0 +1,244 @@
+"""How a command reaches a broker: the address options, librdkafka's clients kept quiet, and failures in plain words.
+
+The client library is imported inside the functions that need it: a `--help` must not wait for it. An address that
+does not answer is said within five seconds, with the reason, before any librdkafka client is made.
+"""
+
+from __future__ import annotations
+
+import functools
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError, Producer
+    from confluent_kafka.admin import AdminClient, ClusterMetadata, TopicMetadata
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+DEFAULT_BOOTSTRAP: Final = "localhost:9092"
+CONNECT_SECONDS: Final = 2.0
+METADATA_SECONDS: Final = 2.5
+"""Together under five seconds: the longest a person waits to learn that nothing answers."""
+ADMIN_SECONDS: Final = 30.0
+COMPLETION_SECONDS: Final = 0.8
+
+NEXT_STEPS: Final = {
+    "UNKNOWN_TOPIC_OR_PART": "`moldau topic list` shows the topics there are",
+    "_UNKNOWN_TOPIC": "`moldau topic list` shows the topics there are",
+    "_UNKNOWN_PARTITION": "`moldau topic describe` shows the partitions there are",
+    "TOPIC_ALREADY_EXISTS": "--if-not-exists accepts a topic that is there already",
+    "INVALID_REPLICATION_FACTOR": "`moldau cluster info` shows the brokers there are",
+    "_ALL_BROKERS_DOWN": "check that the broker runs and that -b names it",
+    "_TRANSPORT": "check that the broker runs and that -b names it",
+    "_TIMED_OUT": "check that the broker runs and that its advertised.listeners can be reached from here",
+    "_MSG_TIMED_OUT": "check that the broker runs and that its advertised.listeners can be reached from here",
+    "_AUTHENTICATION": "check the credentials given with -X",
+    "_UNSUPPORTED_FEATURE": "this broker does not offer it",
+    "TOPIC_AUTHORIZATION_FAILED": "ask for an ACL on the topic",
+    "CLUSTER_AUTHORIZATION_FAILED": "ask for an ACL on the cluster",
+    "MSG_SIZE_TOO_LARGE": "raise max.message.bytes of the topic (`moldau topic alter`)",
+}
+
+
+class CommandFailed(click.ClickException):
+    """What went wrong and what to do next, in one line."""
+
+
+@dataclass(frozen=True)
+class Broker:
+    """An address and the client settings to reach it with; makes librdkafka's clients."""
+
+    bootstrap_servers: str
+    client_config: Mapping[str, str]
+
+    def admin(self) -> AdminClient:
+        from confluent_kafka.admin import AdminClient
+
+        with plain_failures():
+            return AdminClient(self._config({"topic.metadata.refresh.interval.ms": -1}))
+
+    def consumer(self, config: Mapping[str, Any]) -> Consumer:
+        from confluent_kafka import Consumer
+
+        with plain_failures():
+            return Consumer(self._config(config))
+
+    def producer(self, config: Mapping[str, Any]) -> Producer:
+        from confluent_kafka import Producer
+
+        with plain_failures():
+            return Producer(self._config(config))
+
+    def metadata(self) -> ClusterMetadata:
+        """Brokers and topics as the cluster tells them; the one call that finds out whether anybody is there."""
+        answering = first_answering(self.bootstrap_servers)
+        try:
+            metadata = self.admin().list_topics(timeout=METADATA_SECONDS)
+        except _kafka_exception() as error:
+            reason = error.args[0].str()
+            raise CommandFailed(
+                f"{answering} accepts connections but does not answer as a Kafka broker ({reason});"
+                " check that the port is a broker's and that -X says what it asks of clients (TLS, SASL)"
+            ) from error
+        self._check_advertised(metadata)
+        return metadata
+
+    def topic(self, name: str) -> TopicMetadata:
+        return existing_topics(self.metadata(), [name])[0]
+
+    def _config(self, extra: Mapping[str, Any]) -> dict[str, Any]:
+        quiet = {} if _debugging() else {"log_level": 0}
+        return {"bootstrap.servers": self.bootstrap_servers, **quiet, **extra, **self.client_config}
+
+    def _check_advertised(self, metadata: ClusterMetadata) -> None:
+        """Clients go on to the addresses that brokers advertise: the classic trap of a broker behind a container."""
+        advertised = [f"{broker.host}:{broker.port}" for broker in metadata.brokers.values()]
+        if not advertised or set(advertised) & set(self.bootstrap_servers.split(",")):
+            return
+        try:
+            first_answering(",".join(advertised))
+        except CommandFailed as error:
+            raise CommandFailed(
+                f"{self.bootstrap_servers} answers, but advertises {', '.join(advertised)}, where nobody does;"
+                " set advertised.listeners of the broker to an address that clients can reach"
+            ) from error
+
+
+def first_answering(bootstrap_servers: str) -> str:
+    """The first of the addresses to accept a connection; all share CONNECT_SECONDS."""
+    deadline = time.monotonic() + CONNECT_SECONDS
+    reason = "no address given"
+    for address in filter(None, (part.strip() for part in bootstrap_servers.split(","))):
+        host, port = split_address(address)
+        try:
+            socket.create_connection((host, port), timeout=max(0.1, deadline - time.monotonic())).close()
+            return address
+        except TimeoutError:
+            reason = "no answer in time"
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+    raise CommandFailed(
+        f"no broker answers at {bootstrap_servers} ({reason}); start one with `moldau start`,"
+        " or name another with -b HOST:PORT"
+    )
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """HOST, HOST:PORT or [IPV6]:PORT, a protocol in front allowed as librdkafka allows it."""
+    plain = address.rpartition("://")[2]
+    host, colon, port = plain.rpartition(":")
+    if not colon or plain.endswith("]"):
+        host, port = plain, "9092"
+    if not port.isdigit() or not 0 < int(port) < 65536:
+        raise CommandFailed(f"{address} is not an address; give -b HOST:PORT, such as -b {DEFAULT_BOOTSTRAP}")
+    return host.strip("[]"), int(port)
+
+
+def existing_topics(metadata: ClusterMetadata, names: Iterable[str]) -> list[TopicMetadata]:
+    """The topics of these names; says which of them do not exist. Asking by name might create them, so nobody does."""
+    names = list(names)
+    missing = [name for name in names if name not in metadata.topics]
+    if missing:
+        raise CommandFailed(f"no topic {', '.join(missing)}; {NEXT_STEPS['_UNKNOWN_TOPIC']}")
+    return [metadata.topics[name] for name in names]
+
+
+def is_internal(topic: str) -> bool:
+    return topic.startswith("__")
+
+
+def failure(error: KafkaError, subject: str = "") -> CommandFailed:
+    """A librdkafka or broker error as one line."""
+    said = error.str()
+    step = NEXT_STEPS.get(error.name())
+    return CommandFailed((f"{subject}: " if subject else "") + said.rstrip(".") + (f"; {step}" if step else ""))
+
+
+@contextmanager
+def plain_failures(subject: str = "") -> Iterator[None]:
+    """Turns librdkafka's exceptions inside the block into CommandFailed."""
+    try:
+        yield
+    except _kafka_exception() as error:
+        raise failure(error.args[0], subject) from error
+
+
+def outcome(future: Future[T], subject: str) -> T:
+    """The answer of an admin call, or its failure in one line."""
+    with plain_failures(subject):
+        try:
+            return future.result(ADMIN_SECONDS)
+        except TimeoutError as error:
+            raise CommandFailed(f"{subject}: no answer within {ADMIN_SECONDS:.0f} s; is the cluster healthy?") from error
+
+
+def key_values(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    """The callback of a repeatable K=V option."""
+    pairs = [item.partition("=") for item in given]
+    for key, equals, _ in pairs:
+        if not key or not equals:
+            raise click.BadParameter(f"{key!r} is not KEY=VALUE", ctx=ctx, param=param)
+    return {key: value for key, _, value in pairs}
+
+
+def broker_options(command: Callable[P, T]) -> Callable[..., T]:
+    """Adds -b and -X to a command, which gets them as `broker`."""
+
+    @click.option(
+        "-b",
+        "--bootstrap-server",
+        envvar="MOLDAU_BOOTSTRAP",
+        default=DEFAULT_BOOTSTRAP,
+        metavar="HOST:PORT[,...]",
+        help=f"Where the cluster is: $MOLDAU_BOOTSTRAP, or {DEFAULT_BOOTSTRAP}.",
+    )
+    @click.option(
+        "-X",
+        "client_config",
+        multiple=True,
+        metavar="K=V",
+        callback=key_values,
+        help="A librdkafka property, such as -X security.protocol=SASL_SSL. Repeatable.",
+    )
+    @functools.wraps(command)
+    def with_broker(*args: Any, bootstrap_server: str, client_config: dict[str, str], **options: Any) -> T:
+        return command(*args, broker=Broker(bootstrap_server, client_config), **options)  # type: ignore[arg-type]
+
+    return with_broker
+
+
+def complete_topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Topic names for the shell: quick, and silent when nobody answers."""
+    servers = ctx.params.get("bootstrap_server") or DEFAULT_BOOTSTRAP
+    extra = dict(item.split("=", 1) for item in ctx.params.get("client_config") or () if "=" in item)
+    with suppress(CommandFailed, _kafka_exception()):
+        first_answering(servers)
+        known = Broker(servers, extra).admin().list_topics(timeout=COMPLETION_SECONDS).topics
+        wanted = incomplete.startswith("_")
+        return [
+            CompletionItem(name)
+            for name in sorted(known)
+            if name.startswith(incomplete) and (wanted or not is_internal(name))
+        ]
+    return []
+
+
+def _kafka_exception() -> type[Exception]:
+    from confluent_kafka import KafkaException
+
+    return KafkaException
+
+
+def _debugging() -> bool:
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.find_root().params.get("debug"))

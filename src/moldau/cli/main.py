@@ -1,0 +1,129 @@
+"""The door of `moldau <noun> <verb>`: which commands there are, how an error is told, how shells complete.
+
+A command's module is imported when the command is called: `moldau start` pays for no table and no client library,
+and `moldau --help` for nothing but click. So nothing may be imported here that a mere `--help` does not need.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import click
+
+from moldau import __version__
+
+SIGINT_STATUS: Final = 130
+SIGPIPE_STATUS: Final = 141
+"""What a shell reports for a program ended by that signal; scripts with `pipefail` know both numbers."""
+
+
+class LazyCommand(NamedTuple):
+    """Where a command lives, and its line in `moldau --help`, which is shown without importing it."""
+
+    target: str
+    summary: str
+
+
+COMMANDS: Final = {
+    "start": LazyCommand("moldau.cli.start:start", "Start a broker on this machine."),
+    "topic": LazyCommand("moldau.cli.topic:topic", "Create, list, describe, alter, trim and delete topics."),
+    "produce": LazyCommand("moldau.cli.produce:produce", "Write lines or JSON envelopes to a topic as records."),
+    "consume": LazyCommand("moldau.cli.consume:consume", "Read records from topics and print them."),
+    "log": LazyCommand("moldau.cli.log:log", "Read the files of a data directory, without a broker."),
+    "cluster": LazyCommand("moldau.cli.cluster_info:cluster", "Show the brokers of a cluster and their controller."),
+    "completion": LazyCommand("moldau.cli.completion:completion", "Print the completion script of a shell."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and imports the one that is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name].target.partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.summary) for name, command in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (BrokenPipeError, click.Abort, click.exceptions.Exit):
+            raise
+        except Exception:
+            if ctx.params["debug"]:
+                traceback.print_exc()
+            raise
+
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = "moldau", **extra: Any) -> Any:
+        """Runs and exits. Every failure leaves by here: one line on stderr, status 1."""
+        extra["standalone_mode"] = False
+        try:
+            status = super().main(args, prog_name, **extra)
+            sys.stdout.flush()
+        except (KeyboardInterrupt, click.Abort):
+            sys.exit(SIGINT_STATUS)
+        except BrokenPipeError:
+            _forget_stdout()
+            sys.exit(SIGPIPE_STATUS)
+        except Exception as error:
+            click.echo(f"moldau: {one_line(error)}", err=True)
+            sys.exit(1)
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+def _forget_stdout() -> None:
+    """The reader is gone; without this the interpreter complains once more when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def one_line(error: Exception) -> str:
+    """What is wrong and what to do next. A defect of ours is told as such, with the way to its trace."""
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        return f"{_sentence(error.format_message())} See `{error.ctx.command_path} --help`."
+    if isinstance(error, click.ClickException):
+        return _flat(error.format_message())
+    if isinstance(error, OSError):
+        return _flat(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    return f"{type(error).__name__}: {_flat(str(error))} (a stack trace: `moldau --debug ...`)"
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _sentence(text: str) -> str:
+    flat = _flat(text)
+    return flat if flat.endswith((".", "?", "!", ")")) else flat + "."
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="The address of the broker is given by -b/--bootstrap-server, by the variable MOLDAU_BOOTSTRAP, or is"
+    " localhost:9092.",
+)
+@click.version_option(__version__, prog_name="moldau", message="%(prog)s %(version)s")
+@click.option("--debug", is_flag=True, help="Show the whole stack trace of an error, and librdkafka's own log lines.")
+def main(debug: bool) -> None:
+    """Moldau: event streaming that speaks Kafka.
+
+    \b
+    moldau start                              a broker on localhost:9092
+    moldau topic create orders -p 6           a topic of six partitions
+    echo hello | moldau produce orders        a record
+    moldau consume orders -f '%p %o %v\\n'     all records, then wait for more
+    """

@@ -1,0 +1,141 @@
+"""Bytes <-> messages. For each message class and version one flat function is written as source and compiled at
+first use: runs of fixed-size fields become one struct call, nested arrays become nested loops, nothing is looked up
+by name while running. What comes in is hostile: every length is checked against the bytes that are really there.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from moldau.base.errors import MalformedData
+from moldau.wire.compile import decoder_source, encoder_source
+from moldau.wire.schema import Buffer, Message, Records
+
+M = TypeVar("M", bound=Message)
+Encoder = Callable[[Any, bytearray], None]
+Decoder = Callable[[Buffer, int, int], tuple[Any, int]]
+
+
+class Outgoing(bytearray):
+    """A reply being written. Records that stay in their file are noted with the place they belong to."""
+
+    __slots__ = ("slices",)
+
+    def __init__(self, initial: bytes = b"") -> None:
+        super().__init__(initial)
+        self.slices: list[tuple[int, Any]] = []
+
+
+def encode(message: Message, version: int, out: bytearray) -> None:
+    """Appends the message in the wire form of that version."""
+    encoder(message.__class__, version)(message, out)
+
+
+def decode(cls: type[M], data: Buffer, version: int) -> M:
+    """Reads a whole message; bytes left over are malformed."""
+    message, end = decode_from(cls, data, version, 0)
+    if end != len(data):
+        raise MalformedData(f"{len(data) - end} bytes after the end of {cls.__name__} v{version}")
+    return message
+
+
+def decode_from(cls: type[M], data: Buffer, version: int, position: int) -> tuple[M, int]:
+    """Reads a message that begins at `position`; gives it and the position behind it."""
+    try:
+        return decoder(cls, version)(data, position, len(data))
+    except (IndexError, struct.error) as end:
+        raise MalformedData(f"{cls.__name__} v{version} is cut short") from end
+    except UnicodeDecodeError as bad:
+        raise MalformedData(f"{cls.__name__} v{version} holds a string that is not UTF-8") from bad
+
+
+_encoders: dict[tuple[type[Message], int], Encoder] = {}
+_decoders: dict[tuple[type[Message], int], Decoder] = {}
+
+
+def encoder(cls: type[Message], version: int) -> Encoder:
+    known = _encoders.get((cls, version))
+    if known is None:
+        _check_version(cls, version)
+        known = _encoders[cls, version] = _compiled(encoder_source(cls, version), "encode", cls, version)
+    return known
+
+
+def decoder(cls: type[Message], version: int) -> Decoder:
+    known = _decoders.get((cls, version))
+    if known is None:
+        _check_version(cls, version)
+        known = _decoders[cls, version] = _compiled(decoder_source(cls, version), "decode", cls, version)
+    return known
+
+
+def _check_version(cls: type[Message], version: int) -> None:
+    low, high = cls.VERSIONS
+    assert low <= version <= high, f"{cls.__name__} has no version {version}"
+
+
+def _compiled(source: tuple[str, dict[str, Any]], name: str, cls: type, version: int) -> Any:
+    text, names = source
+    scope = {
+        "malformed": _malformed,
+        "uvarint_rest": _uvarint_rest,
+        "uvarint": uvarint,
+        "put_records": _put_records,
+        "integers": _integers,
+        **names,
+    }
+    exec(compile(text, f"<{name} {cls.__name__} v{version}>", "exec"), scope)
+    return scope[name]
+
+
+def _malformed(what: str) -> MalformedData:
+    return MalformedData(what)
+
+
+def _uvarint_rest(data: Buffer, position: int, low: int) -> tuple[int, int]:
+    """The rest of an unsigned varint whose first byte, `low`, had its high bit set. Five bytes at most."""
+    value, shift = low & 0x7F, 7
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value > 0xFFFFFFFF:
+                raise MalformedData("a varint of more than 32 bits")
+            return value, position
+        shift += 7
+        if shift > 28:
+            raise MalformedData("a varint of more than five bytes")
+
+
+def _write_uvarint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+_SMALL = tuple(_write_uvarint(n) for n in range(512))
+
+
+def uvarint(value: int) -> bytes:
+    return _SMALL[value] if value < 512 else _write_uvarint(value)
+
+
+def _put_records(out: bytearray, records: Records) -> None:
+    if isinstance(records, bytes | bytearray | memoryview):
+        out += records
+    else:
+        assert isinstance(out, Outgoing), "records in a file go into an Outgoing"
+        out.slices.append((len(out), records))
+
+
+@lru_cache(256)
+def _integers(code: str, count: int) -> struct.Struct:
+    """For arrays of numbers: one struct call for the whole array."""
+    return struct.Struct(f">{count}{code}")

@@ -1,0 +1,119 @@
+"""Frames and headers: what stands around a message on a connection.
+
+A frame is a four-byte length and that many bytes. A request's bytes begin with a header (v1, or v2 with tagged fields
+for flexible versions), a response's with the correlation id (v0, or v1 with tagged fields). ApiVersions answers with
+header v0 always, because a client that asks does not yet know what the other side speaks (KIP-511).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple, TypeVar
+
+from moldau.base.errors import MalformedData
+from moldau.base.limits import HEADER_TAGS_MAX
+from moldau.wire.apis import APIS, ApiKey
+from moldau.wire.codec import Outgoing, decode_from, encode
+from moldau.wire.schema import Buffer, Message
+
+_LEAD = struct.Struct(">hhih")
+_SIZE = struct.Struct(">i")
+_SIZE_AND_CORRELATION = struct.Struct(">ii")
+M = TypeVar("M", bound=Message)
+
+
+class RequestHeader(NamedTuple):
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+def read_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
+    """The header of a request, and the position where its body begins."""
+    try:
+        key, version, correlation_id, length = _LEAD.unpack_from(frame)
+        position = _LEAD.size
+        client_id = None
+        if length >= 0:
+            if position + length > len(frame):
+                raise MalformedData("the client id is longer than the request")
+            client_id = str(frame[position : position + length], "utf-8")
+            position += length
+        elif length != -1:
+            raise MalformedData("the client id has a negative length")
+        api = APIS.get(key)
+        if api is not None and version >= api.flexible_from:
+            position = _skip_tags(frame, position)
+    except (struct.error, IndexError) as end:
+        raise MalformedData("a request header is cut short") from end
+    except UnicodeDecodeError as bad:
+        raise MalformedData("the client id is not UTF-8") from bad
+    return RequestHeader(key, version, correlation_id, client_id), position
+
+
+def _skip_tags(frame: Buffer, position: int) -> int:
+    """Steps over tagged fields; none is kept, and a large count is refused before anything is read."""
+    count = frame[position]
+    position += 1
+    if count > HEADER_TAGS_MAX:
+        raise MalformedData("too many tagged fields in a request header")
+    for _ in range(count):
+        _, position = _read_uvarint(frame, position)
+        size, position = _read_uvarint(frame, position)
+        position += size
+        if position > len(frame):
+            raise MalformedData("a tagged field is longer than the request header")
+    return position
+
+
+def _read_uvarint(frame: Buffer, position: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 35, 7):
+        byte = frame[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    raise MalformedData("a varint of more than five bytes")
+
+
+def response_frame(key: int, version: int, correlation_id: int, response: Message) -> Outgoing:
+    """A whole response, ready to send; records still in files are noted in its `slices` and counted in its size."""
+    out = Outgoing(_SIZE_AND_CORRELATION.pack(0, correlation_id))
+    if version >= APIS[key].flexible_from and key != ApiKey.API_VERSIONS:
+        out += b"\0"
+    encode(response, version, out)
+    size = len(out) - 4
+    for _, records in out.slices:
+        size += len(records)
+    _SIZE.pack_into(out, 0, size)
+    return out
+
+
+def request_frame(key: int, version: int, correlation_id: int, client_id: str | None, request: Message) -> bytearray:
+    """A whole request, ready to send: what our own clients write."""
+    name = (client_id or "").encode()
+    out = bytearray(4) + _LEAD.pack(key, version, correlation_id, -1 if client_id is None else len(name)) + name
+    if version >= APIS[key].flexible_from:
+        out += b"\0"
+    encode(request, version, out)
+    _SIZE.pack_into(out, 0, len(out) - 4)
+    return out
+
+
+def read_response(cls: type[M], frame: Buffer, key: int, version: int) -> tuple[int, M]:
+    """The correlation id and body of a response frame (without its length)."""
+    if len(frame) < 4:
+        raise MalformedData("a response header is cut short")
+    correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+    position = 4
+    if version >= APIS[key].flexible_from and key != ApiKey.API_VERSIONS:
+        try:
+            position = _skip_tags(frame, position)
+        except IndexError as end:
+            raise MalformedData("a response header is cut short") from end
+    body, end_position = decode_from(cls, frame, version, position)
+    if end_position != len(frame):
+        raise MalformedData(f"{len(frame) - end_position} bytes after the end of {cls.__name__} v{version}")
+    return correlation_id, body

@@ -1,0 +1,113 @@
+"""What a message class looks like, and its schema read from the text beside it.
+
+A message is a plain class with slots: one class for all versions, what a version lacks has its default. Its SCHEMA
+is a few lines, one a field: `name type versions [null=versions] [tag=n]`. No bytes are handled here.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class RecordsSlice(Protocol):
+    """Records that are still in a file: their length is known, their bytes are sent without passing through us."""
+
+    def __len__(self) -> int: ...
+
+
+Records = Buffer | RecordsSlice
+
+
+class Message:
+    """Equality and a readable form for all messages; everything else is in the generated classes."""
+
+    __slots__ = ()
+    SCHEMA: ClassVar[str] = ""
+    VERSIONS: ClassVar[tuple[int, int]]
+    FLEXIBLE: ClassVar[int]
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        return all(_same(getattr(self, name), getattr(other, name)) for name in self.__slots__)
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        return f"{self.__class__.__name__}({fields})"
+
+
+def _same(one: object, other: object) -> bool:
+    """A list read from the wire equals the tuple it was written from."""
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(a == b for a, b in zip(one, other, strict=True))
+    return one == other
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """An inclusive range of versions."""
+
+    low: int
+    high: int
+
+    def __contains__(self, version: int) -> bool:
+        return self.low <= version <= self.high
+
+    @classmethod
+    def parse(cls, text: str) -> Span:
+        if text.endswith("+"):
+            return cls(int(text[:-1]), sys.maxsize)
+        low, _, high = text.partition("-")
+        return cls(int(low), int(high or low))
+
+
+NEVER = Span(1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    name: str
+    type_name: str
+    """A primitive's name, or that of a struct in the same module."""
+    is_array: bool
+    versions: Span
+    nullable: Span
+    tag: int | None
+    struct: type[Message] | None
+    default: Any
+
+
+_known: dict[type[Message], tuple[Field, ...]] = {}
+
+
+def fields_of(cls: type[Message]) -> tuple[Field, ...]:
+    """The fields of a message class, in the order they have on the wire."""
+    known = _known.get(cls)
+    if known is None:
+        module = sys.modules[cls.__module__]
+        defaults = cls.__init__.__defaults__ or ()
+        lines = [line.split() for line in cls.SCHEMA.strip().splitlines()]
+        assert len(lines) == len(defaults) == len(cls.__slots__), cls
+        known = tuple(_field(words, default, module) for words, default in zip(lines, defaults, strict=True))
+        _known[cls] = known
+    return known
+
+
+def _field(words: list[str], default: Any, module: object) -> Field:
+    name, type_name, versions, *rest = words
+    options = dict(word.split("=", 1) for word in rest)
+    element = type_name.removeprefix("[]")
+    return Field(
+        name=name,
+        type_name=element,
+        is_array=element != type_name,
+        versions=Span.parse(versions),
+        nullable=Span.parse(options["null"]) if "null" in options else NEVER,
+        tag=int(options["tag"]) if "tag" in options else None,
+        struct=getattr(module, element) if element[0].isupper() else None,
+        default=default,
+    )

@@ -1,0 +1,140 @@
+"""Record batches (magic 2) made and read by hand, so that tests can lie about any field of them.
+
+    int64 base_offset | int32 length of what follows | int32 partition_leader_epoch | int8 magic | uint32 crc32c of what follows
+    int16 attributes | int32 last_offset_delta | int64 base_timestamp | int64 max_timestamp
+    int64 producer_id | int16 producer_epoch | int32 base_sequence | int32 count | records (perhaps compressed)
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import cramjam
+from crc32c import crc32c
+
+PREFIX = struct.Struct(">qiibI")
+REST = struct.Struct(">hiqqqhii")
+HEADER_SIZE = PREFIX.size + REST.size
+CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+
+
+class BatchHeader(NamedTuple):
+    base_offset: int
+    length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def varint(value: int) -> bytes:
+    """Zigzag, seven bits a byte, low bits first."""
+    encoded = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while encoded > 0x7F:
+        out.append(encoded & 0x7F | 0x80)
+        encoded >>= 7
+    out.append(encoded)
+    return bytes(out)
+
+
+def nullable(data: bytes | None) -> bytes:
+    return varint(-1) if data is None else varint(len(data)) + data
+
+
+def record(
+    delta: int,
+    value: bytes | None,
+    key: bytes | None = None,
+    timestamp_delta: int = 0,
+    headers: Sequence[tuple[bytes, bytes | None]] = (),
+) -> bytes:
+    body = b"\x00" + varint(timestamp_delta) + varint(delta) + nullable(key) + nullable(value) + varint(len(headers))
+    body += b"".join(nullable(name) + nullable(content) for name, content in headers)
+    return varint(len(body)) + body
+
+
+def compress(codec: str, data: bytes) -> bytes:
+    match codec:
+        case "gzip":
+            return gzip.compress(data)
+        case "snappy":
+            return bytes(cramjam.snappy.compress_raw(data))
+        case "lz4":
+            return bytes(cramjam.lz4.compress(data))
+        case "zstd":
+            return bytes(cramjam.zstd.compress(data))
+    return data
+
+
+def seal(header: dict[str, Any], body: bytes) -> bytes:
+    """A batch of exactly these header fields; length and crc are worked out unless the caller lies about them."""
+    rest = REST.pack(*(header[name] for name in BatchHeader._fields[5:])) + body
+    crc = header.get("crc", crc32c(rest))
+    length = header.get("length", len(rest) + 9)
+    return PREFIX.pack(header["base_offset"], length, header["partition_leader_epoch"], header["magic"], crc) + rest
+
+
+def batch(values: Iterable[bytes | None] = (b"x",), codec: str = "none", body: bytes | None = None, **lies: Any) -> bytes:
+    """A batch of these values, keyless, stamped now. Any header field may be overridden, true or not.
+
+    `pid`, `epoch` and `seq` are short for the producer's three fields; `timestamps` gives each record its own time.
+    """
+    payloads = list(values)
+    timestamps: list[int] = lies.pop("timestamps", None) or [now_ms()] * len(payloads)
+    keys: list[bytes | None] = lies.pop("keys", None) or [None] * len(payloads)
+    base = timestamps[0] if timestamps else now_ms()
+    if body is None:
+        body = b"".join(
+            record(delta, value, key, stamp - base)
+            for delta, (value, key, stamp) in enumerate(zip(payloads, keys, timestamps, strict=True))
+        )
+    header = {
+        "base_offset": 0,
+        "partition_leader_epoch": -1,
+        "magic": 2,
+        "attributes": CODECS[codec],
+        "last_offset_delta": len(payloads) - 1,
+        "base_timestamp": base,
+        "max_timestamp": max(timestamps, default=base),
+        "producer_id": lies.pop("pid", -1),
+        "producer_epoch": lies.pop("epoch", -1),
+        "base_sequence": lies.pop("seq", -1),
+        "count": len(payloads),
+    }
+    return seal(header | lies, compress(codec, body))
+
+
+def headers_of(records: bytes | None) -> Iterator[BatchHeader]:
+    """The headers of the batches in a fetch response; a partial last batch is an error of the broker's."""
+    data = bytes(records or b"")
+    position = 0
+    while position < len(data):
+        header = BatchHeader(*PREFIX.unpack_from(data, position), *REST.unpack_from(data, position + PREFIX.size))
+        end = position + 12 + header.length
+        assert end <= len(data), "a partial batch"
+        assert crc32c(data[position + PREFIX.size : end]) == header.crc, "a batch with a wrong checksum"
+        yield header
+        position = end

@@ -1,0 +1,101 @@
+"""What every behavioural test shares: a broker to talk to, topics of its own, an admin client and a bare connection.
+
+Set MOLDAU_TEST_BOOTSTRAP=HOST:PORT to run the same tests against another broker (Apache Kafka is the judge of them).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+from raw import Wire
+
+EXTERNAL_BOOTSTRAP = os.environ.get("MOLDAU_TEST_BOOTSTRAP")
+CreateTopic = Callable[..., str]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "moldau_only: not run against another broker (MOLDAU_TEST_BOOTSTRAP)")
+    # kafka-python reads its packaged schemas the old way; the warning is theirs to mend.
+    config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if EXTERNAL_BOOTSTRAP and item.get_closest_marker("moldau_only"):
+        pytest.skip("about this broker only, and MOLDAU_TEST_BOOTSTRAP names another")
+
+
+@pytest.fixture(scope="session")
+def bootstrap() -> Iterator[str]:
+    if EXTERNAL_BOOTSTRAP:
+        yield EXTERNAL_BOOTSTRAP
+        return
+    from moldau.testing import broker
+
+    with broker() as running:
+        yield running.bootstrap_servers
+
+
+@pytest.fixture(scope="session")
+def admin(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap, "topic.metadata.refresh.interval.ms": -1})
+
+
+@pytest.fixture(scope="session")
+def topic() -> Callable[[], str]:
+    """A factory of topic names nobody used before. It creates nothing."""
+    prefix, counter = f"it-{uuid.uuid4().hex[:8]}", itertools.count()
+    return lambda: f"{prefix}-{next(counter)}"
+
+
+@pytest.fixture(scope="session")
+def create_topic(admin: AdminClient, topic: Callable[[], str]) -> CreateTopic:
+    """Creates a topic and returns its name once metadata shows all its partitions led."""
+
+    def create(partitions: int = 1, config: dict[str, str] | None = None, name: str | None = None) -> str:
+        name = name or topic()
+        new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config or {})
+        admin.create_topics([new], operation_timeout=15)[name].result(15)
+        await_topic(admin, name, partitions)
+        return name
+
+    return create
+
+
+def await_topic(admin: AdminClient, name: str, partitions: int) -> None:
+    """Asks until the metadata is there: each try is a round trip, so the loop needs no sleep."""
+    for _ in range(500):
+        shown = admin.list_topics(name, timeout=15).topics[name]
+        if shown.error is None and len(shown.partitions) == partitions:
+            if all(partition.leader >= 0 for partition in shown.partitions.values()):
+                return
+    raise AssertionError(f"metadata never showed {name} with {partitions} led partitions")
+
+
+@pytest.fixture
+def wire(bootstrap: str) -> Iterator[Wire]:
+    with Wire(bootstrap) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="session")
+def kcat() -> str:
+    path = shutil.which("kcat") or shutil.which("kafkacat")
+    if path is None:
+        pytest.skip("kcat is not on PATH (Debian and Ubuntu: apt-get install kcat)")
+    return path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def broker_answers(admin: AdminClient) -> None:
+    """Fails the whole run at once, in plain words, when nothing listens."""
+    try:
+        admin.list_topics(timeout=15)
+    except KafkaException as error:
+        pytest.exit(f"no broker answers: {error}", returncode=3)

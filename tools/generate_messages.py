@@ -1,0 +1,307 @@
+"""Writes `src/moldau/wire/messages/` from the message definitions that the package `kio` carries.
+
+kio has a frozen dataclass per message *and version*; this script lays those versions over each other and writes one
+plain class per message with its schema beside it. Only names, types, versions and defaults are taken.
+
+    python tools/generate_messages.py            write
+    python tools/generate_messages.py --check    exit 1 if what is checked in differs
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import datetime
+import re
+import sys
+import types
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+
+from kio.schema.index import api_key_map, schema_name_map
+from kio.static.constants import EntityType
+
+TARGET = Path(__file__).parent.parent / "src/moldau/wire/messages"
+
+WIRE_TYPES = {
+    "error_code": "int16",
+    "timedelta_i32": "int32",
+    "timedelta_i64": "int64",
+    "datetime_i64": "int64",
+}
+PYTHON_TYPES = {
+    "bool": "bool",
+    "float64": "float",
+    "string": "str",
+    "bytes": "bytes",
+    "uuid": "bytes",
+    "records": "Records",
+}
+ZEROS = {"bool": "False", "float64": "0.0", "string": '""', "bytes": 'b""', "uuid": "ZERO_UUID", "records": "None"}
+KEYWORDS = {"lambda", "from", "class", "is"}
+
+
+@dataclasses.dataclass
+class FieldSpec:
+    """One field laid over all versions of its struct."""
+
+    name: str
+    type: str
+    is_array: bool
+    is_struct: bool
+    default: str
+    versions: set[int] = dataclasses.field(default_factory=set)
+    nullable: set[int] = dataclasses.field(default_factory=set)
+    tags: dict[int, set[int]] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
+class StructSpec:
+    name: str
+    fields: list[FieldSpec] = dataclasses.field(default_factory=list)
+
+    def field(self, spec: FieldSpec, after: FieldSpec | None) -> FieldSpec:
+        for known in self.fields:
+            if known.name == spec.name:
+                return known
+        position = 0 if after is None else self.fields.index(after) + 1
+        self.fields.insert(position, spec)
+        return spec
+
+
+@dataclasses.dataclass
+class MessageSpec:
+    name: str
+    structs: dict[str, StructSpec] = dataclasses.field(default_factory=dict)
+    versions: set[int] = dataclasses.field(default_factory=set)
+    flexible: set[int] = dataclasses.field(default_factory=set)
+
+
+def unwrap(annotation: object) -> tuple[object, bool, bool]:
+    """An annotation of kio's -> (element type, is array, is nullable)."""
+    nullable = False
+    if typing.get_origin(annotation) in (types.UnionType, typing.Union):
+        rest = [a for a in typing.get_args(annotation) if a is not types.NoneType]
+        nullable = len(rest) < len(typing.get_args(annotation))
+        (annotation,) = rest
+    if typing.get_origin(annotation) is tuple:
+        element, _, _ = unwrap(typing.get_args(annotation)[0])
+        return element, True, nullable
+    return annotation, False, nullable
+
+
+def literal(value: object, wire_type: str) -> str:
+    """A default of kio's as source text in our types."""
+    if isinstance(value, datetime.timedelta):
+        return str(round(value.total_seconds() * 1000))
+    if value is None and wire_type == "int64":
+        return "-1"
+    if value is None and wire_type == "uuid":
+        return "ZERO_UUID"
+    if isinstance(value, bool) or value is None:
+        return str(value)
+    if isinstance(value, int):
+        return str(int(value))
+    if isinstance(value, float):
+        return repr(float(value))
+    if isinstance(value, str):
+        return '"' + value + '"'
+    if isinstance(value, bytes):
+        return repr(bytes(value))
+    raise TypeError(f"no literal for {value!r}")
+
+
+def field_spec(field: dataclasses.Field[typing.Any], annotation: object) -> tuple[FieldSpec, bool]:
+    element, is_array, nullable = unwrap(annotation)
+    is_struct = dataclasses.is_dataclass(element)
+    raw = "" if is_struct else field.metadata["kafka_type"]
+    wire_type = element.__name__ if is_struct else WIRE_TYPES.get(raw, raw)  # type: ignore[attr-defined]
+    if raw in ("uuid", "datetime_i64") and not is_array:
+        nullable = False  # kio's None stands for the zero id and for -1
+    name = (
+        field.name + "_ms"
+        if raw.startswith(("timedelta", "datetime")) and not field.name.endswith("_ms")
+        else field.name
+    )
+    if name in KEYWORDS:
+        name += "_"
+    if is_array:
+        default = "None" if field.default is None else "()"
+    elif is_struct:
+        default = "None"
+    elif field.default is dataclasses.MISSING:
+        default = ZEROS.get(wire_type, "0")
+    else:
+        default = literal(field.default, wire_type)
+    return FieldSpec(name, wire_type, is_array, is_struct, default), nullable
+
+
+def collect(message: MessageSpec, cls: type, version: int) -> None:
+    """Lays one version of one struct, and of all it holds, over what earlier versions gave."""
+    struct = message.structs.setdefault(cls.__name__, StructSpec(cls.__name__))
+    hints = typing.get_type_hints(cls, localns=vars(sys.modules[cls.__module__]))
+    last: FieldSpec | None = None
+    for field in dataclasses.fields(cls):
+        spec, nullable = field_spec(field, hints[field.name])
+        last = known = struct.field(spec, last)
+        if (known.type, known.is_array) != (spec.type, spec.is_array):
+            raise SystemExit(f"{message.name}.{cls.__name__}.{spec.name}: {known.type} and {spec.type}")
+        known.versions.add(version)
+        known.default = spec.default
+        if nullable:
+            known.nullable.add(version)
+        if "tag" in field.metadata:
+            known.tags.setdefault(field.metadata["tag"], set()).add(version)
+        if spec.is_struct:
+            collect(message, unwrap(hints[field.name])[0], version)  # type: ignore[arg-type]
+
+
+def span(versions: set[int], last: int) -> str:
+    """{3, 4, 5} of a message that ends at 5 -> "3+"; gaps are not expected."""
+    low, high = min(versions), max(versions)
+    assert versions == set(range(low, high + 1)), versions
+    return f"{low}+" if high == last else f"{low}-{high}"
+
+
+def schema_lines(struct: StructSpec, last: int) -> Iterator[str]:
+    for field in struct.fields:
+        words = [field.name, ("[]" if field.is_array else "") + field.type, span(field.versions, last)]
+        if field.nullable:
+            words.append("null=" + span(field.nullable, last))
+        for tag, versions in field.tags.items():
+            assert versions == field.versions
+            words.append(f"tag={tag}")
+        yield " ".join(words)
+
+
+def python_type(field: FieldSpec) -> str:
+    base = field.type if field.is_struct else PYTHON_TYPES.get(field.type, "int")
+    if field.is_array:
+        base = f"Sequence[{base}]"
+    if field.nullable or field.default == "None" or (field.is_struct and not field.is_array):
+        base += " | None"
+    return base
+
+
+def write_class(struct: StructSpec, message: MessageSpec, root: bool) -> str:
+    last = max(message.versions)
+    out = [f"class {struct.name}(Message):"]
+    slots = ", ".join(f'"{field.name}"' for field in struct.fields)
+    out.append(f"    __slots__ = ({slots}{',' if len(struct.fields) == 1 else ''})")
+    if root:
+        out.append(f"    VERSIONS = ({min(message.versions)}, {last})")
+        out.append(f"    FLEXIBLE = {min(message.flexible) if message.flexible else last + 1}")
+    out.append('    SCHEMA = """')
+    out += [f"        {line}" for line in schema_lines(struct, last)]
+    out.append('    """')
+    if struct.fields:
+        out += ["", "    def __init__(", "        self,"]
+        out += [f"        {f.name}: {python_type(f)} = {f.default}," for f in struct.fields]
+        out += ["    ) -> None:"]
+        out += [f"        self.{f.name} = {f.name}" for f in struct.fields]
+    return "\n".join(out)
+
+
+def in_order(message: MessageSpec, name: str, seen: dict[str, StructSpec]) -> None:
+    for field in message.structs[name].fields:
+        if field.is_struct:
+            in_order(message, field.type, seen)
+    seen[name] = message.structs[name]
+
+
+def renamed(message: MessageSpec, taken: set[str]) -> MessageSpec:
+    """Nested structs whose name both the request and the response use get the side in front of it."""
+    side = "Request" if message.name.endswith("Request") else "Response"
+    for struct in message.structs.values():
+        for field in struct.fields:
+            if field.is_struct and field.type in taken:
+                field.type = side + field.type
+    message.structs = {
+        (side + n if n in taken else n): dataclasses.replace(s, name=side + n if n in taken else n)
+        for n, s in message.structs.items()
+    }
+    return message
+
+
+def write_module(key: int, api: str, messages: list[MessageSpec]) -> str:
+    shared = set(messages[0].structs) & set(messages[1].structs)
+    parts = []
+    for message in messages:
+        renamed(message, shared)
+        order: dict[str, StructSpec] = {}
+        in_order(message, message.name, order)
+        parts += [write_class(s, message, s.name == message.name) for s in order.values()]
+    body = "\n\n\n".join(parts)
+    names = [n for n in ("Message", "Records") if re.search(rf"\b{n}\b", body)]
+    head = [
+        f'"""{messages[0].name.removesuffix("Request")}, API key {key}. Generated by tools/generate_messages.py."""',
+        "",
+    ]
+    head += ["from __future__ import annotations", ""]
+    if "Sequence[" in body:
+        head += ["from collections.abc import Sequence", ""]
+    if "ZERO_UUID" in body:
+        head += ["from moldau.base.ids import ZERO_UUID"]
+    head += [f"from moldau.wire.schema import {', '.join(names)}", "", "", ""]
+    return "\n".join(head) + body + "\n"
+
+
+def load(api: str, side: EntityType) -> MessageSpec:
+    message: MessageSpec | None = None
+    for version in sorted(schema_name_map[api]):
+        path = schema_name_map[api][version].get(side)
+        if path is None:
+            continue
+        module_name, _, name = path.partition(":")
+        cls = getattr(__import__(module_name, fromlist=[name]), name)
+        message = message or MessageSpec(name)
+        message.versions.add(version)
+        if cls.__flexible__:
+            message.flexible.add(version)
+        collect(message, cls, version)
+    assert message is not None
+    return message
+
+
+def generate() -> dict[str, str]:
+    files, rows = {}, []
+    for key, api in sorted(api_key_map.items()):
+        pair = [load(api, EntityType.request), load(api, EntityType.response)]
+        request = pair[0]
+        flexible = min(request.flexible) if request.flexible else max(request.versions) + 1
+        rows.append(
+            f'    {key}: ("{api}", "{request.name.removesuffix("Request")}", '
+            f"{min(request.versions)}, {max(request.versions)}, {flexible}),"
+        )
+        files[f"{api}.py"] = write_module(key, api, pair)
+    files["__init__.py"] = (
+        '"""One module per API, one class per message, all versions. Generated by tools/generate_messages.py."""\n\n'
+        "from __future__ import annotations\n\n"
+        "INDEX: dict[int, tuple[str, str, int, int, int]] = {\n"
+        "    # key: (module, name, lowest version, highest version, flexible from)\n" + "\n".join(rows) + "\n}\n"
+    )
+    return files
+
+
+def main() -> int:
+    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask.add_argument("--check", action="store_true", help="compare only")
+    args = ask.parse_args()
+    files = generate()
+    if args.check:
+        stale = [
+            name for name, text in files.items() if not (TARGET / name).exists() or (TARGET / name).read_text() != text
+        ]
+        stale += [path.name for path in TARGET.glob("*.py") if path.name not in files]
+        print("\n".join(f"differs: {name}" for name in stale) or "up to date")
+        return 1 if stale else 0
+    TARGET.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (TARGET / name).write_text(text)
+    print(f"{len(files)} modules written")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
