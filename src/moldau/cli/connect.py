@@ -61,7 +61,9 @@ class Broker:
     bootstrap_servers: str
     client_config: Mapping[str, str]
 
+    @functools.cached_property
     def admin(self) -> AdminClient:
+        """One for the whole command: futures of a client that was dropped never come true."""
         from confluent_kafka.admin import AdminClient
 
         with plain_failures():
@@ -83,7 +85,7 @@ class Broker:
         """Brokers and topics as the cluster tells them; the one call that finds out whether anybody is there."""
         answering = first_answering(self.bootstrap_servers)
         try:
-            metadata = self.admin().list_topics(timeout=METADATA_SECONDS)
+            metadata = self.admin.list_topics(timeout=METADATA_SECONDS)
         except _kafka_exception() as error:
             reason = error.args[0].str()
             raise CommandFailed(
@@ -223,7 +225,7 @@ def complete_topics(ctx: click.Context, param: click.Parameter, incomplete: str)
     extra = dict(item.split("=", 1) for item in ctx.params.get("client_config") or () if "=" in item)
     with suppress(CommandFailed, _kafka_exception()):
         first_answering(servers)
-        known = Broker(servers, extra).admin().list_topics(timeout=COMPLETION_SECONDS).topics
+        known = Broker(servers, extra).admin.list_topics(timeout=COMPLETION_SECONDS).topics
         wanted = incomplete.startswith("_")
         return [
             CompletionItem(name)

@@ -25,7 +25,7 @@ Records = Buffer | RecordsSlice
 class Message:
     """Equality and a readable form for all messages; everything else is in the generated classes."""
 
-    __slots__ = ()
+    __slots__: tuple[str, ...] = ()
     SCHEMA: ClassVar[str] = ""
     VERSIONS: ClassVar[tuple[int, int]]
     FLEXIBLE: ClassVar[int]

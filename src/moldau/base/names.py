@@ -1,0 +1,32 @@
+"""Which topic names are legal, and which two may not stand beside each other."""
+
+from __future__ import annotations
+
+import re
+
+from moldau.base.limits import TOPIC_NAME_LENGTH_MAX
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+METADATA_TOPIC = "__cluster_metadata"
+CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state"})
+
+
+def topic_name_problem(name: str) -> str | None:
+    """What is wrong with a topic name, or None. A legal name is safe as part of a directory name."""
+    if not name:
+        return "the empty string is not allowed"
+    if name in (".", ".."):
+        return f"'{name}' is not allowed"
+    if len(name) > TOPIC_NAME_LENGTH_MAX:
+        return f"the length of '{name}' is longer than the max allowed length {TOPIC_NAME_LENGTH_MAX}"
+    if not _LEGAL.fullmatch(name):
+        return f"{name!r} contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    return None
+
+
+def collision_key(name: str) -> str:
+    """Names with the same key collide in metric names, where a period and an underscore look the same."""
+    return name.replace(".", "_")

@@ -1,0 +1,226 @@
+"""The keys a topic may be configured by, and what is in force for a topic that overrides some of them.
+
+Names, types, defaults, limits and broker-level fallbacks are those of Apache Kafka 4.3. What a key does is told by the
+room that obeys it (`log`, `replica`). Resolving is for when something changes, not for every request.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from moldau.base.broker_configs import broker_synonyms, broker_value
+from moldau.base.config_def import (
+    LONG_MAX,
+    BrokerLayers,
+    ConfigDef,
+    ConfigEntry,
+    ConfigSource,
+    ConfigSynonym,
+    ConfigType,
+    ConfigValue,
+    OneOf,
+    Range,
+    Synonym,
+    UpdateMode,
+)
+from moldau.base.errors import ErrorCode, KafkaError
+
+BOOLEAN: Final = ConfigType.BOOLEAN
+STRING: Final = ConfigType.STRING
+INT: Final = ConfigType.INT
+LONG: Final = ConfigType.LONG
+DOUBLE: Final = ConfigType.DOUBLE
+LIST: Final = ConfigType.LIST
+
+MINUTE_MS: Final = 60_000
+HOUR_MS: Final = 60 * MINUTE_MS
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottledReplicas:
+    """`*`, or a list of partition:broker."""
+
+    key: str
+
+    def complaint(self, value: ConfigValue) -> str | None:
+        assert isinstance(value, tuple), "throttled replicas are a list"
+        if value == ("*",) or all(re.fullmatch(r"[0-9]+:[0-9]+", item) for item in value):
+            return None
+        form = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+        return f"{self.key} must be the literal '*' or a list of replicas in the following format: {form}"
+
+
+def _same(broker_key: str) -> tuple[Synonym, ...]:
+    return (Synonym(broker_key),)
+
+
+_ROLL: Final = (Synonym("log.roll.ms"), Synonym("log.roll.hours", HOUR_MS))
+_JITTER: Final = (Synonym("log.roll.jitter.ms"), Synonym("log.roll.jitter.hours", HOUR_MS))
+_FLUSH: Final = (Synonym("log.flush.interval.ms"), Synonym("log.flush.scheduler.interval.ms"))
+_RETENTION: Final = (
+    Synonym("log.retention.ms"),
+    Synonym("log.retention.minutes", MINUTE_MS),
+    Synonym("log.retention.hours", HOUR_MS),
+)
+_CODECS: Final = OneOf(("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"))
+_LEADER_THROTTLE: Final = "leader.replication.throttled.replicas"
+_FOLLOWER_THROTTLE: Final = "follower.replication.throttled.replicas"
+
+_ROWS: Final[tuple[ConfigDef, ...]] = (
+    ConfigDef("segment.bytes", INT, 1_073_741_824, Range(1_048_576), synonyms=_same("log.segment.bytes")),
+    ConfigDef("segment.ms", LONG, 604_800_000, Range(1), synonyms=_ROLL),
+    ConfigDef("segment.jitter.ms", LONG, 0, Range(0), synonyms=_JITTER),
+    ConfigDef("segment.index.bytes", INT, 10_485_760, Range(4), synonyms=_same("log.index.size.max.bytes")),
+    ConfigDef("flush.messages", LONG, LONG_MAX, Range(1), synonyms=_same("log.flush.interval.messages")),
+    ConfigDef("flush.ms", LONG, LONG_MAX, Range(0), synonyms=_FLUSH),
+    ConfigDef("retention.bytes", LONG, -1, synonyms=_same("log.retention.bytes")),
+    ConfigDef("retention.ms", LONG, 604_800_000, Range(-1), synonyms=_RETENTION),
+    ConfigDef("max.message.bytes", INT, 1_048_588, Range(0), synonyms=_same("message.max.bytes")),
+    ConfigDef("index.interval.bytes", INT, 4096, Range(0), synonyms=_same("log.index.interval.bytes")),
+    ConfigDef("delete.retention.ms", LONG, 86_400_000, Range(0), synonyms=_same("log.cleaner.delete.retention.ms")),
+    ConfigDef("min.compaction.lag.ms", LONG, 0, Range(0), synonyms=_same("log.cleaner.min.compaction.lag.ms")),
+    ConfigDef("max.compaction.lag.ms", LONG, LONG_MAX, Range(1), synonyms=_same("log.cleaner.max.compaction.lag.ms")),
+    ConfigDef("file.delete.delay.ms", LONG, 60_000, Range(0), synonyms=_same("log.segment.delete.delay.ms")),
+    ConfigDef("min.cleanable.dirty.ratio", DOUBLE, 0.5, Range(0, 1), synonyms=_same("log.cleaner.min.cleanable.ratio")),
+    ConfigDef("cleanup.policy", LIST, ("delete",), OneOf(("compact", "delete")), synonyms=_same("log.cleanup.policy")),
+    ConfigDef("unclean.leader.election.enable", BOOLEAN, False, synonyms=_same("unclean.leader.election.enable")),
+    ConfigDef("min.insync.replicas", INT, 1, Range(1), synonyms=_same("min.insync.replicas")),
+    ConfigDef("compression.type", STRING, "producer", _CODECS, synonyms=_same("compression.type")),
+    ConfigDef("compression.gzip.level", INT, -1, Range(1, 9, besides=-1), synonyms=_same("compression.gzip.level")),
+    ConfigDef("compression.lz4.level", INT, 9, Range(1, 17), synonyms=_same("compression.lz4.level")),
+    ConfigDef("compression.zstd.level", INT, 3, Range(-131_072, 22), synonyms=_same("compression.zstd.level")),
+    ConfigDef("preallocate", BOOLEAN, False, synonyms=_same("log.preallocate")),
+    ConfigDef(
+        "message.timestamp.type",
+        STRING,
+        "CreateTime",
+        OneOf(("CreateTime", "LogAppendTime")),
+        synonyms=_same("log.message.timestamp.type"),
+    ),
+    ConfigDef(
+        "message.timestamp.before.max.ms",
+        LONG,
+        LONG_MAX,
+        Range(0),
+        synonyms=_same("log.message.timestamp.before.max.ms"),
+    ),
+    ConfigDef(
+        "message.timestamp.after.max.ms",
+        LONG,
+        3_600_000,
+        Range(0),
+        synonyms=_same("log.message.timestamp.after.max.ms"),
+    ),
+    ConfigDef(_LEADER_THROTTLE, LIST, (), ThrottledReplicas(_LEADER_THROTTLE)),
+    ConfigDef(_FOLLOWER_THROTTLE, LIST, (), ThrottledReplicas(_FOLLOWER_THROTTLE)),
+    ConfigDef("remote.storage.enable", BOOLEAN, False),
+    ConfigDef("local.retention.ms", LONG, -2, Range(-2), synonyms=_same("log.local.retention.ms")),
+    ConfigDef("local.retention.bytes", LONG, -2, Range(-2), synonyms=_same("log.local.retention.bytes")),
+    ConfigDef("remote.log.copy.disable", BOOLEAN, False),
+    ConfigDef("remote.log.delete.on.disable", BOOLEAN, False),
+    ConfigDef("internal.segment.bytes", INT, None, internal=True),
+)
+
+_DOCUMENTATION: Final[Mapping[str, str]] = {
+    "segment.bytes": "Size at which a segment is closed and the next begun.",
+    "segment.ms": "Age at which a segment is closed even if it is not full.",
+    "segment.jitter.ms": "Most taken off segment.ms at random, so that segments do not all close at once.",
+    "segment.index.bytes": "Largest size of an offset or time index.",
+    "flush.messages": "Records after which the log is forced to disk.",
+    "flush.ms": "Longest time records wait before they are forced to disk.",
+    "retention.bytes": "Size of a partition above which its oldest segments go; -1 sets no bound.",
+    "retention.ms": "Age at which records may go; -1 keeps them for ever.",
+    "max.message.bytes": "Largest batch of records accepted.",
+    "index.interval.bytes": "Bytes of records between two index entries.",
+    "delete.retention.ms": "How long a tombstone stays once the log around it is compacted.",
+    "min.compaction.lag.ms": "Age a record must reach before it may be compacted away.",
+    "max.compaction.lag.ms": "Age at which a record must be compacted, however clean the log.",
+    "file.delete.delay.ms": "How long a deleted segment's file stays on disk.",
+    "min.cleanable.dirty.ratio": "Share of the log that must be dirty before it is compacted.",
+    "cleanup.policy": "What becomes of old segments: delete, compact or both; empty keeps everything.",
+    "unclean.leader.election.enable": "Whether a replica that is behind may lead when no other is left, losing records.",
+    "min.insync.replicas": "Replicas that must have a write before acks=all is answered.",
+    "compression.type": "How batches are stored: as the producer sent them, or in this codec.",
+    "compression.gzip.level": "Level for gzip, where the broker compresses; -1 is gzip's own default.",
+    "compression.lz4.level": "Level for lz4, where the broker compresses.",
+    "compression.zstd.level": "Level for zstd, where the broker compresses.",
+    "preallocate": "Whether a new segment's file is given its full size at once.",
+    "message.timestamp.type": "Whether a record carries its producer's time or the broker's.",
+    "message.timestamp.before.max.ms": "How far behind the broker's clock a record's time may lie.",
+    "message.timestamp.after.max.ms": "How far ahead of the broker's clock a record's time may lie.",
+    _LEADER_THROTTLE: "Replicas whose sending is throttled on the leader's side.",
+    _FOLLOWER_THROTTLE: "Replicas whose fetching is throttled on the follower's side.",
+    "remote.storage.enable": "Whether closed segments also go to remote storage; not served.",
+    "local.retention.ms": "Age at which segments held remotely leave this disk; -2 is retention.ms.",
+    "local.retention.bytes": "Local size above which segments held remotely leave this disk; -2 is retention.bytes.",
+    "remote.log.copy.disable": "Stop sending segments to remote storage.",
+    "remote.log.delete.on.disable": "Delete what is held remotely when remote storage is switched off.",
+    "internal.segment.bytes": "A segment size below the least that segment.bytes takes, for tests; it wins.",
+}
+
+TOPIC_CONFIGS: Final[Mapping[str, ConfigDef]] = {
+    row.name: replace(row, update_mode=UpdateMode.CLUSTER_WIDE, documentation=_DOCUMENTATION[row.name]) for row in _ROWS
+}
+
+
+def check_topic_configs(overrides: Mapping[str, str], broker: BrokerLayers) -> None:
+    """Refuses with INVALID_CONFIG a set of overrides that Kafka refuses, for the same reason in the same words."""
+    for name in overrides:
+        if name not in TOPIC_CONFIGS:
+            raise _invalid(f"Unknown topic config name: {name}")
+    values = topic_config_values(overrides, broker)
+    soonest, latest = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
+    assert isinstance(soonest, int)
+    assert isinstance(latest, int)
+    if soonest > latest:
+        raise _invalid(
+            f"conflict topic config setting min.compaction.lag.ms ({soonest}) > max.compaction.lag.ms ({latest})"
+        )
+    if values["remote.storage.enable"]:
+        raise _invalid(
+            "Tiered Storage functionality is disabled in the broker. "
+            "Topic cannot be configured with remote log storage."
+        )
+
+
+def topic_config_values(overrides: Mapping[str, str], broker: BrokerLayers) -> dict[str, ConfigValue]:
+    """Every topic key with its parsed value: what the log and the replicas go by."""
+    values = {name: _value(definition, overrides, broker) for name, definition in TOPIC_CONFIGS.items()}
+    if values["internal.segment.bytes"] is not None:
+        values["segment.bytes"] = values["internal.segment.bytes"]
+    return values
+
+
+def effective_topic_configs(overrides: Mapping[str, str], broker: BrokerLayers) -> tuple[ConfigEntry, ...]:
+    """Every topic key with the value in force, its source and all who speak of it: what DescribeConfigs answers."""
+    return tuple(
+        _entry(definition, overrides, broker)
+        for name, definition in TOPIC_CONFIGS.items()
+        if name in overrides or not definition.internal
+    )
+
+
+def _value(definition: ConfigDef, overrides: Mapping[str, str], broker: BrokerLayers) -> ConfigValue:
+    if definition.name in overrides:
+        return definition.parse(overrides[definition.name])
+    for synonym in definition.synonyms:
+        value = broker_value(synonym.name, broker)
+        if value is not None:
+            return synonym.convert(value)
+    return definition.default
+
+
+def _entry(definition: ConfigDef, overrides: Mapping[str, str], broker: BrokerLayers) -> ConfigEntry:
+    value = definition.text(_value(definition, overrides, broker))
+    synonyms = broker_synonyms(definition.synonyms[0].name, broker) if definition.synonyms else ()
+    if definition.name in overrides:
+        synonyms = (ConfigSynonym(definition.name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG), *synonyms)
+    source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
+    return ConfigEntry(definition, value, source, synonyms)
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_CONFIG, message)

@@ -1,0 +1,159 @@
+"""Makes librdkafka's clients for the tools: reachable first, quiet, with Java's property names understood.
+
+An address that does not answer is said within seconds, before any client is made. librdkafka's own log lines are not
+shown; with MOLDAU_DEBUG=1 they are. No tool's meaning may enter.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from moldau.cli.kafka import properties
+from moldau.cli.kafka.tool import ToolFailed, complain, debugging
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from confluent_kafka import Consumer, Producer
+    from confluent_kafka.admin import AdminClient
+
+    from moldau.client.channel import Channel
+
+REACH_SECONDS: Final = 3.0
+"""How long an address that refuses is tried again: a broker started a moment ago is forgiven, a typo is told soon."""
+CONNECT_SECONDS: Final = 3.0
+RETRY_SECONDS: Final = 0.1
+ADMIN_SECONDS: Final = 15.0
+
+C = TypeVar("C")
+T = TypeVar("T")
+_UNKNOWN = re.compile(r'No such configuration property: "([^"]+)"')
+
+
+def admin(bootstrap_servers: str, java: Mapping[str, str]) -> AdminClient:
+    from confluent_kafka.admin import AdminClient
+
+    # The periodic refresh would ask for nothing that a tool of one call can use.
+    return _made(AdminClient, bootstrap_servers, java, {"topic.metadata.refresh.interval.ms": -1})
+
+
+def producer(bootstrap_servers: str, java: Mapping[str, str], own: Mapping[str, Any]) -> Producer:
+    from confluent_kafka import Producer
+
+    return _made(Producer, bootstrap_servers, java, own)
+
+
+def consumer(bootstrap_servers: str, java: Mapping[str, str], own: Mapping[str, Any]) -> Consumer:
+    from confluent_kafka import Consumer
+
+    return _made(Consumer, bootstrap_servers, java, own)
+
+
+def _made(
+    kind: Callable[[dict[str, Any]], C], bootstrap_servers: str, java: Mapping[str, str], own: Mapping[str, Any]
+) -> C:
+    """A client. `own` is the tool's, in librdkafka's words; the user's properties stand above it."""
+    from confluent_kafka import KafkaException
+
+    reach(bootstrap_servers)
+    quiet = {} if debugging() else {"log_level": 0}
+    config = {**quiet, **own, **properties.for_librdkafka(java), "bootstrap.servers": bootstrap_servers}
+    while True:
+        try:
+            return kind(dict(config))
+        except KafkaException as error:
+            said = error.args[0].str()
+            unknown = _UNKNOWN.match(said)
+            if unknown is None or unknown[1] not in config:
+                raise ToolFailed(f"{said}; mend the property given") from error
+            complain(f"WARNING: the client property {unknown[1]} means nothing here and is left out.")
+            del config[unknown[1]]
+
+
+def addresses(bootstrap_servers: str) -> list[tuple[str, int]]:
+    """`HOST:PORT,HOST:PORT`, an IPv6 host in brackets."""
+    found = []
+    for address in filter(None, (part.strip() for part in bootstrap_servers.split(","))):
+        match = re.fullmatch(r"(?:\w+://)?(?:\[([0-9a-fA-F:.%\w]+)\]|([^\s:/]+)):(\d{1,5})", address)
+        if match is None:
+            raise ToolFailed(f"Invalid url in bootstrap.servers: {address} (write HOST:PORT, as localhost:9092)")
+        found.append((match[1] or match[2], int(match[3])))
+    if not found:
+        raise ToolFailed("No bootstrap urls given in bootstrap.servers (write HOST:PORT, as localhost:9092)")
+    return found
+
+
+def reach(bootstrap_servers: str) -> tuple[str, int]:
+    """The first address that accepts a connection; says so when none does."""
+    deadline = time.monotonic() + REACH_SECONDS
+    while True:
+        for host, port in addresses(bootstrap_servers):
+            try:
+                socket.create_connection((host, port), timeout=CONNECT_SECONDS).close()
+                return host, port
+            except OSError as error:
+                reason = "no answer" if isinstance(error, TimeoutError) else (error.strerror or str(error)).lower()
+        if time.monotonic() > deadline:
+            break
+        time.sleep(RETRY_SECONDS)
+    raise ToolFailed(
+        f"No broker answers at {bootstrap_servers} ({reason}). Start one with `moldau start`,"
+        " or name another with --bootstrap-server HOST:PORT."
+    )
+
+
+def channel(bootstrap_servers: str, java: Mapping[str, str]) -> Channel:
+    """A bare connection to whichever bootstrap broker answers first."""
+    return channel_to(*reach(bootstrap_servers), java)
+
+
+def channel_to(host: str, port: int, java: Mapping[str, str]) -> Channel:
+    from moldau.base.errors import KafkaError, MalformedData
+    from moldau.client.channel import Channel
+
+    try:
+        return Channel(host, port, _security(java))
+    except (OSError, MalformedData, KafkaError) as error:
+        raise ToolFailed(f"{host}:{port} does not speak as a Kafka broker: {error}") from error
+
+
+def _security(java: Mapping[str, str]) -> Any:
+    import ssl
+
+    from moldau.client.channel import Security
+
+    settings = properties.for_librdkafka(java)
+    protocol = settings.get("security.protocol", "PLAINTEXT").upper()
+    tls = None
+    if protocol.endswith("SSL"):
+        tls = ssl.create_default_context(cafile=settings.get("ssl.ca.location"), cadata=settings.get("ssl.ca.pem"))
+        tls.check_hostname = settings.get("ssl.endpoint.identification.algorithm", "https") != "none"
+        if "ssl.certificate.location" in settings:
+            tls.load_cert_chain(settings["ssl.certificate.location"], settings.get("ssl.key.location"))
+    if not protocol.startswith("SASL"):
+        return Security(tls)
+    if settings.get("sasl.mechanism", "").upper() != "PLAIN":
+        raise ToolFailed("This tool logs in by SASL mechanism PLAIN only; say sasl.mechanism=PLAIN")
+    return Security(tls, (settings.get("sasl.username", ""), settings.get("sasl.password", "")))
+
+
+def answer(future: Future[T]) -> T:
+    """What an admin call comes to, or the broker's own words for why not."""
+    from confluent_kafka import KafkaException
+
+    try:
+        return future.result(ADMIN_SECONDS + 5)
+    except KafkaException as error:
+        raise ToolFailed(words(error.args[0])) from error
+
+
+def words(error: Any) -> str:
+    """A KafkaError as a line: the broker's message where it sent one."""
+    said = str(error.str()).removeprefix("Broker: ")
+    if error.name() in ("_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN"):
+        return f"{said}: the cluster did not answer in time; check advertised.listeners of the brokers"
+    return said

@@ -1,0 +1,116 @@
+"""Client properties under the names Java's clients have, read from files and flags and told to librdkafka in its words.
+
+A Java name that means nothing here (serializers, metric reporters) is dropped silently; one that librdkafka does not
+know is dropped with a warning by whoever makes the client. Passwords pass through; they are never printed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from moldau.cli.kafka.tool import ToolFailed
+
+RENAMED: Final = {
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "max.request.size": "message.max.bytes",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "socket.connection.setup.timeout.ms": "socket.connection.setup.timeout.ms",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+}
+MEANINGLESS: Final = frozenset(
+    """
+    key.serializer value.serializer key.deserializer value.deserializer interceptor.classes metric.reporters
+    metrics.num.samples metrics.recording.level metrics.sample.window.ms partitioner.class partitioner.ignore.keys
+    partitioner.adaptive.partitioning.enable partition.assignment.strategy max.poll.records max.block.ms
+    default.api.timeout.ms exclude.internal.topics security.providers auto.include.jmx.reporter config.providers
+    ssl.truststore.type ssl.truststore.password ssl.keystore.type ssl.protocol ssl.enabled.protocols
+    sasl.login.class sasl.login.callback.handler.class sasl.client.callback.handler.class enable.metrics.push
+    """.split()
+)
+_JAAS_OPTION = re.compile(r'(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))')
+_ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def load(path: str | None) -> dict[str, str]:
+    """A file in the form of java.util.Properties; no path, no properties."""
+    if path is None:
+        return {}
+    try:
+        with open(path, encoding="utf-8") as file:
+            return parse(file.read())
+    except OSError as error:
+        raise ToolFailed(f"{path}: {error.strerror or error}; name a readable properties file") from error
+
+
+def parse(text: str) -> dict[str, str]:
+    """`key=value`, `key:value` or `key value`; `#` and `!` comments; a backslash at the end continues the line."""
+    found: dict[str, str] = {}
+    for line in _logical_lines(text):
+        match = re.match(r"((?:[^\\=:\s]|\\.)*)\s*[=:]?\s*(.*)", line, re.DOTALL)
+        assert match is not None
+        found[_unescape(match[1])] = _unescape(match[2])
+    return found
+
+
+def _logical_lines(text: str) -> list[str]:
+    lines: list[str] = []
+    pending = ""
+    for line in text.splitlines():
+        line = pending + line.lstrip()
+        pending = ""
+        if not line or line[0] in "#!":
+            continue
+        if (len(line) - len(line.rstrip("\\"))) % 2:
+            pending = line[:-1]
+        else:
+            lines.append(line)
+    return [*lines, pending] if pending else lines
+
+
+def _unescape(text: str) -> str:
+    def char(match: re.Match[str]) -> str:
+        code = match[1]
+        return chr(int(code[1:], 16)) if len(code) == 5 else _ESCAPES.get(code, code)
+
+    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", char, text, flags=re.DOTALL)
+
+
+def for_librdkafka(java: Mapping[str, str]) -> dict[str, str]:
+    """The same settings under librdkafka's names."""
+    told: dict[str, str] = {}
+    for name, value in java.items():
+        if name == "buffer.memory":
+            told["queue.buffering.max.kbytes"] = str(max(1, int(value) // 1024))
+        elif name == "sasl.jaas.config":
+            told.update(_credentials(value))
+        elif name == "ssl.endpoint.identification.algorithm":
+            told[name] = value or "none"
+        elif name in ("ssl.truststore.location", "ssl.keystore.location"):
+            told.update(_store(name, value, java))
+        elif name not in MEANINGLESS:
+            told[RENAMED.get(name, name)] = value
+    return told
+
+
+def _credentials(jaas: str) -> dict[str, str]:
+    """The user and password out of a JAAS line such as `...PlainLoginModule required username="u" password="p";`."""
+    options = {
+        name: re.sub(r"\\(.)", r"\1", quoted) if quoted else bare for name, quoted, bare in _JAAS_OPTION.findall(jaas)
+    }
+    return {f"sasl.{name}": options[name] for name in ("username", "password") if name in options}
+
+
+def _store(name: str, path: str, java: Mapping[str, str]) -> dict[str, str]:
+    """Key and trust stores: PEM and PKCS#12 can be read, Java's own JKS cannot."""
+    is_trust = name.startswith("ssl.trust")
+    kind = java.get("ssl.truststore.type" if is_trust else "ssl.keystore.type", "JKS").upper()
+    if kind == "PEM":
+        return {"ssl.ca.location": path} if is_trust else {"ssl.certificate.location": path, "ssl.key.location": path}
+    if kind == "PKCS12" and not is_trust:
+        return {name: path}
+    raise ToolFailed(f"{name}: a {kind} file cannot be read here; write it as PEM and say {name[:-8]}type=PEM")

@@ -1,0 +1,85 @@
+"""How every tool begins and ends: its flags are read, its body runs, and whatever goes wrong becomes lines and a status.
+
+An error is one line. The stack trace behind it is shown when the environment has MOLDAU_DEBUG=1. Nothing here knows
+what any tool does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from moldau.cli.flags import Flags, Given, HelpWanted, UsageError, VersionWanted, version_line
+
+SIGINT_STATUS: Final = 130
+SIGPIPE_STATUS: Final = 141
+"""What a shell reports for a program that the signal ended."""
+
+
+class ToolFailed(Exception):
+    """One line: what is wrong and what to do next."""
+
+
+def debugging() -> bool:
+    return os.environ.get("MOLDAU_DEBUG", "") not in ("", "0")
+
+
+def run(name: str, flags: Flags, body: Callable[[Given], int], argv: Sequence[str] | None) -> int:
+    """Runs a tool and answers its exit status."""
+
+    def parsed(words: Sequence[str]) -> int:
+        given = flags.parse(words)
+        for line in given.warnings:
+            print(line)
+        for line in given.notes:
+            complain(line)
+        return body(given)
+
+    try:
+        return guarded(parsed, argv)
+    except HelpWanted:
+        complain(flags.help())
+        return 1
+    except VersionWanted:
+        print(version_line())
+        return 0
+    except UsageError as error:
+        trace()
+        complain(f"{error}\n`{name} --help` lists the options.")
+        return 1
+
+
+def guarded(body: Callable[[Sequence[str]], int], argv: Sequence[str] | None) -> int:
+    """The endings all tools share: failures, Ctrl-C, and a reader that left (`| head`)."""
+    try:
+        status = body(sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()
+        return status
+    except ToolFailed as error:
+        trace()
+        complain(str(error))
+        return 1
+    except KeyboardInterrupt:
+        return SIGINT_STATUS
+    except BrokenPipeError:
+        forget_stdout()
+        return SIGPIPE_STATUS
+
+
+def complain(line: str) -> None:
+    sys.stdout.flush()
+    print(line, file=sys.stderr, flush=True)
+
+
+def trace() -> None:
+    """The stack trace of the error being handled, for those who asked for it."""
+    if debugging():
+        traceback.print_exc()
+
+
+def forget_stdout() -> None:
+    """The reader is gone; without this the interpreter complains once more when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

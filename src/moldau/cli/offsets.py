@@ -1,0 +1,187 @@
+"""Where to begin and where to end reading, as a person writes it: the grammar of `moldau consume -o`.
+
+    start              the oldest record              end              only records yet to come
+    N                  offset N on                    N1:N2            N1 on, before N2
+    +N                 N after the oldest             -N               the last N
+    :N                 the oldest on, before N        :end             the oldest on, up to the end of now
+    @T                 records from time T on         @T1:T2           from T1 on, before T2
+    @:T                the oldest on, before T        A:end            from A on (any of the above), up to the end of now
+
+    T: 13 digits       milliseconds since 1970        10 digits        seconds since 1970
+       2026-11-15      a day, UTC                     2026-11-15T08:30:00[.5][Z|+01:00]   a moment, UTC unless it says
+       -1h             that long ago (d h m s ms)     1h               as T2: that long after T1
+
+The end is never read itself. Everything here is pure: the time of now is handed in, offsets are resolved from the
+bounds of a partition and, for times, from what the broker answered.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Final
+
+
+class Anchor(Enum):
+    """What a position is counted from."""
+
+    OFFSET = "offset"
+    AFTER_START = "after start"
+    BEFORE_END = "before end"
+    TIME = "time"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a partition; `value` is an offset, a distance from the anchor, or milliseconds since 1970."""
+
+    anchor: Anchor
+    value: int
+
+
+START: Final = Position(Anchor.AFTER_START, 0)
+END: Final = Position(Anchor.BEFORE_END, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """From `begin` on; up to `end`, exclusive, or for ever."""
+
+    begin: Position
+    end: Position | None = None
+
+    @property
+    def times(self) -> tuple[int, ...]:
+        """The moments for which a broker must be asked before the range can be resolved."""
+        return tuple(at.value for at in (self.begin, self.end) if at is not None and at.anchor is Anchor.TIME)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionBounds:
+    """The log start and log end of a partition, and the first offset at or after each asked time (none: absent)."""
+
+    start: int
+    end: int
+    at_time: dict[int, int]
+
+
+class BadOffset(ValueError):
+    """The text is not in the grammar; the message says which part and what would be."""
+
+
+_UNITS_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+_DURATION: Final = re.compile(r"(?:\d+(?:ms|[dhms]))+")
+_DURATION_PART: Final = re.compile(r"(\d+)(ms|[dhms])")
+_MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:\d\d)?)?")
+_OFFSET_MAX: Final = 2**63 - 1
+
+
+def parse_range(text: str, now_ms: int) -> OffsetRange:
+    """`-o`'s text as a range; raises BadOffset."""
+    chosen = _time_range(text[1:], now_ms) if text.startswith("@") else _offset_range(text)
+    if chosen.end is not None and chosen.begin.anchor is chosen.end.anchor in (Anchor.OFFSET, Anchor.TIME):
+        if chosen.end.value < chosen.begin.value:
+            raise BadOffset(f"{text!r} ends before it begins")
+    return chosen
+
+
+def parse_position(text: str, now_ms: int) -> Position:
+    """One place, without an end: start, end, N, +N, -N or @T."""
+    return parse_moment(text[1:], now_ms) if text.startswith("@") else _offset_position(text)
+
+
+def _offset_range(text: str) -> OffsetRange:
+    begin, colon, end = text.partition(":")
+    if text == ":":
+        raise BadOffset("':' has neither a beginning nor an end; `start` reads everything")
+    return OffsetRange(
+        _offset_position(begin) if begin or not colon else START,
+        _offset_end(end) if end else None,
+    )
+
+
+def _offset_position(text: str) -> Position:
+    if text == "start":
+        return START
+    if text == "end":
+        return END
+    anchor = {"+": Anchor.AFTER_START, "-": Anchor.BEFORE_END}.get(text[:1], Anchor.OFFSET)
+    return Position(anchor, _number(text if anchor is Anchor.OFFSET else text[1:], text))
+
+
+def _offset_end(text: str) -> Position:
+    return END if text == "end" else Position(Anchor.OFFSET, _number(text, text))
+
+
+def _number(digits: str, text: str) -> int:
+    if not (digits.isascii() and digits.isdigit()):
+        raise BadOffset(f"{text!r} is not an offset; use start, end, N, +N, -N, N1:N2 or @TIME")
+    if int(digits) > _OFFSET_MAX:
+        raise BadOffset(f"{text!r} is larger than any offset")
+    return int(digits)
+
+
+def _time_range(text: str, now_ms: int) -> OffsetRange:
+    """A moment may hold colons itself, so every colon is tried as the one between beginning and end."""
+    if _is_moment(text):
+        return OffsetRange(parse_moment(text, now_ms))
+    for at in (index for index, letter in enumerate(text) if letter == ":"):
+        begin, end = text[:at], text[at + 1 :]
+        if (not begin or _is_moment(begin)) and (not end or end == "end" or _is_moment(end) or _DURATION.fullmatch(end)):
+            if begin or end:
+                return _bounded(begin, end, now_ms)
+    raise BadOffset(f"'@{text}' is not a time; use @MILLISECONDS, @2026-11-15, @2026-11-15T08:30:00Z, @-1h or @T1:T2")
+
+
+def _bounded(begin: str, end: str, now_ms: int) -> OffsetRange:
+    first = parse_moment(begin, now_ms) if begin else START
+    if not end:
+        return OffsetRange(first)
+    if end == "end":
+        return OffsetRange(first, END)
+    if _DURATION.fullmatch(end):
+        if first.anchor is not Anchor.TIME:
+            raise BadOffset(f"{end!r} is a length of time, and there is no time before it to count from")
+        return OffsetRange(first, Position(Anchor.TIME, first.value + _duration_ms(end)))
+    return OffsetRange(first, parse_moment(end, now_ms))
+
+
+def _is_moment(text: str) -> bool:
+    plain_number = text.isascii() and text.isdigit() and len(text) in (10, 13)
+    return plain_number or bool(_MOMENT.fullmatch(text) or (text[:1] == "-" and _DURATION.fullmatch(text[1:])))
+
+
+def parse_moment(text: str, now_ms: int) -> Position:
+    """A time, without its `@`, as a position."""
+    if not _is_moment(text):
+        raise BadOffset(f"'@{text}' is not a time; use @MILLISECONDS, @2026-11-15, @2026-11-15T08:30:00Z or @-1h")
+    if text[0] == "-":
+        return Position(Anchor.TIME, max(0, now_ms - _duration_ms(text[1:])))
+    if text.isdigit():
+        return Position(Anchor.TIME, int(text) * (1000 if len(text) == 10 else 1))
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise BadOffset(f"'@{text}' is not a time: {error}") from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return Position(Anchor.TIME, round(moment.timestamp() * 1000))
+
+
+def _duration_ms(text: str) -> int:
+    return sum(int(number) * _UNITS_MS[unit] for number, unit in _DURATION_PART.findall(text))
+
+
+def resolve(position: Position, bounds: PartitionBounds) -> int:
+    """The offset a position means in one partition. A distance is kept inside the log; an offset is taken as it is."""
+    match position.anchor:
+        case Anchor.OFFSET:
+            return position.value
+        case Anchor.AFTER_START:
+            return min(bounds.start + position.value, bounds.end)
+        case Anchor.BEFORE_END:
+            return max(bounds.end - position.value, bounds.start)
+        case Anchor.TIME:
+            return bounds.at_time.get(position.value, bounds.end)

@@ -1,0 +1,150 @@
+"""What a listing looks like: a table for people, JSON or YAML for programs.
+
+On a terminal the table is rich's; in a pipe or a file it is plain padded text without escape codes, so that grep, awk
+and a bug report can read it. rich is imported only when a terminal is there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+FORMATS: Final = ("table", "json", "yaml")
+_PLAIN_WORD: Final = re.compile(r"[A-Za-z_/][\w./-]*(?<!-)")
+_YAML_WORDS: Final = {"null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf"}
+
+format_option: Callable[[F], F] = click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(FORMATS),
+    default="table",
+    show_default=True,
+    help="How to print: a table to read, or JSON or YAML for a program.",
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Column names and rows of cells. A number is set to the right; a list is shown with commas; None as a dash."""
+
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[Any]]
+    title: str = ""
+    empty: str = field(default="nothing to show", kw_only=True)
+
+    def records(self) -> list[dict[str, Any]]:
+        names = [column.lower().replace(" ", "_") for column in self.columns]
+        return [dict(zip(names, row, strict=True)) for row in self.rows]
+
+
+def show(output_format: str, *tables: Table, data: Any = None) -> None:
+    """Prints the tables, or `data` for programs: unless given, the rows of the first table as records."""
+    if output_format == "table":
+        for number, table in enumerate(tables):
+            _show_table(table, first=number == 0)
+        return
+    if data is None:
+        data = tables[0].records()
+    click.echo(json.dumps(data, indent=2, ensure_ascii=False) if output_format == "json" else to_yaml(data))
+
+
+def _show_table(table: Table, first: bool) -> None:
+    if sys.stdout.isatty():
+        _show_rich(table)
+        return
+    if not first:
+        click.echo()
+    for line in plain_lines(table):
+        click.echo(line)
+
+
+def _show_rich(table: Table) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    drawn = RichTable(box=SIMPLE_HEAD, title=table.title or None, title_justify="left", pad_edge=False)
+    for index, column in enumerate(table.columns):
+        drawn.add_column(column, justify="right" if _is_numeric(table, index) else "left", overflow="fold")
+    for row in table.rows:
+        drawn.add_row(*(Text(cell_text(cell)) for cell in row))
+    Console().print(drawn if table.rows else table.empty)
+
+
+def plain_lines(table: Table) -> Iterator[str]:
+    """The table as text: two spaces between columns, nothing after the last."""
+    if table.title:
+        yield table.title
+    if not table.rows:
+        yield table.empty
+        return
+    cells = [list(table.columns), *([cell_text(cell) for cell in row] for row in table.rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    right = [_is_numeric(table, index) for index in range(len(widths))]
+    for row in cells:
+        padded = (
+            cell.rjust(width) if to_right else cell.ljust(width)
+            for cell, width, to_right in zip(row, widths, right, strict=True)
+        )
+        yield "  ".join(padded).rstrip()
+
+
+def _is_numeric(table: Table, index: int) -> bool:
+    values = [row[index] for row in table.rows if row[index] is not None]
+    return bool(values) and all(isinstance(value, int) and not isinstance(value, bool) for value in values)
+
+
+def cell_text(cell: Any) -> str:
+    if cell is None:
+        return "-"
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    if isinstance(cell, list | tuple):
+        return ",".join(map(str, cell))
+    return str(cell)
+
+
+def to_yaml(data: Any, indent: str = "") -> str:
+    """Plain data as YAML: block style for what has contents, JSON's own spelling for every scalar that needs quotes."""
+    if isinstance(data, dict) and data:
+        return "\n".join(f"{indent}{_scalar(key)}:{_below(value, indent)}" for key, value in data.items())
+    if isinstance(data, list) and data:
+        return "\n".join(f"{indent}- {to_yaml(item, indent + '  ').lstrip(' ')}" for item in data)
+    return indent + _scalar(data)
+
+
+def _below(value: Any, indent: str) -> str:
+    if isinstance(value, dict | list) and value:
+        return "\n" + to_yaml(value, indent + "  ")
+    return " " + _scalar(value)
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, str) and _PLAIN_WORD.fullmatch(value) and value.lower() not in _YAML_WORDS:
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+@contextmanager
+def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar of bytes on stderr, told how many more are done; silent unless stderr is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda advance: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(description, total=total)
+        yield lambda advance: progress.advance(task, advance)

@@ -1,0 +1,158 @@
+"""A record batch, magic 2, as a window on received bytes: read its header, check its CRC, stamp it in place.
+
+What is inside a batch lives in `records.py` and is not opened here; nothing here copies, reads files or knows a log.
+
+The header, big-endian, 61 bytes; the records follow it, compressed as one piece if a codec is set:
+
+    offset  bytes  field
+         0      8  base offset
+         8      4  batch length: bytes that follow this field, so the whole batch is 12 longer
+        12      4  partition leader epoch
+        16      1  magic, 2
+        17      4  CRC-32C of everything from byte 21 on
+        21      2  attributes: 0-2 codec, 3 timestamp type, 4 transactional, 5 control, 6 has delete horizon
+        23      4  last offset delta
+        27      8  base timestamp (or the delete horizon, if bit 6 is set)
+        35      8  max timestamp
+        43      8  producer id, -1 without one
+        51      2  producer epoch
+        53      4  base sequence
+        57      4  record count
+
+Base offset and leader epoch lie outside the CRC, so a broker stamps both without reading the rest.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from moldau.base.errors import MalformedData
+from moldau.wire.compression import Compression
+from moldau.wire.crc import crc32c
+
+BATCH_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+BATCH_HEADER_BYTES: Final = BATCH_HEADER.size
+LENGTH_PREFIX: Final = struct.Struct(">qi")
+"""Base offset and batch length: enough to step over a batch. The length does not count these 12 bytes."""
+
+MAGIC: Final = 2
+MAGIC_POSITION: Final = 16
+CRC_POSITION: Final = 17
+CRC_START: Final = 21
+"""First byte that the CRC covers."""
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME_BIT: Final = 0x08
+TRANSACTIONAL_BIT: Final = 0x10
+CONTROL_BIT: Final = 0x20
+DELETE_HORIZON_BIT: Final = 0x40
+
+NO_PRODUCER_ID: Final = -1
+NO_TIMESTAMP: Final = -1
+
+_UINT32 = struct.Struct(">I")
+_INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+_ATTRIBUTES_POSITION: Final = 21
+_MAX_TIMESTAMP_POSITION: Final = 35
+_LEADER_EPOCH_POSITION: Final = 12
+
+Buffer = bytes | bytearray | memoryview
+
+
+class BatchHeader(NamedTuple):
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_in_bytes(self) -> int:
+        return LENGTH_PREFIX.size + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def compression(self) -> Compression:
+        """Raises MalformedData for a codec that nobody has defined."""
+        return Compression.from_id(self.attributes & CODEC_MASK)
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & LOG_APPEND_TIME_BIT)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequences wrap from 2^31-1 to 0."""
+        if self.base_sequence < 0:
+            return -1
+        return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
+
+
+def read_header(view: Buffer, position: int = 0) -> BatchHeader:
+    """The header at `position`; the batch itself need not be there whole."""
+    if len(view) - position < BATCH_HEADER_BYTES:
+        raise MalformedData(f"a batch header needs {BATCH_HEADER_BYTES} bytes, {len(view) - position} are there")
+    return BatchHeader._make(BATCH_HEADER.unpack_from(view, position))
+
+
+def split_batches(view: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Every batch in `view` with its own window. A length that lies, a rest that is no batch: MalformedData."""
+    position, end = 0, len(view)
+    while position < end:
+        header = read_header(view, position)
+        size = header.size_in_bytes
+        if size < BATCH_HEADER_BYTES or size > end - position:
+            raise MalformedData(f"batch at byte {position} claims {size} bytes, {end - position} are there")
+        if header.magic != MAGIC:
+            raise MalformedData(f"batch at byte {position} has magic {header.magic}, not {MAGIC}")
+        yield header, view[position : position + size]
+        position += size
+
+
+def check_crc(batch: memoryview) -> bool:
+    """Whether the stored CRC is that of the bytes. `batch` is one whole batch, nothing more."""
+    stored: int = _UINT32.unpack_from(batch, CRC_POSITION)[0]
+    return crc32c(batch[CRC_START:]) == stored
+
+
+def stamp(batch: memoryview, base_offset: int, leader_epoch: int) -> None:
+    """Gives a batch its place in the log. Both fields lie outside the CRC."""
+    _INT64.pack_into(batch, 0, base_offset)
+    _INT32.pack_into(batch, _LEADER_EPOCH_POSITION, leader_epoch)
+
+
+def stamp_log_append_time(batch: memoryview, now_ms: int) -> None:
+    """Marks the batch as stamped by the broker: every record's timestamp becomes `now_ms`. Needs a new CRC."""
+    batch[_ATTRIBUTES_POSITION + 1] |= LOG_APPEND_TIME_BIT
+    _INT64.pack_into(batch, _MAX_TIMESTAMP_POSITION, now_ms)
+    stamp_crc(batch)
+
+
+def stamp_crc(batch: memoryview) -> None:
+    _UINT32.pack_into(batch, CRC_POSITION, crc32c(batch[CRC_START:]))

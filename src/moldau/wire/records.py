@@ -1,0 +1,284 @@
+"""What is inside a record batch: records, their headers, and the control records that brokers write for each other.
+
+Opening a batch costs time per record, so the hot paths never come here. Decoding is strict: lengths and counts are
+checked against the bytes that are there, and anything left over is an error.
+
+One record; every number but the attributes is a zigzag varint:
+
+    length of the rest | attributes int8, 0 | timestamp delta | offset delta
+    | key length, -1 null | key | value length, -1 null | value
+    | header count | per header: key length, key in UTF-8, value length (-1 null), value
+
+A control record's key is (version int16, type int16); an end-of-transaction marker's value is
+(version int16, coordinator epoch int32).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from moldau.base.errors import MalformedData
+from moldau.wire.batch import (
+    BATCH_HEADER,
+    BATCH_HEADER_BYTES,
+    CONTROL_BIT,
+    LENGTH_PREFIX,
+    LOG_APPEND_TIME_BIT,
+    MAGIC,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    Buffer,
+    read_header,
+    stamp_crc,
+)
+from moldau.wire.compression import Compression, compress, decompress
+
+Header = tuple[str, bytes | None]
+
+IN_LINE: Final = -1
+"""As a record's offset when building: the next one after its neighbour."""
+
+
+class Record(NamedTuple):
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...] = ()
+
+
+class ControlType(IntEnum):
+    ABORT = 0
+    COMMIT = 1
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+
+
+class EndTxnMarker(NamedTuple):
+    committed: bool
+    coordinator_epoch: int
+
+
+# --- building ---------------------------------------------------------------------------------------------------
+
+
+def build_batch(
+    records: Sequence[Record],
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    compression: Compression = Compression.NONE,
+    compression_level: int | None = None,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    is_log_append_time: bool = False,
+) -> bytearray:
+    """One batch, CRC and all. Offsets are absolute; a record whose offset is `IN_LINE` follows its neighbour."""
+    assert records, "a batch holds at least one record"
+    base_timestamp = records[0].timestamp
+    max_timestamp = max(record.timestamp for record in records)
+    body = bytearray()
+    next_delta = 0
+    for record in records:
+        offset_delta = next_delta if record.offset == IN_LINE else record.offset - base_offset
+        assert offset_delta >= next_delta, "offsets in a batch go up"
+        next_delta = offset_delta + 1
+        _append_record(body, record, offset_delta, record.timestamp - base_timestamp)
+    attributes = (
+        compression
+        | (LOG_APPEND_TIME_BIT if is_log_append_time else 0)
+        | (TRANSACTIONAL_BIT if is_transactional else 0)
+        | (CONTROL_BIT if is_control else 0)
+    )
+    payload = compress(compression, body, compression_level)
+    batch = bytearray(BATCH_HEADER_BYTES)
+    batch_length = BATCH_HEADER_BYTES - LENGTH_PREFIX.size + len(payload)
+    BATCH_HEADER.pack_into(
+        batch, 0, base_offset, batch_length, leader_epoch, MAGIC, 0, attributes, next_delta - 1,
+        base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, len(records),
+    )  # fmt: skip
+    batch += payload
+    stamp_crc(memoryview(batch))
+    return batch
+
+
+def control_record(kind: ControlType, value: bytes, timestamp: int, version: int = 0) -> Record:
+    return Record(IN_LINE, timestamp, _CONTROL_KEY.pack(version, kind), value)
+
+
+def end_txn_marker(marker: EndTxnMarker, timestamp: int) -> Record:
+    kind = ControlType.COMMIT if marker.committed else ControlType.ABORT
+    return control_record(kind, _END_TXN_VALUE.pack(0, marker.coordinator_epoch), timestamp)
+
+
+def _append_record(body: bytearray, record: Record, offset_delta: int, timestamp_delta: int) -> None:
+    rest = bytearray(1)
+    append_varint(rest, timestamp_delta)
+    append_varint(rest, offset_delta)
+    _append_bytes(rest, record.key)
+    _append_bytes(rest, record.value)
+    append_varint(rest, len(record.headers))
+    for key, value in record.headers:
+        _append_bytes(rest, key.encode())
+        _append_bytes(rest, value)
+    append_varint(body, len(rest))
+    body += rest
+
+
+def _append_bytes(target: bytearray, data: bytes | None) -> None:
+    if data is None:
+        target.append(1)  # zigzag of -1
+    else:
+        append_varint(target, len(data))
+        target += data
+
+
+def append_varint(target: bytearray, value: int) -> None:
+    rest = (value << 1) ^ (value >> 63)
+    while rest > 0x7F:
+        target.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    target.append(rest)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------
+
+_CONTROL_KEY: Final = struct.Struct(">hh")
+_END_TXN_VALUE: Final = struct.Struct(">hi")
+_RECORD_BYTES_MIN: Final = 7
+"""Length, attributes, two deltas, two lengths, a header count: one byte each. Bounds a count before it is believed."""
+_HEADER_BYTES_MIN: Final = 2
+
+
+def decode_records(batch: Buffer, header: BatchHeader | None = None) -> list[Record]:
+    """All records of one whole batch. The CRC is the caller's to check."""
+    if header is None:
+        header = read_header(batch)
+    if header.magic != MAGIC or header.size_in_bytes != len(batch):
+        raise MalformedData("not one whole record batch of magic 2")
+    body = bytes(decompress(header.compression, memoryview(batch)[BATCH_HEADER_BYTES:]))
+    if not 0 <= header.record_count <= len(body) // _RECORD_BYTES_MIN:
+        raise MalformedData(f"{header.record_count} records cannot be in {len(body)} bytes")
+    records: list[Record] = []
+    position = 0
+    for _ in range(header.record_count):
+        record, position = _read_record(body, position, header)
+        records.append(record)
+    if position != len(body):
+        raise MalformedData(f"{len(body) - position} bytes are left after the last record")
+    return records
+
+
+def _read_record(body: bytes, position: int, header: BatchHeader) -> tuple[Record, int]:
+    length, position = read_varint(body, position)
+    end = position + length
+    if length < 0 or end > len(body):
+        raise MalformedData(f"a record claims {length} bytes, {len(body) - position} are there")
+    timestamp_delta, position = read_varint(body, position + 1, bits=64)
+    offset_delta, position = read_varint(body, position)
+    if not 0 <= offset_delta <= header.last_offset_delta:
+        raise MalformedData(f"offset delta {offset_delta} is not in 0..{header.last_offset_delta}")
+    key, position = _read_bytes(body, position, end)
+    value, position = _read_bytes(body, position, end)
+    headers, position = _read_headers(body, position, end)
+    if position != end:
+        raise MalformedData(f"a record of {length} bytes ends {end - position} bytes early")
+    # With LogAppendTime the deltas mean nothing: every record was stamped when the batch was appended.
+    timestamp = header.max_timestamp if header.is_log_append_time else header.base_timestamp + timestamp_delta
+    return Record(header.base_offset + offset_delta, timestamp, key, value, headers), position
+
+
+def _read_headers(body: bytes, position: int, end: int) -> tuple[tuple[Header, ...], int]:
+    count, position = read_varint(body, position)
+    if not 0 <= count <= (end - position) // _HEADER_BYTES_MIN:
+        raise MalformedData(f"{count} headers cannot be in {end - position} bytes")
+    if not count:
+        return (), position
+    headers: list[Header] = []
+    for _ in range(count):
+        key, position = _read_bytes(body, position, end)
+        value, position = _read_bytes(body, position, end)
+        if key is None:
+            raise MalformedData("a header without a key")
+        try:
+            headers.append((key.decode(), value))
+        except UnicodeDecodeError as error:
+            raise MalformedData("a header's key is not UTF-8") from error
+    return tuple(headers), position
+
+
+def _read_bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    length, position = read_varint(body, position)
+    if length == -1:
+        return None, position
+    if length < 0 or length > end - position:
+        raise MalformedData(f"a field claims {length} bytes, {end - position} are there")
+    return body[position : position + length], position + length
+
+
+def read_varint(data: bytes, position: int, bits: int = 32) -> tuple[int, int]:
+    """A zigzag number and the position behind it. `bits` bounds both its bytes and its value."""
+    raw, shift = 0, 0
+    while True:
+        if position >= len(data) or shift >= bits:
+            raise MalformedData("a varint without an end")
+        byte = data[position]
+        position += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+    if raw >> bits:
+        raise MalformedData(f"a varint of more than {bits} bits")
+    return (raw >> 1) ^ -(raw & 1), position
+
+
+def control_type(record: Record) -> ControlType | int:
+    """The kind of a control record; a number for kinds younger than this code, which readers must skip."""
+    if record.key is None or len(record.key) < _CONTROL_KEY.size:
+        raise MalformedData("a control record without its key")
+    _, kind = _CONTROL_KEY.unpack_from(record.key)
+    try:
+        return ControlType(kind)
+    except ValueError:
+        return int(kind)
+
+
+def read_end_txn_marker(record: Record) -> EndTxnMarker | None:
+    """The marker in a control record, None for control records of another kind."""
+    kind = control_type(record)
+    if kind not in (ControlType.ABORT, ControlType.COMMIT):
+        return None
+    if record.value is None or len(record.value) < _END_TXN_VALUE.size:
+        raise MalformedData("an end-of-transaction marker without its value")
+    _, coordinator_epoch = _END_TXN_VALUE.unpack_from(record.value)
+    return EndTxnMarker(kind == ControlType.COMMIT, coordinator_epoch)
+
+
+__all__ = [
+    "IN_LINE",
+    "NO_TIMESTAMP",
+    "ControlType",
+    "EndTxnMarker",
+    "Header",
+    "Record",
+    "append_varint",
+    "build_batch",
+    "control_record",
+    "control_type",
+    "decode_records",
+    "end_txn_marker",
+    "read_end_txn_marker",
+    "read_varint",
+]

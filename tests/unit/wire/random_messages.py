@@ -1,0 +1,144 @@
+"""Makes messages of any class and version out of its SCHEMA and a seeded generator.
+
+Three moods: LEAST (null, empty, lowest), MOST (nothing null, every tagged field set, one string and one array long
+enough for a varint of three bytes) and MIXED (anything). No oracle is known here and nothing is encoded.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any
+
+from moldau.base.errors import ErrorCode
+from moldau.wire.apis import APIS, request_class, response_class
+from moldau.wire.schema import Field, Message, fields_of
+
+INTEGERS = {
+    "int8": (-(2**7), 2**7 - 1),
+    "int16": (-(2**15), 2**15 - 1),
+    "uint16": (0, 2**16 - 1),
+    "int32": (-(2**31), 2**31 - 1),
+    "uint32": (0, 2**32 - 1),
+    "int64": (-(2**63), 2**63 - 1),
+}
+LATEST_DATE_MS = 253_402_300_799_999
+"""kio gives int64 times as dates, which end with the year 9999."""
+ALPHABET = "az09._- \x00\x7fäß€漢🌊\u0301"
+ERROR_CODES = tuple(int(code) for code in ErrorCode)
+TWO_BYTES, THREE_BYTES = 130, 16_400
+"""Lengths whose varints take two and three bytes."""
+ELEMENTS_MAX = 300
+"""Array elements in one message, nested ones included: depth must not multiply."""
+
+
+class Mood(Enum):
+    LEAST = "least"
+    MOST = "most"
+    MIXED = "mixed"
+
+
+def every_message() -> Iterator[type[Message]]:
+    for key in APIS:
+        yield request_class(key)
+        yield response_class(key)
+
+
+def every_version() -> Iterator[tuple[type[Message], int]]:
+    for cls in every_message():
+        low, high = cls.VERSIONS
+        for version in range(low, high + 1):
+            yield cls, version
+
+
+def random_message(cls: type[Message], version: int, mood: Mood, seed: object) -> Message:
+    """The same arguments make the same message."""
+    rng = random.Random(f"{cls.__name__} {version} {mood.value} {seed}")
+    return _Maker(version, mood, rng).message(cls, 0)
+
+
+class _Maker:
+    def __init__(self, version: int, mood: Mood, rng: random.Random) -> None:
+        self.version = version
+        self.mood = mood
+        self.rng = rng
+        self.elements_left = ELEMENTS_MAX
+        self.long_string_left = self.long_array_left = mood is Mood.MOST
+
+    def message(self, cls: type[Message], depth: int) -> Message:
+        present = [field for field in fields_of(cls) if self.version in field.versions]
+        return cls(**{field.name: self.field(field, depth) for field in present})
+
+    def field(self, field: Field, depth: int) -> Any:
+        if field.tag is not None and self.unlucky(otherwise=0.5):
+            return field.default
+        if self.version in field.nullable and self.unlucky(otherwise=0.25):
+            return None
+        if field.is_array:
+            return self.array(field, depth)
+        value = self.single(field, depth)
+        while field.tag is not None and _says_nothing(field, value):
+            value = self.single(field, depth)
+        return value
+
+    def unlucky(self, otherwise: float) -> bool:
+        """Whether a field is left out: always in the mood LEAST, never in MOST."""
+        return self.mood is Mood.LEAST or (self.mood is Mood.MIXED and self.rng.random() < otherwise)
+
+    def array(self, field: Field, depth: int) -> list[Any]:
+        if self.long_array_left and field.type_name in INTEGERS:
+            self.long_array_left = False
+            return [self.primitive(field) for _ in range(THREE_BYTES)]
+        count = min(self.count(depth), self.elements_left)
+        self.elements_left -= count
+        return [self.single(field, depth + 1) for _ in range(count)]
+
+    def count(self, depth: int) -> int:
+        if self.mood is Mood.LEAST:
+            return 0
+        if self.mood is Mood.MOST:
+            return TWO_BYTES if depth == 0 and self.rng.random() < 0.1 else 2
+        return self.rng.choice((0, 0, 1, 1, 2, 3) if depth else (0, 1, 1, 2, 3, 5))
+
+    def single(self, field: Field, depth: int) -> Any:
+        return self.primitive(field) if field.struct is None else self.message(field.struct, depth)
+
+    def primitive(self, field: Field) -> Any:
+        if field.name.endswith("error_code"):
+            return self.rng.choice(ERROR_CODES)
+        if field.type_name in INTEGERS:
+            return self.integer(field)
+        match field.type_name:
+            case "bool":
+                return self.rng.random() < 0.5
+            case "float64":
+                return self.rng.choice((0.0, -1.5, 1e308, float("-inf"), self.rng.random()))
+            case "uuid":
+                return self.rng.choice((bytes(16), self.rng.randbytes(16), self.rng.randbytes(16)))
+            case "string":
+                return "".join(self.rng.choices(ALPHABET, k=self.length()))
+            case "bytes" | "records":
+                return self.rng.randbytes(self.length())
+        raise AssertionError(f"no value for {field.type_name}")
+
+    def integer(self, field: Field) -> int:
+        low, high = INTEGERS[field.type_name]
+        if field.name.endswith("_ms") and field.type_name == "int64":
+            low, high = -1, LATEST_DATE_MS
+        if self.mood is Mood.LEAST:
+            return low
+        return self.rng.choice((low, high, 0, self.rng.randint(-1 if low else 0, 300), self.rng.randint(low, high)))
+
+    def length(self) -> int:
+        if self.long_string_left:
+            self.long_string_left = False
+            return THREE_BYTES // 2  # characters: of one to four bytes each
+        if self.mood is Mood.LEAST:
+            return 0
+        return self.rng.choice((0, 1, 7, 20, TWO_BYTES if self.rng.random() < 0.2 else 3))
+
+
+def _says_nothing(field: Field, value: Any) -> bool:
+    """A tagged field equal to its default is left out by Kafka; ours leaves out a struct only where it is None."""
+    return bool(value == (field.struct() if field.struct else field.default))
