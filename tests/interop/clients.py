@@ -129,7 +129,7 @@ class KafkaPython:
         )
         try:
             consumer.assign([kafka.TopicPartition(topic, 0)])
-            found = [record for record, _ in zip(consumer, range(count), strict=False)]
+            found = [record for _, record in zip(range(count), consumer, strict=False)]
         finally:
             consumer.close()
         return [Message(r.key, r.value, tuple(r.headers), r.timestamp) for r in found]

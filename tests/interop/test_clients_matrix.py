@@ -8,7 +8,7 @@ import kafka.codec
 import pytest
 from clients import CLIENTS, CODEC_NAMES, Message
 
-HEADERS = (("trace", b"1"), ("trace", b"2"), ("empty", None))
+HEADERS = (("trace", b"1"), ("trace", b"2"), ("source", b"interop"))
 MESSAGES = [
     Message(b"key-0", b"value-0" * 40, HEADERS),
     Message(None, b"no key", HEADERS),

@@ -21,3 +21,21 @@ DECOMPRESSED_BYTES_MAX: Final = 128 << 20
 
 FETCH_SESSION_SLOTS_MAX: Final = 1000
 """Incremental fetch sessions held at once (Kafka's `max.incremental.fetch.session.cache.slots`)."""
+
+FRAME_TRUSTED_BYTES: Final = 1 << 20
+"""A frame up to this size gets its whole buffer at once; a larger one grows by doubling as its bytes arrive."""
+
+RECEIVE_BUDGET_BYTES: Final = 512 << 20
+"""Memory of all half-received frames together."""
+
+SCRATCH_BYTES: Final = 256 << 10
+"""The receive buffer that all connections of a listener share: what is whole in it never gets copied."""
+
+SEND_TURN_BYTES: Final = 8 << 20
+"""What one connection may send before the others get their turn."""
+
+SEND_FILE_BYTES: Final = 4 << 20
+"""What one `sendfile` is asked for: both ends of the range are looked up in the page cache first."""
+
+ACCEPTS_PER_TURN_MAX: Final = 64
+"""New connections taken before the others get their turn."""

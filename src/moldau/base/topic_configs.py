@@ -141,7 +141,7 @@ _DOCUMENTATION: Final[Mapping[str, str]] = {
     "file.delete.delay.ms": "How long a deleted segment's file stays on disk.",
     "min.cleanable.dirty.ratio": "Share of the log that must be dirty before it is compacted.",
     "cleanup.policy": "What becomes of old segments: delete, compact or both; empty keeps everything.",
-    "unclean.leader.election.enable": "Whether a replica that is behind may lead when no other is left, losing records.",
+    "unclean.leader.election.enable": "Whether a replica that is behind may lead when no other is left.",
     "min.insync.replicas": "Replicas that must have a write before acks=all is answered.",
     "compression.type": "How batches are stored: as the producer sent them, or in this codec.",
     "compression.gzip.level": "Level for gzip, where the broker compresses; -1 is gzip's own default.",

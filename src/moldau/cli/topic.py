@@ -56,23 +56,30 @@ def create(
     \b
     moldau topic create orders -p 6 -c retention.ms=86400000 -c compression.type=zstd
     """
-    from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import NewTopic
 
     broker.metadata()
     defaults = {"num_partitions": partitions or -1, "replication_factor": replication_factor or -1}
     futures = broker.admin.create_topics([NewTopic(name, config=config, **defaults) for name in names])
+    failures: list[CommandFailed] = []
     for name, future in futures.items():
         try:
             outcome(future, name)
-        except CommandFailed as error:
-            cause = error.__cause__
-            exists = isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
-            if not (if_not_exists and exists):
-                raise
-            click.echo(f"{name} exists already")
-        else:
             click.echo(f"created {name}")
+        except CommandFailed as error:
+            if if_not_exists and _says_it_exists(error):
+                click.echo(f"{name} exists already")
+            else:
+                failures.append(error)
+    if failures:
+        raise CommandFailed(" | ".join(error.message for error in failures))
+
+
+def _says_it_exists(error: CommandFailed) -> bool:
+    from confluent_kafka import KafkaError, KafkaException
+
+    cause = error.__cause__
+    return isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
 
 
 @topic.command(name="list")
@@ -134,7 +141,7 @@ def _partition_table(shown: TopicMetadata, bounds: Bounds) -> Table:
         start, end = bounds.get((shown.topic, number), (None, None))
         records = None if start is None or end is None else end - start
         leader = partition.leader if partition.leader >= 0 else None
-        rows.append((number, leader, sorted(partition.replicas), sorted(partition.isrs), start, end, records))
+        rows.append((number, leader, list(partition.replicas), list(partition.isrs), start, end, records))
     columns = ("PARTITION", "LEADER", "REPLICAS", "ISR", "START", "END", "RECORDS")
     return Table(columns, rows, f"{shown.topic}: {len(rows)} partition{'s' if len(rows) != 1 else ''}")
 

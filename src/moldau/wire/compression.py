@@ -171,9 +171,7 @@ def _lz4_compress(data: Buffer, level: int) -> bytes:
     pieces = [_LZ4_HEADER]
     for start in range(0, len(view), _LZ4_BLOCK_BYTES):
         raw = view[start : start + _LZ4_BLOCK_BYTES]
-        block = bytes(
-            cramjam.lz4.compress_block(raw, mode="high_compression", compression=level, store_size=False)
-        )
+        block = bytes(cramjam.lz4.compress_block(raw, mode="high_compression", compression=level, store_size=False))
         if len(block) < len(raw):
             pieces += (_LZ4_LENGTH.pack(len(block)), block)
         else:

@@ -128,7 +128,7 @@ class _Maker:
             low, high = -1, LATEST_DATE_MS
         if self.mood is Mood.LEAST:
             return low
-        return self.rng.choice((low, high, 0, self.rng.randint(-1 if low else 0, 300), self.rng.randint(low, high)))
+        return self.rng.choice((low, high, 0, self.rng.randint(-1 if low else 0, min(high, 300)), self.rng.randint(low, high)))
 
     def length(self) -> int:
         if self.long_string_left:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from confluent_kafka import Consumer, Producer
-    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.admin import AdminClient, ClusterMetadata
 
     from moldau.client.channel import Channel
 
@@ -141,6 +141,14 @@ def _security(java: Mapping[str, str]) -> Any:
     return Security(tls, (settings.get("sasl.username", ""), settings.get("sasl.password", "")))
 
 
+class Refused(ToolFailed):
+    """The broker, or librdkafka before it, said no. `code` is librdkafka's name of the error."""
+
+    def __init__(self, error: Any) -> None:
+        super().__init__(words(error))
+        self.code: str = error.name()
+
+
 def answer(future: Future[T]) -> T:
     """What an admin call comes to, or the broker's own words for why not."""
     from confluent_kafka import KafkaException
@@ -148,7 +156,7 @@ def answer(future: Future[T]) -> T:
     try:
         return future.result(ADMIN_SECONDS + 5)
     except KafkaException as error:
-        raise ToolFailed(words(error.args[0])) from error
+        raise Refused(error.args[0]) from error
 
 
 def words(error: Any) -> str:
@@ -157,3 +165,13 @@ def words(error: Any) -> str:
     if error.name() in ("_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN"):
         return f"{said}: the cluster did not answer in time; check advertised.listeners of the brokers"
     return said
+
+
+def metadata(admin: AdminClient) -> ClusterMetadata:
+    """All brokers and topics. Topics are never asked for by name, for a broker might create them."""
+    from confluent_kafka import KafkaException
+
+    try:
+        return admin.list_topics(timeout=ADMIN_SECONDS)
+    except KafkaException as error:
+        raise Refused(error.args[0]) from error

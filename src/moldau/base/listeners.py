@@ -1,0 +1,60 @@
+"""A listener: a name, the security protocol it speaks and an address, in Kafka's notation NAME://host:port.
+
+Parsing only; which listeners a node has and which of them are told to clients is decided in `settings`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Final
+
+SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+WILDCARD_HOSTS: Final = frozenset(("", "0.0.0.0", "::"))
+"""Hosts to listen on that mean every interface; nobody can be told to connect to one."""
+
+_LISTENER: Final = re.compile(
+    r"(?P<name>\w+)://(?:\[(?P<ipv6>[0-9a-fA-F:.%]*)\]|(?P<host>[0-9a-zA-Z._%-]*)):(?P<port>[0-9]{1,5})", re.ASCII
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    name: str
+    security_protocol: str
+    host: str
+    port: int
+    """Zero means any free port; the true one is known once the socket is bound."""
+
+    @property
+    def address(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def at(self, host: str) -> Listener:
+        return replace(self, host=host)
+
+    def __str__(self) -> str:
+        return f"{self.name}://{self.address}"
+
+
+def parse_listener(text: str, protocols: dict[str, str]) -> Listener:
+    """ValueError, in one line, when the text is no listener or its name has no protocol."""
+    found = _LISTENER.fullmatch(text.strip())
+    if found is None or int(found["port"]) > 65535:
+        raise ValueError(f"{text!r} is not a listener; expected NAME://host:port, e.g. PLAINTEXT://localhost:9092")
+    name = found["name"].upper()
+    if name not in protocols:
+        raise ValueError(f"listener {name} has no entry in listener.security.protocol.map")
+    host = found["host"] if found["ipv6"] is None else found["ipv6"]
+    return Listener(name, protocols[name], host, int(found["port"]))
+
+
+def parse_protocol_map(text: str) -> dict[str, str]:
+    """`NAME:PROTOCOL,...`; ValueError for anything else."""
+    protocols: dict[str, str] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        name, _, protocol = item.rpartition(":")
+        if not name or protocol.upper() not in SECURITY_PROTOCOLS:
+            raise ValueError(f"{item!r} is not NAME:PROTOCOL with one of {', '.join(SECURITY_PROTOCOLS)}")
+        protocols[name.strip().upper()] = protocol.upper()
+    return protocols

@@ -1,0 +1,250 @@
+"""`moldau consume`: records of topics, printed by a format.
+
+Partitions are assigned by hand and read from resolved offsets, so no group is needed and nothing is committed. Only
+`-g` joins a group. Where to read is offsets.py, how to print is format_language.py.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+import click
+
+from moldau.cli import format_language, offsets, partition_offsets
+from moldau.cli.connect import Broker, CommandFailed, broker_options, complete_topics, existing_topics, failure
+from moldau.cli.connect import is_internal, plain_failures
+from moldau.cli.format_language import BadFormat, Formatter
+from moldau.cli.partition_offsets import Partition, ResolvedRange
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Message
+    from confluent_kafka.admin import ClusterMetadata
+
+FETCH_RECORDS_MAX: Final = 1000
+POLL_SECONDS: Final = 0.2
+GROUP_SECONDS: Final = 3.0
+ENDLESS: Final = 1 << 63
+
+
+class Printer:
+    """Writes records and counts them; what is written leaves the process after every poll."""
+
+    def __init__(self, render: Formatter, out: BinaryIO, limit: int | None) -> None:
+        self._render = render
+        self._out = out
+        self._left = ENDLESS if limit is None else limit
+        self.printed = 0
+
+    @property
+    def full(self) -> bool:
+        return self._left == 0
+
+    def print(self, message: Message) -> None:
+        self.printed += 1
+        self._left -= 1
+        self._out.write(self._render(message, self.printed))
+
+    def flush(self) -> None:
+        self._out.flush()
+
+
+def read_assigned(consumer: Consumer, ranges: dict[Partition, ResolvedRange], printer: Printer) -> None:
+    """Reads every partition from its begin to its end; comes back when all ends are reached or the printer is full."""
+    from confluent_kafka import TopicPartition
+
+    ends = {where: ENDLESS if span.end is None else span.end for where, span in ranges.items()}
+    waiting = {where for where, span in ranges.items() if span.begin < ends[where]}
+    consumer.assign([TopicPartition(*where, ranges[where].begin) for where in waiting])
+    while waiting and not printer.full:
+        for message in consumer.consume(FETCH_RECORDS_MAX, POLL_SECONDS):
+            offset = _offset_reached(message)
+            where = (message.topic() or "", message.partition() or 0)
+            if message.error() is None and offset < ends[where] and where in waiting:
+                printer.print(message)
+                offset += 1
+                if printer.full:
+                    break
+            # The record before the end may be gone (compacted) or a marker: then the end of the log says it, or the
+            # first record behind it.
+            if offset >= ends[where] and where in waiting:
+                waiting.discard(where)
+                consumer.pause([TopicPartition(*where)])
+        printer.flush()
+
+
+def read_group(consumer: Consumer, topics: list[str], exit_at_end: bool, printer: Printer) -> None:
+    """Reads what the group assigns to this member; with exit_at_end until each assigned partition was at its end."""
+    assigned: set[Partition] = set()
+    at_end: set[Partition] = set()
+
+    def on_assign(_: Consumer, partitions: list[Any]) -> None:
+        assigned.clear()
+        assigned.update((partition.topic, partition.partition) for partition in partitions)
+
+    consumer.subscribe(topics, on_assign=on_assign)
+    while not printer.full and not (exit_at_end and assigned and assigned <= at_end):
+        for message in consumer.consume(FETCH_RECORDS_MAX, POLL_SECONDS):
+            where = (message.topic() or "", message.partition() or 0)
+            _offset_reached(message)
+            if message.error() is not None:
+                at_end.add(where)
+                continue
+            at_end.discard(where)
+            printer.print(message)
+            if printer.full:
+                break
+        printer.flush()
+
+
+def _offset_reached(message: Message) -> int:
+    """The offset of a record, or of the end of the log that the message tells of; raises for any other error."""
+    from confluent_kafka import KafkaError
+
+    error = message.error()
+    if error is not None and error.code() != KafkaError._PARTITION_EOF:
+        raise failure(error, f"{message.topic()} partition {message.partition()}" if message.topic() else "")
+    offset = message.offset()
+    assert offset is not None
+    return offset
+
+
+@click.command()
+@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topics)
+@click.option("-r", "--regex", is_flag=True, help="Each TOPIC is a regular expression for whole names.")
+@click.option("-o", "--offset", default=None, metavar="RANGE", help="Where to begin and end; see below. Default: start.")
+@click.option("-f", "--record-format", metavar="FORMAT", help="How to print a record; see below. Default: '%v\\n'.")
+@click.option("--json", "as_json", is_flag=True, help="Print each record as a JSON envelope, one a line.")
+@click.option("-n", "--num", type=click.IntRange(min=1), help="Stop after this many records.")
+@click.option("-p", "--partition", "only", multiple=True, type=click.IntRange(min=0), help="Only this one. Repeatable.")
+@click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end that the partitions have now.")
+@click.option("-g", "--group", help="Join this consumer group: it assigns the partitions and keeps the offsets.")
+@click.option(
+    "--isolation-level",
+    type=click.Choice(["read_uncommitted", "read_committed"]),
+    default="read_committed",
+    show_default=True,
+    help="Whether records of open and aborted transactions are left out.",
+)
+@broker_options
+def consume(
+    broker: Broker,
+    topics: tuple[str, ...],
+    regex: bool,
+    offset: str | None,
+    record_format: str | None,
+    as_json: bool,
+    num: int | None,
+    only: tuple[int, ...],
+    exit_at_end: bool,
+    group: str | None,
+    isolation_level: str,
+) -> None:
+    """Print the records of topics: first those that are there, then those that come, until Ctrl-C.
+
+    \b
+    moldau consume orders
+    moldau consume orders -o -10 -f '%p:%o %d{iso} %k %v\\n'
+    moldau consume orders -o @-1h:end --json | jq .value
+    moldau consume -r 'orders-.*' -n 100
+
+    \b
+    RANGE  start  end  N  +N (after the start)  -N (the last N)  N1:N2  :N  :end
+           @TIME  @T1:T2  @T1:end; TIME is milliseconds, 2026-11-15, 2026-11-15T08:30:00Z, or -1h (ago)
+    FORMAT %t topic  %p partition  %o offset  %k key  %v value  %h headers  %K %V lengths  %i count
+           %T milliseconds  %d{iso}  %d{strftime[%F %T]}  %v{hex}  %v{base64}  %h{%k=%v;}  \\n \\t \\xHH
+    """
+    _refuse_contradictions(as_json, record_format, group, offset, only)
+    printer = Printer(_formatter(record_format, as_json), sys.stdout.buffer, num)
+    config = {"isolation.level": isolation_level, "enable.partition.eof": True, "fetch.wait.max.ms": 100}
+    metadata = broker.metadata()
+    names = _matching(metadata, topics) if regex else [t.topic for t in existing_topics(metadata, topics)]
+    if group is not None:
+        _consume_group(broker, group, names, offset or "start", exit_at_end, config, printer)
+        return
+    wanted = _range(offset or "start", exit_at_end)
+    partitions = [where for name in names for where in partition_offsets.chosen(metadata.topics[name], only)]
+    ranges = partition_offsets.resolve(broker.admin, partitions, wanted, isolation_level == "read_committed")
+    # librdkafka asks for a group id even of a consumer that joins none.
+    consumer = broker.consumer(config | {"group.id": "moldau-consume", "enable.auto.commit": False})
+    with plain_failures():
+        try:
+            read_assigned(consumer, ranges, printer)
+        finally:
+            consumer.close()
+
+
+def _refuse_contradictions(
+    as_json: bool, record_format: str | None, group: str | None, offset: str | None, only: tuple[int, ...]
+) -> None:
+    context = click.get_current_context()
+    if as_json and record_format is not None:
+        raise click.UsageError("--json and -f are two ways to print: choose one", context)
+    if group is not None and only:
+        raise click.UsageError("a group assigns the partitions itself: leave -p out, or -g", context)
+    if group is not None and offset not in (None, "start", "end"):
+        raise click.UsageError("a group keeps its own offsets: with -g only -o start and -o end have a meaning", context)
+
+
+def _formatter(record_format: str | None, as_json: bool) -> Formatter:
+    if as_json:
+        return format_language.json_envelope
+    try:
+        return format_language.compile_format("%v\\n" if record_format is None else record_format)
+    except BadFormat as error:
+        raise click.BadParameter(str(error), click.get_current_context(), param_hint="-f") from error
+
+
+def _range(offset: str, exit_at_end: bool) -> offsets.OffsetRange:
+    try:
+        wanted = offsets.parse_range(offset, time.time_ns() // 1_000_000)
+    except offsets.BadOffset as error:
+        raise click.BadParameter(str(error), click.get_current_context(), param_hint="-o") from error
+    return offsets.OffsetRange(wanted.begin, offsets.END) if exit_at_end and wanted.end is None else wanted
+
+
+def _matching(metadata: ClusterMetadata, patterns: tuple[str, ...]) -> list[str]:
+    try:
+        compiled = [re.compile(pattern) for pattern in patterns]
+    except re.error as error:
+        raise click.BadParameter(f"not a regular expression: {error}", param_hint="TOPIC") from error
+    names = [
+        name
+        for name in sorted(metadata.topics)
+        if any(pattern.fullmatch(name) for pattern in compiled)
+        and (not is_internal(name) or any(pattern.startswith("_") for pattern in patterns))
+    ]
+    if not names:
+        raise CommandFailed(f"no topic matches {' or '.join(patterns)}; `moldau topic list` shows the topics there are")
+    return names
+
+
+def _consume_group(
+    broker: Broker,
+    group: str,
+    names: list[str],
+    offset: str,
+    exit_at_end: bool,
+    config: dict[str, Any],
+    printer: Printer,
+) -> None:
+    """A member of a group; said in one line where the broker keeps no groups, instead of waiting for a coordinator."""
+    from confluent_kafka import KafkaException
+
+    try:
+        errors = broker.admin.list_consumer_groups(request_timeout=GROUP_SECONDS).result().errors
+        if errors:
+            raise errors[0]
+    except KafkaException as error:
+        raise CommandFailed(
+            f"this broker keeps no consumer groups ({error.args[0].str()}); leave -g out to read without one"
+        ) from error
+    reset = "earliest" if offset == "start" else "latest"
+    consumer = broker.consumer(config | {"group.id": group, "auto.offset.reset": reset, "enable.auto.commit": True})
+    with plain_failures(f"group {group}"):
+        try:
+            read_group(consumer, names, exit_at_end, printer)
+        finally:
+            consumer.close()

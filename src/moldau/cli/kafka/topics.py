@@ -1,0 +1,290 @@
+"""kafka-topics: creates, lists, describes, grows and deletes topics.
+
+What Kafka's tool prints is kept to the letter, its errors on stdout included. How a topic's lines are drawn is in
+topic_lines.py; here are the flags and the five actions.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from moldau.cli.flags import Flag, Flags, Given, UsageError
+from moldau.cli.kafka import clients, properties
+from moldau.cli.kafka.tool import ToolFailed, run, trace
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+ACTIONS: Final = ("list", "describe", "create", "alter", "delete")
+PARTITION_FILTERS: Final = (
+    "under-replicated-partitions",
+    "unavailable-partitions",
+    "under-min-isr-partitions",
+    "at-min-isr-partitions",
+)
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+REPLICATION_FACTOR_MAX: Final = 32767
+COLLISION_WARNING: Final = (
+    "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could collide."
+    " To avoid issues it is best to use either, but not both."
+)
+
+FLAGS = Flags(
+    "This tool helps to create, delete, describe, or change a topic.",
+    (
+        Flag("bootstrap-server", "REQUIRED: A broker of the cluster, HOST:PORT.", "server to connect to"),
+        Flag("command-config", "A properties file with settings of the client.", "command config property file"),
+        Flag("list", "List all topics."),
+        Flag("create", "Create a topic."),
+        Flag("delete", "Delete topics."),
+        Flag("alter", "Raise the number of partitions. Settings of a topic are altered by kafka-configs."),
+        Flag("describe", "Show partitions, replicas and settings of topics."),
+        Flag("topic", "The topic. A regular expression, but for --create.", "topic"),
+        Flag("topic-id", "Describe the topic of this id.", "topic-id"),
+        Flag("config", "A setting of the topic to create, such as retention.ms=86400000. Repeatable.", "name=value"),
+        Flag("delete-config", "Without effect since 4.0.", "name"),
+        Flag("partitions", "How many partitions the topic shall have. Keys move when it grows.", "# of partitions", "Integer"),
+        Flag("replication-factor", "How many replicas each partition shall have.", "replication factor", "Integer"),
+        Flag(
+            "replica-assignment",
+            "Which brokers hold which partition: a list of brokers joined by colons for each partition.",
+            "broker_id_for_part1_replica1 : broker_id_for_part1_replica2 , broker_id_for_part2_replica1 : ...",
+        ),
+        Flag("under-replicated-partitions", "With --describe: only partitions that lack in-sync replicas."),
+        Flag("unavailable-partitions", "With --describe: only partitions without a living leader."),
+        Flag("under-min-isr-partitions", "With --describe: only partitions below min.insync.replicas."),
+        Flag("at-min-isr-partitions", "With --describe: only partitions at min.insync.replicas exactly."),
+        Flag("topics-with-overrides", "With --describe: only topics that have settings of their own."),
+        Flag("if-exists", "With --alter, --delete, --describe: no error when the topic does not exist."),
+        Flag("if-not-exists", "With --create: no error when the topic exists."),
+        Flag("exclude-internal", "With --list, --describe: leave out Kafka's own topics."),
+        Flag(
+            "partition-size-limit-per-response",
+            "The largest number of partitions in one answer when describing.",
+            "maximum number of partitions per response",
+            "Integer",
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopicPlan:
+    """What --create asks for, checked as far as a client can."""
+
+    name: str
+    partitions: int | None
+    replication_factor: int | None
+    assignment: list[list[int]]
+    config: dict[str, str]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return run("kafka-topics", FLAGS, _main, argv)
+
+
+def _main(given: Given) -> int:
+    _check(given)
+    try:
+        _act(given)
+    except (ToolFailed, UsageError) as error:
+        trace()
+        print(f"Error while executing topic command : {error}")
+        return 1
+    return 0
+
+
+def _act(given: Given) -> None:
+    from moldau.cli.kafka.topic_lines import describe
+
+    if given.has("create"):
+        _create(given, _plan(given))
+        return
+    admin = _admin(given)
+    if given.has("alter"):
+        _alter(given, admin)
+    elif given.has("list"):
+        print("\n".join(matching(admin, given.text("topic"), given.has("exclude-internal"))))
+    elif given.has("describe"):
+        describe(given, admin, _described(given, admin))
+    else:
+        _delete(given, admin)
+
+
+def _check(given: Given) -> None:
+    """The rules between flags, in Kafka's order: which of two mistakes is told matters to nobody but the tests."""
+    if sum(map(given.has, ACTIONS)) != 1:
+        raise UsageError("Command must include exactly one action: --list, --describe, --create, --alter or --delete")
+    if given.has("delete-config"):
+        print(
+            "delete-config option is no longer supported and deprecated since version 4.0."
+            " The config will be fully removed in future releases.",
+            file=sys.stderr,
+        )
+    if not given.has("bootstrap-server"):
+        raise UsageError("--bootstrap-server must be specified")
+    if given.has("describe") and given.has("if-exists") and not (given.has("topic") or given.has("topic-id")):
+        raise UsageError("--topic or --topic-id is required to describe a topic")
+    if not given.has("list") and not given.has("describe"):
+        given.require("topic")
+    if given.has("alter"):
+        if given.has("config"):
+            raise UsageError(
+                'Option combination "[[bootstrap-server], [config]]" can\'t be used with option "[alter]"'
+                " (To alter topic configurations, the kafka-configs tool can be used.)"
+            )
+        given.require("partitions")
+    _check_pairs(given)
+
+
+def _check_pairs(given: Given) -> None:
+    belongs = {
+        "config": ("alter", "create"),
+        "partitions": ("alter", "create"),
+        "replication-factor": ("create",),
+        "replica-assignment": ("alter", "create"),
+        **dict.fromkeys((*PARTITION_FILTERS, "topics-with-overrides"), ("describe",)),
+        "if-exists": ("alter", "delete", "describe"),
+        "if-not-exists": ("create",),
+        "exclude-internal": ("list", "describe"),
+    }
+    for flag, actions in belongs.items():
+        given.refuse(flag, *(action for action in ACTIONS if action not in actions))
+    if given.has("create"):
+        given.refuse("replica-assignment", "partitions", "replication-factor")
+    for flag in PARTITION_FILTERS:
+        given.refuse(flag, "topics-with-overrides")
+
+
+def _admin(given: Given) -> AdminClient:
+    return clients.admin(given.text("bootstrap-server") or "", properties.load(given.text("command-config")))
+
+
+def _plan(given: Given) -> NewTopicPlan:
+    plan = NewTopicPlan(
+        name=given.text("topic") or "",
+        partitions=given.integer("partitions"),
+        replication_factor=given.integer("replication-factor"),
+        assignment=parse_assignment(given.text("replica-assignment") or ""),
+        config=_settings(given.texts("config")),
+    )
+    if "." in plan.name or "_" in plan.name:
+        print(COLLISION_WARNING)
+    if plan.replication_factor is not None and not 1 <= plan.replication_factor <= REPLICATION_FACTOR_MAX:
+        raise ToolFailed(f"The replication factor must be between 1 and {REPLICATION_FACTOR_MAX} inclusive")
+    if plan.partitions is not None and plan.partitions < 1:
+        raise ToolFailed("The partitions must be greater than 0")
+    return plan
+
+
+def _settings(pairs: list[str]) -> dict[str, str]:
+    split = [re.split(r"\s*=\s*", pair) for pair in pairs]
+    if any(len(parts) != 2 or not parts[1] for parts in split):
+        raise ToolFailed(
+            'requirement failed: Invalid topic config: all configs to be added must be in the format "key=val".'
+        )
+    return {name.strip(): value.strip() for name, value in split}
+
+
+def parse_assignment(text: str) -> list[list[int]]:
+    """`1:2,2:3`: the brokers of each partition."""
+    partitions: list[list[int]] = []
+    for part in filter(None, text.split(",")):
+        try:
+            brokers = [int(broker) for broker in part.split(":")]
+        except ValueError:
+            raise ToolFailed(f'For input string: "{part}"; write broker ids as in 1:2,2:3') from None
+        if len(set(brokers)) != len(brokers):
+            twice = ",".join(str(broker) for broker in sorted({b for b in brokers if brokers.count(b) > 1}))
+            raise ToolFailed(f"Partition replica lists may not contain duplicate entries: {twice}")
+        partitions.append(brokers)
+        if len(brokers) != len(partitions[0]):
+            raise ToolFailed(f"Partition {len(partitions) - 1} has different replication factor: {brokers}")
+    return partitions
+
+
+def _create(given: Given, plan: NewTopicPlan) -> None:
+    from confluent_kafka.admin import NewTopic
+
+    counts = {
+        # -1 leaves it to the broker's default (KIP-464).
+        "num_partitions": len(plan.assignment) if plan.assignment else plan.partitions or -1,
+        "replication_factor": -1 if plan.assignment else plan.replication_factor or -1,
+    }
+    admin = _admin(given)
+    try:
+        topic = NewTopic(plan.name, replica_assignment=plan.assignment or None, config=plan.config, **counts)
+        future = admin.create_topics([topic], request_timeout=clients.ADMIN_SECONDS)[plan.name]
+        clients.answer(future)
+    except clients.Refused as error:
+        if not (given.has("if-not-exists") and error.code == "TOPIC_ALREADY_EXISTS"):
+            raise
+        return
+    print(f"Created topic {plan.name}.")
+
+
+def matching(admin: AdminClient, pattern: str | None, exclude_internal: bool) -> list[str]:
+    """Topic names that match a pattern in whole, sorted. A comma stands for `or`, as in all of Kafka's tools."""
+    names = clients.metadata(admin).topics
+    wanted = include_list(pattern)
+    return sorted(
+        name for name in names if wanted.fullmatch(name) and not (exclude_internal and name in INTERNAL_TOPICS)
+    )
+
+
+def include_list(pattern: str | None) -> re.Pattern[str]:
+    text = ".*" if pattern is None else pattern.strip().replace(",", "|").replace(" ", "").strip("\"'")
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ToolFailed(f"{pattern} is an invalid regex. ({error})") from error
+
+
+def _expect(names: list[str], given: Given) -> None:
+    asked = given.text("topic")
+    if asked and not names and not given.has("if-exists"):
+        raise ToolFailed(f"Topic '{asked}' does not exist as expected")
+
+
+def _described(given: Given, admin: AdminClient) -> list[str] | str:
+    """The names to describe, or an id: an id counts more than a name."""
+    if given.text("topic-id"):
+        return given.text("topic-id") or ""
+    names = matching(admin, given.text("topic"), given.has("exclude-internal"))
+    _expect(names, given)
+    return names
+
+
+def _alter(given: Given, admin: AdminClient) -> None:
+    from confluent_kafka.admin import NewPartitions
+
+    count = given.integer("partitions") or 0
+    assignment = parse_assignment(given.text("replica-assignment") or "")
+    names = matching(admin, given.text("topic"), given.has("exclude-internal"))
+    _expect(names, given)
+    if not names:
+        return
+    metadata = clients.metadata(admin).topics if assignment else {}
+    growth = [
+        NewPartitions(name, count, assignment[len(metadata[name].partitions) :]) if assignment else NewPartitions(name, count)
+        for name in names
+    ]
+    for future in admin.create_partitions(growth, request_timeout=clients.ADMIN_SECONDS).values():
+        clients.answer(future)
+
+
+def _delete(given: Given, admin: AdminClient) -> None:
+    names = matching(admin, given.text("topic"), given.has("exclude-internal"))
+    _expect(names, given)
+    if not names:
+        return
+    for future in admin.delete_topics(names, request_timeout=clients.ADMIN_SECONDS).values():
+        clients.answer(future)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

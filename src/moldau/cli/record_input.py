@@ -1,0 +1,110 @@
+"""From bytes a person or a program wrote to records: a line each, or a JSON envelope each.
+
+    line         the value; with a separator, key before its first occurrence and value after it
+    envelope     {"key": "a", "value": "b", "headers": {"h": "1"}, "partition": 0, "timestamp": 1700000000000}
+                 every field may be missing; `key_base64` and `value_base64` hold bytes that are not text;
+                 headers may also be a list of {"key": ..., "value": ...}, for names that repeat;
+                 a key or value that is not a string is written as its own JSON text
+
+What `moldau consume --json` prints is such an envelope. Pure: nothing here knows of files or brokers.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+Headers = list[tuple[str, bytes | None]]
+
+
+class InputRecord(NamedTuple):
+    """A record to send. `partition` and `timestamp` are None where the envelope leaves the choice to others."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers | None = None
+    partition: int | None = None
+    timestamp: int | None = None
+
+
+LineParser = Callable[[bytes], InputRecord]
+"""One line without its line end, as a record."""
+
+
+class BadRecord(ValueError):
+    """The line is no record; the message says why."""
+
+
+def line_parser(key: bytes | None, separator: bytes | None, empty_is_null: bool, headers: Headers | None) -> LineParser:
+    """How lines are read with these options; what is the same for all lines is decided once."""
+
+    def whole(line: bytes) -> InputRecord:
+        return InputRecord(None if empty_is_null and not line else line, key, headers)
+
+    def split(line: bytes) -> InputRecord:
+        assert separator
+        before, found, after = line.partition(separator)
+        if not found:
+            raise BadRecord(f"no key separator {separator.decode(errors='replace')!r} in it")
+        return InputRecord(None if empty_is_null and not after else after, before, headers)
+
+    return split if separator else whole
+
+
+def envelope_parser(headers: Headers | None) -> LineParser:
+    """How JSON envelopes are read; headers given for all come before an envelope's own."""
+    return lambda line: parse_envelope(line, headers or [])
+
+
+def parse_envelope(line: bytes, headers: Headers) -> InputRecord:
+    try:
+        envelope = json.loads(line)
+    except ValueError as error:
+        raise BadRecord(f"not JSON: {error}") from error
+    if not isinstance(envelope, dict):
+        raise BadRecord('not a JSON object like {"key": "a", "value": "b"}')
+    return InputRecord(
+        value=_payload(envelope, "value"),
+        key=_payload(envelope, "key"),
+        headers=[*headers, *_headers(envelope.get("headers"))] or None,
+        partition=_whole_number(envelope, "partition"),
+        timestamp=_whole_number(envelope, "timestamp"),
+    )
+
+
+def _payload(envelope: dict[str, Any], field: str) -> bytes | None:
+    encoded = envelope.get(field + "_base64")
+    if encoded is None:
+        return _text_bytes(envelope.get(field))
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except (binascii.Error, TypeError, ValueError) as error:
+        raise BadRecord(f"{field}_base64 is not base64: {error}") from error
+
+
+def _text_bytes(value: Any) -> bytes | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        value = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return str(value).encode()
+
+
+def _headers(given: Any) -> Headers:
+    if given is None:
+        return []
+    if isinstance(given, dict):
+        return [(name, _text_bytes(value)) for name, value in given.items()]
+    if isinstance(given, list) and all(isinstance(item, dict) and isinstance(item.get("key"), str) for item in given):
+        return [(item["key"], _payload(item, "value")) for item in given]
+    raise BadRecord('headers are neither {"name": "value"} nor [{"key": "name", "value": "value"}]')
+
+
+def _whole_number(envelope: dict[str, Any], field: str) -> int | None:
+    number = envelope.get(field)
+    if number is None or (isinstance(number, int) and not isinstance(number, bool) and number >= 0):
+        return number
+    raise BadRecord(f"{field} is not a whole number from 0 on")

@@ -1,0 +1,91 @@
+"""Small text files that are replaced whole or not at all: temporary file, fsync, rename, fsync of the directory.
+
+Kafka's checkpoint format, for offsets of partitions and for leader epochs alike:
+
+    0                     version
+    2                     number of lines that follow
+    orders 0 1234         fields of one entry, separated by one space
+
+A checkpoint that does not parse is MalformedData; who reads it can always do without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from moldau.base.errors import MalformedData
+from moldau.base.ids import TopicPartition, Uuid, uuid_from_text, uuid_text
+from moldau.log import layout
+from moldau.log.files import Files, write_all
+
+VERSION = "0"
+
+
+def replace_file(files: Files, directory: str, name: str, content: bytes) -> None:
+    """After this returns, a crash shows the new content; before, the old one; never a mixture."""
+    path = f"{directory}/{name}"
+    temporary = path + layout.TEMPORARY
+    file = files.open(temporary, create=True)
+    file.truncate(0)
+    write_all(file, content, 0)
+    file.sync()
+    files.rename(temporary, path)
+    files.sync_directory(directory)
+
+
+def encode_entries(entries: Iterable[tuple[object, ...]]) -> bytes:
+    lines = [" ".join(map(str, entry)) for entry in entries]
+    return "\n".join([VERSION, str(len(lines)), *lines, ""]).encode()
+
+
+def decode_entries(content: bytes, fields: int) -> list[list[str]]:
+    try:
+        lines = content.decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise MalformedData("a checkpoint is not text") from error
+    if len(lines) < 2 or lines[0] != VERSION or not lines[1].isdigit():
+        raise MalformedData("a checkpoint without its two first lines")
+    entries = [line.split(" ") for line in lines[2:]]
+    if len(entries) != int(lines[1]) or any(len(entry) != fields for entry in entries):
+        raise MalformedData("a checkpoint with lines missing or cut")
+    return entries
+
+
+def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    return encode_entries((topic, partition, offset) for (topic, partition), offset in sorted(offsets.items()))
+
+
+def decode_offsets(content: bytes) -> dict[TopicPartition, int]:
+    try:
+        return {
+            TopicPartition(topic, int(partition)): int(offset)
+            for topic, partition, offset in decode_entries(content, fields=3)
+        }
+    except ValueError as error:
+        raise MalformedData("a checkpoint with a number that is none") from error
+
+
+def read_offsets(files: Files, path: str) -> dict[TopicPartition, int] | None:
+    """None if the file is missing or unreadable: recovery then assumes nothing."""
+    content = files.read(path)
+    if content is None:
+        return None
+    try:
+        return decode_offsets(content)
+    except MalformedData:
+        return None
+
+
+# --- partition.metadata: `version: 0` and `topic_id: <base64>`, one to a line -----------------------------------
+
+
+def encode_partition_metadata(topic_id: Uuid) -> bytes:
+    return f"version: 0\ntopic_id: {uuid_text(topic_id)}".encode()
+
+
+def decode_partition_metadata(content: bytes) -> Uuid:
+    try:
+        pairs = dict(line.split(": ", 1) for line in content.decode().splitlines() if line)
+        return uuid_from_text(pairs["topic_id"])
+    except (ValueError, KeyError) as error:
+        raise MalformedData("partition.metadata names no topic id") from error

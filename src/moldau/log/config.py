@@ -1,0 +1,96 @@
+"""A topic's settings as far as a log obeys them: Kafka's names with the units last, already typed.
+
+Checking what people write is not done here: properties that arrive have been accepted elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Final
+
+from moldau.wire.compression import Compression
+
+LONG_MAX: Final = 2**63 - 1
+DAY_MS: Final = 24 * 3600 * 1000
+NO_LIMIT: Final = -1
+
+LOG_APPEND_TIME: Final = "LogAppendTime"
+CREATE_TIME: Final = "CreateTime"
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * DAY_MS
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10 << 20
+    index_interval_bytes: int = 4096
+    retention_ms: int = 7 * DAY_MS
+    retention_bytes: int = NO_LIMIT
+    flush_messages: int = LONG_MAX
+    flush_ms: int = LONG_MAX
+    max_message_bytes: int = 1048588
+    message_timestamp_type: str = CREATE_TIME
+    message_timestamp_before_max_ms: int = LONG_MAX
+    message_timestamp_after_max_ms: int = 3600 * 1000
+    cleanup_policy: frozenset[str] = frozenset({"delete"})
+    compression_type: str = "producer"
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
+    file_delete_delay_ms: int = 60 * 1000
+    preallocate: bool = False
+
+    @property
+    def is_compacted(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def deletes_by_retention(self) -> bool:
+        return "delete" in self.cleanup_policy
+
+    @property
+    def target_compression(self) -> Compression | None:
+        """The codec that records are kept in, None for as the producer sent them."""
+        return None if self.compression_type == "producer" else Compression.from_name(self.compression_type)
+
+    def compression_level(self, codec: Compression) -> int | None:
+        """None where the codec has no levels, or the setting asks for the codec's own default."""
+        match codec:
+            case Compression.GZIP:
+                return None if self.compression_gzip_level == -1 else self.compression_gzip_level
+            case Compression.LZ4:
+                return self.compression_lz4_level
+            case Compression.ZSTD:
+                return self.compression_zstd_level
+            case _:
+                return None
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> LogConfig:
+        """From Kafka's dotted names; what is missing has its default, names that no log obeys are passed over."""
+        given: dict[str, int | bool | str | frozenset[str]] = {}
+        for field in fields(cls):
+            text = properties.get(_PROPERTY_NAMES[field.name])
+            if text is not None:
+                given[field.name] = _typed(text, field.default)
+        return cls(**given)  # type: ignore[arg-type]  # each value has its field's own type, see _typed
+
+
+def _property_name(field_name: str) -> str:
+    """`message_timestamp_before_max_ms` -> `message.timestamp.before.max.ms`; Kafka has no other scheme."""
+    return field_name.replace("_", ".")
+
+
+_PROPERTY_NAMES: Final = {field.name: _property_name(field.name) for field in fields(LogConfig)}
+
+
+def _typed(text: str, default: object) -> int | bool | str | frozenset[str]:
+    if isinstance(default, bool):
+        return text.strip().lower() == "true"
+    if isinstance(default, int):
+        return int(text)
+    if isinstance(default, frozenset):
+        return frozenset(part.strip() for part in text.split(",") if part.strip())
+    return text

@@ -1,0 +1,217 @@
+"""The disk, as the log sees it: a few calls that can be counted, refused and torn in tests.
+
+Every OSError of the log room becomes a StorageFault here and nowhere else. No formats, no names of files.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from contextlib import suppress
+from typing import Protocol
+
+from moldau.base.errors import StorageFault
+
+Buffer = bytes | bytearray | memoryview
+
+
+class File(Protocol):
+    """An open file. It is closed when its last holder lets go, so a slice outlives the segment it was cut from."""
+
+    path: str
+
+    def pwrite(self, data: Buffer, position: int) -> int: ...
+
+    def pread(self, length: int, position: int) -> bytes: ...
+
+    def size(self) -> int: ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None: ...
+
+    def fileno(self) -> int: ...
+
+
+class Lock(Protocol):
+    def release(self) -> None: ...
+
+
+class Files(Protocol):
+    def open(self, path: str, *, create: bool = False) -> File: ...
+
+    def read(self, path: str) -> bytes | None:
+        """The whole content, None if there is no such file."""
+        ...
+
+    def names(self, directory: str) -> list[str]: ...
+
+    def size(self, path: str) -> int: ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def rename(self, source: str, target: str) -> None: ...
+
+    def unlink(self, path: str) -> None:
+        """A file that is gone already is no fault."""
+        ...
+
+    def mkdir(self, directory: str) -> None: ...
+
+    def rmdir(self, directory: str) -> None: ...
+
+    def sync_directory(self, directory: str) -> None: ...
+
+    def lock(self, path: str) -> Lock: ...
+
+
+def write_all(file: File, data: Buffer, position: int) -> None:
+    """Writes to the last byte; the disk may take less at a time than it was given."""
+    view = memoryview(data)
+    while view:
+        written = file.pwrite(view, position)
+        view = view[written:]
+        position += written
+
+
+class DiskFile:
+    __slots__ = ("fd", "path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self.fd = fd
+
+    def pwrite(self, data: Buffer, position: int) -> int:
+        try:
+            return os.pwrite(self.fd, data, position)
+        except OSError as error:
+            raise StorageFault(self.path, error) from error
+
+    def pread(self, length: int, position: int) -> bytes:
+        try:
+            return os.pread(self.fd, length, position)
+        except OSError as error:
+            raise StorageFault(self.path, error) from error
+
+    def size(self) -> int:
+        try:
+            return os.fstat(self.fd).st_size
+        except OSError as error:
+            raise StorageFault(self.path, error) from error
+
+    def truncate(self, size: int) -> None:
+        try:
+            os.ftruncate(self.fd, size)
+        except OSError as error:
+            raise StorageFault(self.path, error) from error
+
+    def sync(self) -> None:
+        try:
+            # Data and the size needed to read it back; times are not worth a second journal write.
+            os.fdatasync(self.fd)
+        except OSError as error:
+            raise StorageFault(self.path, error) from error
+
+    def fileno(self) -> int:
+        return self.fd
+
+    def __del__(self) -> None:
+        with suppress(OSError):
+            os.close(self.fd)
+
+
+class DiskLock:
+    """An advisory lock that the kernel drops when the process ends, however it ends."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        os.close(self._fd)
+
+
+class DiskFiles:
+    """The machine's own disk."""
+
+    def open(self, path: str, *, create: bool = False) -> DiskFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        try:
+            return DiskFile(path, os.open(path, flags, 0o644))
+        except OSError as error:
+            raise StorageFault(path, error) from error
+
+    def read(self, path: str) -> bytes | None:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageFault(path, error) from error
+        file = DiskFile(path, fd)
+        return file.pread(file.size(), 0)
+
+    def names(self, directory: str) -> list[str]:
+        try:
+            return os.listdir(directory)
+        except OSError as error:
+            raise StorageFault(directory, error) from error
+
+    def size(self, path: str) -> int:
+        try:
+            return os.stat(path).st_size
+        except OSError as error:
+            raise StorageFault(path, error) from error
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def rename(self, source: str, target: str) -> None:
+        try:
+            os.rename(source, target)
+        except OSError as error:
+            raise StorageFault(source, error) from error
+
+    def unlink(self, path: str) -> None:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StorageFault(path, error) from error
+
+    def mkdir(self, directory: str) -> None:
+        try:
+            os.makedirs(directory, exist_ok=True)
+        except OSError as error:
+            raise StorageFault(directory, error) from error
+
+    def rmdir(self, directory: str) -> None:
+        try:
+            os.rmdir(directory)
+        except OSError as error:
+            raise StorageFault(directory, error) from error
+
+    def sync_directory(self, directory: str) -> None:
+        try:
+            fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise StorageFault(directory, error) from error
+
+    def lock(self, path: str) -> DiskLock:
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise StorageFault(path, error) from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                error = OSError(error.errno, "another process is using this log directory")
+            raise StorageFault(path, error) from error
+        return DiskLock(fd)

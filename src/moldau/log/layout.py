@@ -1,0 +1,77 @@
+"""Names of files and directories: Kafka's own, so that its tools find their way in ours. No contents here.
+
+    <data directory>/
+      .lock                              held by the one process that owns the directory
+      .kafka_cleanshutdown               there only between a clean stop and the next start
+      recovery-point-offset-checkpoint   per partition: everything below is on disk for certain
+      log-start-offset-checkpoint        per partition whose start was moved (DeleteRecords)
+      replication-offset-checkpoint      per partition: the high watermark
+      <topic>-<partition>/
+        <base offset>.log .index .timeindex .txnindex    a segment; the name is its first offset, 20 digits
+        <offset>.snapshot                                producers as they were at that offset
+        leader-epoch-checkpoint  partition.metadata
+      <topic>-<partition>.<32 hex>-delete/               a deleted topic's partition, waiting to be removed
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from moldau.base.ids import TopicPartition
+
+LOG: Final = ".log"
+OFFSET_INDEX: Final = ".index"
+TIME_INDEX: Final = ".timeindex"
+TXN_INDEX: Final = ".txnindex"
+SNAPSHOT: Final = ".snapshot"
+DELETED: Final = ".deleted"
+TEMPORARY: Final = ".tmp"
+CORRUPT: Final = ".corrupt"
+"""Ours: bytes that recovery took out of a log but would not destroy. Nothing reads or removes them but a person."""
+
+SEGMENT_FILES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
+SIDE_FILES: Final = (OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
+
+LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+
+LOCK: Final = ".lock"
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+LOG_STARTS: Final = "log-start-offset-checkpoint"
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+
+_DELETED_DIRECTORY: Final = re.compile(r"(?P<name>.+-\d+)\.[0-9a-f]{32}-delete")
+_PARTITION_DIRECTORY: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d{1,10})")
+
+
+def offset_name(offset: int) -> str:
+    return f"{offset:020d}"
+
+
+def offset_of(name: str, suffix: str) -> int | None:
+    """The offset in a file's name, None if it is not `<20 digits><suffix>`."""
+    stem = name[: -len(suffix)]
+    if len(stem) != 20 or not name.endswith(suffix) or not stem.isascii() or not stem.isdigit():
+        return None
+    return int(stem)
+
+
+def partition_of(directory_name: str) -> TopicPartition | None:
+    """The partition that lives in a directory, None for directories that are no partition of a living topic."""
+    if directory_name.endswith("-delete"):
+        return None
+    match = _PARTITION_DIRECTORY.fullmatch(directory_name)
+    return TopicPartition(match["topic"], int(match["partition"])) if match else None
+
+
+def is_deleted_directory(directory_name: str) -> bool:
+    return _DELETED_DIRECTORY.fullmatch(directory_name) is not None
+
+
+def deleted_directory_name(partition: TopicPartition, unique: bytes) -> str:
+    """Kafka keeps such names within 255 bytes by shortening the topic: the suffix alone tells what it is."""
+    assert len(unique) == 16, "a UUID makes the name unique among deletions"
+    suffix = f"-{partition.partition}.{unique.hex()}-delete"
+    return partition.topic[: 255 - len(suffix)] + suffix

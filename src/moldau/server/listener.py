@@ -1,0 +1,151 @@
+"""Accepts connections on one address and keeps them: limits on their number, an end for those that are idle, and an
+orderly stop in which every request that was read is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections import Counter
+from functools import partial
+
+from moldau.base.limits import ACCEPTS_PER_TURN_MAX, SCRATCH_BYTES
+from moldau.server.conversation import ReceiveBudget
+from moldau.server.router import Router
+from moldau.server.socket_connection import SocketConnection
+
+log = logging.getLogger("moldau.server")
+BACKLOG = 1024
+ACCEPT_RETRY_S = 0.1
+DRAIN_POLL_S = 0.005
+
+
+class Listener:
+    def __init__(
+        self,
+        name: str,
+        router: Router,
+        budget: ReceiveBudget,
+        frame_bytes_max: int,
+        connections_max: int,
+        connections_per_ip_max: int,
+        idle_ms_max: int,
+    ) -> None:
+        self.name = name
+        self._router = router
+        self._budget = budget
+        self._frame_bytes_max = frame_bytes_max
+        self._connections_max = connections_max
+        self._connections_per_ip_max = connections_per_ip_max
+        self._idle_s_max = idle_ms_max / 1000
+        self._scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self._connections: set[SocketConnection] = set()
+        self._per_ip: Counter[str] = Counter()
+        self._socket: socket.socket | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    @property
+    def connections(self) -> int:
+        return len(self._connections)
+
+    def bind(self, host: str, port: int) -> tuple[str, int]:
+        """Takes the address, without accepting yet; gives the real one, as port 0 means any that is free."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            self._socket.bind((host, port))
+        except OSError:
+            self._socket.close()
+            raise
+        bound = self._socket.getsockname()
+        return bound[0], bound[1]
+
+    def start(self) -> None:
+        assert self._socket is not None, "bind comes first"
+        self._loop = asyncio.get_running_loop()
+        self._socket.setblocking(False)
+        self._socket.listen(BACKLOG)
+        self._loop.add_reader(self._socket.fileno(), self._acceptable)
+        self._sweep()
+
+    async def stop(self, grace_s: float) -> None:
+        """No new connections, no new requests; what was asked is answered; then all are closed."""
+        if self._socket is not None:
+            self._loop.remove_reader(self._socket.fileno())
+            self._socket.close()
+            self._socket = None
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for connection in self._connections:
+            connection.stop_reading()
+        deadline = self._loop.time() + grace_s
+        while any(not c.is_answered for c in self._connections) and self._loop.time() < deadline:
+            await asyncio.sleep(DRAIN_POLL_S)
+        for connection in list(self._connections):
+            connection.close()
+
+    def _acceptable(self) -> None:
+        assert self._socket is not None
+        for _ in range(ACCEPTS_PER_TURN_MAX):
+            try:
+                sock, address = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as fault:
+                self._cannot_accept(fault)
+                return
+            self._welcome(sock, address[0], address[1])
+
+    def _cannot_accept(self, fault: OSError) -> None:
+        """Out of file descriptors: those that are open go on, new ones wait in the backlog a moment."""
+        assert self._socket is not None
+        if fault.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+            raise fault
+        log.warning("cannot accept connections now: %s", fault.strerror)
+        fd = self._socket.fileno()
+        self._loop.remove_reader(fd)
+        self._loop.call_later(ACCEPT_RETRY_S, self._accept_again, fd)
+
+    def _accept_again(self, fd: int) -> None:
+        if self._socket is not None:
+            self._loop.add_reader(fd, self._acceptable)
+
+    def _welcome(self, sock: socket.socket, host: str, port: int) -> None:
+        if len(self._connections) >= self._connections_max or self._per_ip[host] >= self._connections_per_ip_max:
+            log.warning("connection from %s refused: the limit of connections is reached", host)
+            sock.close()
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._per_ip[host] += 1
+        peer = f"{host}:{port}"
+        connection = SocketConnection(
+            self._loop,
+            sock,
+            peer,
+            self._scratch,
+            partial(self._router.answer, listener=self.name, address=peer),
+            self._frame_bytes_max,
+            self._budget,
+            self._gone,
+        )
+        self._connections.add(connection)
+
+    def _gone(self, connection: SocketConnection, reason: str) -> None:
+        self._connections.discard(connection)
+        host = connection.peer.rpartition(":")[0]
+        self._per_ip[host] -= 1
+        if not self._per_ip[host]:
+            del self._per_ip[host]
+        if reason:
+            log.warning("connection from %s closed: %s", connection.peer, reason.encode("unicode_escape").decode())
+
+    def _sweep(self) -> None:
+        """Closes connections that said nothing for too long, half a frame included."""
+        oldest = self._loop.time() - self._idle_s_max
+        for connection in [c for c in self._connections if c.last_active < oldest]:
+            connection.close("idle for too long" if not connection.is_idle else "")
+        self._sweeper = self._loop.call_later(max(0.05, min(self._idle_s_max / 4, 10.0)), self._sweep)

@@ -1,0 +1,90 @@
+"""From a frame to its reply: header, version, decode, the handler's answer, encode. Nothing here knows an API.
+
+Which APIs a node serves is a list of handlers; a key or version outside it ends the connection, as Kafka does, except
+that ApiVersions answers any version (KIP-511).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+from moldau.base.errors import MalformedData
+from moldau.base.later import Later
+from moldau.server.conversation import Reply
+from moldau.wire.apis import APIS, ApiKey, request_class
+from moldau.wire.codec import Outgoing, decode_from
+from moldau.wire.frames import RequestHeader, read_request_header, response_frame
+from moldau.wire.schema import Message
+
+log = logging.getLogger("moldau.server")
+
+
+class Caller(NamedTuple):
+    """Who asks, and in which version."""
+
+    listener: str
+    address: str
+    client_id: str | None
+    version: int
+
+
+class Handler(Protocol):
+    """One API. `answer` is plain code, run to the end: order on the wire is order in the log."""
+
+    api: ClassVar[ApiKey]
+    versions: ClassVar[tuple[int, int]]
+
+    def answer(self, ask: Any, caller: Caller) -> Message | Later[Any] | None: ...
+
+
+class Router:
+    def __init__(self, handlers: Iterable[Handler]) -> None:
+        self._handlers: dict[int, Handler] = {}
+        for handler in handlers:
+            known = APIS[handler.api]
+            assert known.lowest <= handler.versions[0] and handler.versions[1] <= known.highest, handler.api
+            self._handlers[handler.api] = handler
+
+    def served(self) -> dict[int, tuple[int, int]]:
+        """The keys and versions that ApiVersions tells."""
+        return {key: handler.versions for key, handler in sorted(self._handlers.items())}
+
+    def answer(self, frame: memoryview, listener: str, address: str) -> Reply:
+        """Raises MalformedData for what ends the connection."""
+        header, position = read_request_header(frame)
+        key, version, correlation_id, client_id = header
+        handler = self._handlers.get(key)
+        if handler is None:
+            raise MalformedData(f"API key {key} is not served")
+        low, high = handler.versions
+        if not low <= version <= high:
+            if key != ApiKey.API_VERSIONS:
+                raise MalformedData(f"{APIS[key].name} version {version} is not served, {low} to {high} are")
+            header, position = header._replace(api_version=0), len(frame)
+            ask: Message = request_class(key)()
+        else:
+            ask, position = decode_from(request_class(key), frame, version, position)
+        if position != len(frame):
+            raise MalformedData(f"{len(frame) - position} bytes after the end of {APIS[key].name} v{version}")
+        try:
+            response = handler.answer(ask, Caller(listener, address, client_id, version))
+        except MalformedData:
+            raise
+        except Exception as fault:
+            log.exception("%s v%d from %s failed", APIS[key].name, version, address)
+            raise MalformedData(f"{APIS[key].name} failed here: {fault!r}") from fault
+        return self._reply(header, response)
+
+    def _reply(self, header: RequestHeader, response: Message | Later[Message] | None) -> Reply:
+        if response is None:
+            return None
+        key, version, correlation_id, _ = header
+        if isinstance(response, Later):
+            return response.map(lambda ready: _frame(key, version, correlation_id, ready))
+        return response_frame(key, version, correlation_id, response)
+
+
+def _frame(key: int, version: int, correlation_id: int, response: Message) -> Outgoing:
+    return response_frame(key, version, correlation_id, response)

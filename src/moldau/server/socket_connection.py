@@ -1,0 +1,247 @@
+"""A plaintext connection on its own raw socket: reads into a buffer that all share, writes replies and sends records
+from their files with `sendfile`. It holds no protocol: that is the conversation's.
+
+A transport would not let its socket be used for `sendfile`; callbacks on the raw socket are as fast as the fastest
+transport (docs/decisions/003-raw-sockets.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+
+from moldau.base.errors import MalformedData
+from moldau.base.limits import SEND_FILE_BYTES, SEND_TURN_BYTES
+from moldau.log import page_cache
+from moldau.log.segment import Slice
+from moldau.server.conversation import Conversation, ReceiveBudget, Reply
+from moldau.wire.codec import Outgoing
+
+
+class SocketConnection:
+    __slots__ = (
+        "_closed",
+        "_conversation",
+        "_fd",
+        "_fetched",
+        "_fetching",
+        "_loop",
+        "_on_close",
+        "_out",
+        "_reading",
+        "_scratch",
+        "_socket",
+        "_writing",
+        "last_active",
+        "peer",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        peer: str,
+        scratch: memoryview,
+        answer: Callable[[memoryview], Reply],
+        frame_bytes_max: int,
+        budget: ReceiveBudget,
+        on_close: Callable[[SocketConnection, str], None],
+    ) -> None:
+        self._loop = loop
+        self._socket = sock
+        self._fd = sock.fileno()
+        self.peer = peer
+        self._scratch = scratch
+        self._on_close = on_close
+        self._out: deque[memoryview | Slice] = deque()
+        self._writing = False
+        self._fetching = False
+        self._fetched = False
+        self._closed = False
+        self._conversation = Conversation(answer, self._flush, frame_bytes_max, budget)
+        self.last_active = loop.time()
+        self._reading = True
+        loop.add_reader(self._fd, self._readable)
+
+    @property
+    def is_answered(self) -> bool:
+        """Every request read has been answered and every byte of it sent."""
+        return self._conversation.is_answered and not self._out
+
+    @property
+    def is_idle(self) -> bool:
+        return self._conversation.is_idle and not self._out
+
+    def stop_reading(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._fd)
+
+    def close(self, reason: str = "") -> None:
+        """Ends the connection; a reason is for the log and means the other side was at fault."""
+        if self._closed:
+            return
+        self._closed = True
+        self.stop_reading()
+        self._stop_writing()
+        self._conversation.close()
+        self._out.clear()
+        self._socket.close()
+        self._on_close(self, reason)
+
+    def _readable(self) -> None:
+        conversation = self._conversation
+        room = conversation.room()
+        try:
+            count = self._socket.recv_into(self._scratch if room is None else room)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self.close()
+            return
+        if not count:
+            self.close()
+            return
+        self.last_active = self._loop.time()
+        try:
+            if room is None:
+                conversation.feed(self._scratch[:count])
+            else:
+                room.release()
+                conversation.filled(count)
+        except MalformedData as bad:
+            self.close(str(bad))
+            return
+        self._flush()
+
+    def _flush(self) -> None:
+        """Sends the replies that are ready, and reads on or not by what is owed then."""
+        if self._closed:
+            return
+        conversation = self._conversation
+        while True:
+            reply = conversation.next_reply()
+            if reply is None:
+                break
+            self._queue(reply)
+        if self._out and not self._writing and not self._fetching:
+            self._pump()
+        if self._closed:
+            return
+        self._pace()
+
+    def _pace(self) -> None:
+        """A client that does not read its replies is not read from either."""
+        wanted = not self._out and not self._conversation.is_full
+        if wanted and not self._conversation.is_answered:
+            try:
+                self._conversation.resume()
+            except MalformedData as bad:
+                self.close(str(bad))
+                return
+        if wanted != self._reading:
+            self._reading = wanted
+            if wanted:
+                self._loop.add_reader(self._fd, self._readable)
+            else:
+                self._loop.remove_reader(self._fd)
+
+    def _queue(self, reply: Outgoing) -> None:
+        view = memoryview(reply)
+        start = 0
+        for position, records in reply.slices:
+            if position > start:
+                self._out.append(view[start:position])
+            self._out.append(records)
+            start = position
+        if start < len(view):
+            self._out.append(view[start:])
+
+    def _writable(self) -> None:
+        self._pump()
+        if not self._out:
+            self._flush()
+
+    def _pump(self) -> None:
+        """Sends what is queued until the socket takes no more or this turn is over."""
+        left = SEND_TURN_BYTES
+        out = self._out
+        try:
+            while out:
+                if left <= 0:
+                    self._await_writable()
+                    return
+                head = out[0]
+                if isinstance(head, Slice):
+                    chunk = min(head.length, SEND_FILE_BYTES)
+                    if not self._is_cached(head, chunk):
+                        return
+                    sent, rest = self._send_file(head, chunk)
+                else:
+                    sent, rest = self._send(head)
+                left -= sent
+                if rest is None:
+                    out.popleft()
+                else:
+                    out[0] = rest
+        except (BlockingIOError, InterruptedError):
+            self._await_writable()
+            return
+        except OSError as broken:
+            self.close("" if isinstance(broken, ConnectionError) else str(broken))
+            return
+        self._stop_writing()
+
+    def _send_file(self, head: Slice, chunk: int) -> tuple[int, memoryview | Slice | None]:
+        sent = os.sendfile(self._fd, head.file.fileno(), head.position, chunk)
+        if not sent:
+            raise OSError(f"a segment of {self.peer}'s fetch ended before its slice did")
+        return sent, head.after(sent) if sent < head.length else None
+
+    def _send(self, head: memoryview) -> tuple[int, memoryview | None]:
+        """Sends the bytes at the head, and with them what other bytes stand directly behind."""
+        out = self._out
+        if len(out) > 1 and not isinstance(out[1], Slice):
+            run = []
+            while out and not isinstance(out[0], Slice):
+                run.append(out.popleft())
+            head = memoryview(b"".join(run))  # type: ignore[arg-type]
+            out.appendleft(head)
+        sent = self._socket.send(head)
+        return sent, head[sent:] if sent < len(head) else None
+
+    def _await_writable(self) -> None:
+        if not self._writing:
+            self._writing = True
+            self._loop.add_writer(self._fd, self._writable)
+
+    def _stop_writing(self) -> None:
+        if self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._fd)
+
+    def _is_cached(self, records: Slice, chunk: int) -> bool:
+        """Whether the next records are in the page cache; if not, a thread fetches them and sending goes on then."""
+        fd = records.file.fileno()
+        if self._fetched or page_cache.is_cached(fd, records.position, chunk):
+            self._fetched = False
+            return True
+        self._stop_writing()
+        self._fetching = True
+        fetching = self._loop.run_in_executor(None, page_cache.fetch, fd, records.position, chunk)
+        fetching.add_done_callback(self._cached)
+        return False
+
+    def _cached(self, done: asyncio.Future[None]) -> None:
+        self._fetching = False
+        if self._closed:
+            return
+        failed = done.exception()
+        if failed is not None:
+            self.close(str(failed))
+            return
+        self._fetched = True
+        self._writable()
