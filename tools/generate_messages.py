@@ -40,6 +40,17 @@ PYTHON_TYPES = {
 }
 ZEROS = {"bool": "False", "float64": "0.0", "string": '""', "bytes": 'b""', "uuid": "ZERO_UUID", "records": "None"}
 KEYWORDS = {"lambda", "from", "class", "is"}
+NULL_BY_DEFAULT = {
+    "ListPartitionReassignmentsRequest": {"topics"},
+    "ConsumerGroupHeartbeatRequest": {"topic_partitions"},
+    "StreamsGroupHeartbeatRequest": {
+        "active_tasks", "standby_tasks", "warmup_tasks", "client_tags", "task_offsets", "task_end_offsets"
+    },
+    "StreamsGroupHeartbeatResponse": {"active_tasks", "standby_tasks", "warmup_tasks", "partitions_by_user_endpoint"},
+    "StreamsGroupDescribeResponse": {"subtopologies"},
+}
+"""Arrays of structs that Kafka leaves null unless they are given; kio drops that default. Null is not empty there:
+null says "as before" in a heartbeat and "all of them" in a list."""
 
 
 @dataclasses.dataclass
@@ -144,6 +155,8 @@ def collect(message: MessageSpec, cls: type, version: int) -> None:
     last: FieldSpec | None = None
     for field in dataclasses.fields(cls):
         spec, nullable = field_spec(field, hints[field.name])
+        if spec.name in NULL_BY_DEFAULT.get(message.name, ()):
+            spec.default = "None"
         last = known = struct.field(spec, last)
         if (known.type, known.is_array) != (spec.type, spec.is_array):
             raise SystemExit(f"{message.name}.{cls.__name__}.{spec.name}: {known.type} and {spec.type}")

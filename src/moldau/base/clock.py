@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -24,3 +25,17 @@ class SystemClock:
 
     def elapsed_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Timers(Protocol):
+    """What beats: handed to the pure rooms, so that a simulation can beat instead of the machine."""
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """Calls after what is being done now is done."""
+        ...
+
+    def after_ms(self, delay_ms: int, call: Callable[[], None]) -> Timer: ...

@@ -6,6 +6,7 @@ Parsing only; which listeners a node has and which of them are told to clients i
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -37,7 +38,7 @@ class Listener:
         return f"{self.name}://{self.address}"
 
 
-def parse_listener(text: str, protocols: dict[str, str]) -> Listener:
+def parse_listener(text: str, protocols: Mapping[str, str]) -> Listener:
     """ValueError, in one line, when the text is no listener or its name has no protocol."""
     found = _LISTENER.fullmatch(text.strip())
     if found is None or int(found["port"]) > 65535:

@@ -38,21 +38,21 @@ def render(properties: Mapping[str, str]) -> str:
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Comments and blank lines left out, continued lines joined, each with the number of its first line."""
-    joined, start = "", 0
+    parts: list[str] = []
+    start = 0
     for number, natural in enumerate(re.split(r"\r\n|\r|\n", text), start=1):
         line = natural.lstrip(_BLANKS)
-        if not joined:
+        if not parts:
             if not line or line[0] in "#!":
                 continue
             start = number
-        joined += line
-        if (len(line) - len(line.rstrip("\\"))) % 2:
-            joined = joined[:-1] or " "  # a lone backslash begins a line that the next one fills
-            continue
-        yield start, joined.lstrip(_BLANKS)
-        joined = ""
-    if joined.strip(_BLANKS):
-        yield start, joined
+        continued = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        parts.append(line[:-1] if continued else line)
+        if not continued:
+            yield start, "".join(parts)
+            parts = []
+    if any(parts):
+        yield start, "".join(parts)
 
 
 def _property(line: str, number: int) -> Property:

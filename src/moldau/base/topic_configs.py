@@ -194,6 +194,12 @@ def topic_config_values(overrides: Mapping[str, str], broker: BrokerLayers) -> d
     return values
 
 
+def topic_config_texts(overrides: Mapping[str, str], broker: BrokerLayers) -> dict[str, str]:
+    """`topic_config_values` as Kafka writes them; keys without a value are left out."""
+    values = topic_config_values(overrides, broker)
+    return {name: text for name, value in values.items() if (text := TOPIC_CONFIGS[name].text(value)) is not None}
+
+
 def effective_topic_configs(overrides: Mapping[str, str], broker: BrokerLayers) -> tuple[ConfigEntry, ...]:
     """Every topic key with the value in force, its source and all who speak of it: what DescribeConfigs answers."""
     return tuple(

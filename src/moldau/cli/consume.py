@@ -14,8 +14,16 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import click
 
 from moldau.cli import format_language, offsets, partition_offsets
-from moldau.cli.connect import Broker, CommandFailed, broker_options, complete_topics, existing_topics, failure
-from moldau.cli.connect import is_internal, plain_failures
+from moldau.cli.connect import (
+    Broker,
+    CommandFailed,
+    broker_options,
+    complete_topics,
+    existing_topics,
+    failure,
+    is_internal,
+    plain_failures,
+)
 from moldau.cli.format_language import BadFormat, Formatter
 from moldau.cli.partition_offsets import Partition, ResolvedRange
 
@@ -24,9 +32,15 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import ClusterMetadata
 
 FETCH_RECORDS_MAX: Final = 1000
-POLL_SECONDS: Final = 0.2
+POLL_SECONDS: Final = 0.1
 GROUP_SECONDS: Final = 3.0
 ENDLESS: Final = 1 << 63
+CLIENT_CONFIG: Final = {
+    "enable.partition.eof": True,
+    # A full local queue makes librdkafka rest before the next fetch, for a whole second unless told: that one second
+    # again and again is most of the time a long read takes.
+    "fetch.queue.backoff.ms": 5,
+}
 
 
 class Printer:
@@ -158,7 +172,7 @@ def consume(
     """
     _refuse_contradictions(as_json, record_format, group, offset, only)
     printer = Printer(_formatter(record_format, as_json), sys.stdout.buffer, num)
-    config = {"isolation.level": isolation_level, "enable.partition.eof": True, "fetch.wait.max.ms": 100}
+    config = CLIENT_CONFIG | {"isolation.level": isolation_level}
     metadata = broker.metadata()
     names = _matching(metadata, topics) if regex else [t.topic for t in existing_topics(metadata, topics)]
     if group is not None:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from moldau.base.errors import MalformedData
 from moldau.base.limits import SEND_FILE_BYTES, SEND_TURN_BYTES
 from moldau.log import page_cache
-from moldau.log.segment import Slice
+from moldau.log.log import Slice
 from moldau.server.conversation import Conversation, ReceiveBudget, Reply
 from moldau.wire.codec import Outgoing
 
@@ -199,7 +199,7 @@ class SocketConnection:
         sent = os.sendfile(self._fd, head.file.fileno(), head.position, chunk)
         if not sent:
             raise OSError(f"a segment of {self.peer}'s fetch ended before its slice did")
-        return sent, head.after(sent) if sent < head.length else None
+        return sent, Slice(head.file, head.position + sent, head.length - sent) if sent < head.length else None
 
     def _send(self, head: memoryview) -> tuple[int, memoryview | None]:
         """Sends the bytes at the head, and with them what other bytes stand directly behind."""

@@ -84,6 +84,7 @@ def _compiled(source: tuple[str, dict[str, Any]], name: str, cls: type, version:
         "uvarint_rest": _uvarint_rest,
         "uvarint": uvarint,
         "put_records": _put_records,
+        "size_of": size_of,
         "integers": _integers,
         **names,
     }
@@ -125,6 +126,10 @@ _SMALL = tuple(_write_uvarint(n) for n in range(512))
 
 def uvarint(value: int) -> bytes:
     return _SMALL[value] if value < 512 else _write_uvarint(value)
+
+
+def size_of(records: Records) -> int:
+    return len(records) if isinstance(records, bytes | bytearray | memoryview) else records.length
 
 
 def _put_records(out: bytearray, records: Records) -> None:

@@ -154,7 +154,7 @@ class _EncoderWriter(_Writer):
         opened = self.null_or(value, nullable, code)
         if type_name == "string":
             self.line(f"{value} = {value}.encode()")
-        self.length(f"len({value})", code)
+        self.length(f"size_of({value})" if type_name == "records" else f"len({value})", code)
         self.line(f"put_records(out, {value})" if type_name == "records" else f"out += {value}")
         if opened:
             self.depth -= 1

@@ -86,7 +86,7 @@ def response_frame(key: int, version: int, correlation_id: int, response: Messag
     encode(response, version, out)
     size = len(out) - 4
     for _, records in out.slices:
-        size += len(records)
+        size += records.length
     _SIZE.pack_into(out, 0, size)
     return out
 

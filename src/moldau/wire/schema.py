@@ -16,7 +16,8 @@ Buffer = bytes | bytearray | memoryview
 class RecordsSlice(Protocol):
     """Records that are still in a file: their length is known, their bytes are sent without passing through us."""
 
-    def __len__(self) -> int: ...
+    @property
+    def length(self) -> int: ...
 
 
 Records = Buffer | RecordsSlice

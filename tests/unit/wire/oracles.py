@@ -15,7 +15,7 @@ import uuid
 import warnings
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from importlib import import_module, resources
 from pathlib import Path
 from typing import Any, Protocol
@@ -76,7 +76,6 @@ class KioField:
     is_array: bool
     struct: type | None
     is_optional_tag: bool
-    default: Any
     to_kio: Convert
     from_kio: Convert
 
@@ -85,7 +84,8 @@ KIO_CONVERSIONS: dict[str, tuple[Convert, Convert]] = {
     "error_code": (ErrorCode, lambda code: code.value),
     "timedelta_i32": (lambda ms: ms * MILLISECOND, lambda period: period // MILLISECOND),
     "timedelta_i64": (lambda ms: ms * MILLISECOND, lambda period: period // MILLISECOND),
-    "datetime_i64": (lambda ms: EPOCH + ms * MILLISECOND, lambda date: (date - EPOCH) // MILLISECOND),
+    # rounded, because kio divides milliseconds as floats: far dates come back microseconds short
+    "datetime_i64": (lambda ms: EPOCH + ms * MILLISECOND, lambda date: round((date - EPOCH) / MILLISECOND)),
     "uuid": (uuid_of, bytes_of),
     "records": (unchanged, lambda records: None if records is None else bytes(records)),
 }
@@ -134,7 +134,6 @@ def _kio_field(field: dataclasses.Field[Any], our_names: set[str]) -> KioField:
         is_array=kind.is_array,
         struct=None if wire_type else kind.type_,
         is_optional_tag="tag" in field.metadata and not wire_type and not kind.is_array,
-        default=field.default,
         to_kio=to_kio,
         from_kio=from_kio,
     )
@@ -144,19 +143,16 @@ def _or_never(convert: Convert, never: Any, instead: Any) -> Convert:
     return lambda value: instead if value == never else convert(value)
 
 
-def _to_kio(cls: type, message: Message) -> Any:
+def _to_kio(cls: Any, message: Message) -> Any:
+    structs = {field.name: field.struct for field in fields_of(message.__class__)}
     values = {}
     for field in kio_fields(cls, message.__class__):
-        value = getattr(message, field.our_name)
-        if value is None and field.is_optional_tag:
-            continue  # ours says None where kio has an instance of nothing but defaults
-        if field.struct is not None and value is not None:
-            struct = field.struct
-            value = tuple(_to_kio(struct, v) for v in value) if field.is_array else _to_kio(struct, value)
-        elif field.is_array and value is not None:
-            value = tuple(map(field.to_kio, value))
-        elif field.struct is None and not field.is_array and value is not None:
-            value = field.to_kio(value)
+        value, struct = getattr(message, field.our_name), structs[field.our_name]
+        if value is None and field.is_optional_tag and struct is not None:
+            value = struct()  # ours says None where kio has an instance of nothing but defaults
+        convert = field.to_kio if struct is None else partial(_to_kio, field.struct)
+        if value is not None:
+            value = tuple(map(convert, value)) if field.is_array else convert(value)
         values[field.name] = value
     return cls(**values)
 
@@ -166,14 +162,13 @@ def _from_kio(cls: type[Message], entity: Any) -> Message:
     values = {}
     for field in kio_fields(entity.__class__, cls):
         value, struct = getattr(entity, field.name), structs[field.our_name]
-        if field.is_optional_tag and value == field.default:
+        convert = field.from_kio if struct is None else partial(_from_kio, struct)
+        if field.is_array:
+            value = None if value is None else list(map(convert, value))
+        elif value is not None or struct is None:
+            value = convert(value)
+        if field.is_optional_tag and struct is not None and value == struct():
             value = None
-        elif struct is not None and value is not None:
-            value = [_from_kio(struct, v) for v in value] if field.is_array else _from_kio(struct, value)
-        elif field.is_array and value is not None:
-            value = list(map(field.from_kio, value))
-        elif struct is None and not field.is_array:
-            value = field.from_kio(value)
         values[field.our_name] = value
     return cls(**values)
 
@@ -211,7 +206,7 @@ class KafkaPython:
     def encode(self, message: Message, version: int) -> bytes:
         schema = _kafka_python_class(message.__class__)
         flexible = version >= message.FLEXIBLE
-        value = _to_kafka_python(schema, message, version)
+        value = _to_kafka_python(schema, version, message)
         encoded: bytes = schema._struct.encode(value, version=version, compact=flexible, tagged=flexible)
         return encoded
 
@@ -220,7 +215,7 @@ class KafkaPython:
         stream = io.BytesIO(data)
         value = schema._struct.decode(stream, version=version, compact=flexible, tagged=flexible, data_class=schema)
         assert stream.tell() == len(data), f"kafka-python read {stream.tell()} of {len(data)} bytes"
-        return _from_kafka_python(cls, value, version)
+        return _from_kafka_python(cls, version, value)
 
 
 @cache
@@ -229,32 +224,33 @@ def _kafka_python_class(cls: type[Message]) -> Any:
     return parsed and type(cls.__name__, (DataContainer,), {"_struct": StructField(parsed)})
 
 
-def _to_kafka_python(schema: Any, message: Message, version: int) -> Any:
+def _to_kafka_python(schema: Any, version: int, message: Message) -> Any:
     values = {}
     for field in fields_of(message.__class__):
         if version not in field.versions:
             continue
         name, value = field.name.rstrip("_"), getattr(message, field.name)
-        if field.struct is not None and value is not None:
-            nested = schema._struct.fields[name].data_class
-            made = [_to_kafka_python(nested, v, version) for v in (value if field.is_array else [value])]
-            value = made if field.is_array else made[0]
-        elif field.type_name == "uuid" and value is not None:
-            value = list(map(uuid_of, value)) if field.is_array else uuid_of(value)
+        convert: Convert = uuid_of if field.type_name == "uuid" else unchanged
+        if field.struct is not None:
+            convert = partial(_to_kafka_python, schema._struct.fields[name].data_class, version)
+        if value is not None:
+            value = list(map(convert, value)) if field.is_array else convert(value)
         values[name] = value
     return schema(version=version, **values)
 
 
-def _from_kafka_python(cls: type[Message], item: Any, version: int) -> Message:
+def _from_kafka_python(cls: type[Message], version: int, item: Any) -> Message:
     values = {}
     for field in fields_of(cls):
         if version not in field.versions:
             continue
         value = getattr(item, field.name.rstrip("_"))
-        if field.struct is not None and value is not None:
-            made = [_from_kafka_python(field.struct, v, version) for v in (value if field.is_array else [value])]
-            value = made if field.is_array else made[0]
-        elif field.type_name == "uuid":
-            value = list(map(bytes_of, value)) if isinstance(value, list) else bytes_of(value)
+        convert: Convert = bytes_of if field.type_name == "uuid" else unchanged
+        if field.struct is not None:
+            convert = partial(_from_kafka_python, field.struct, version)
+        if field.is_array:
+            value = None if value is None else list(map(convert, value))
+        elif value is not None or field.struct is None:
+            value = convert(value)
         values[field.name] = value
     return cls(**values)

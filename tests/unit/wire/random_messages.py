@@ -24,7 +24,7 @@ INTEGERS = {
     "int64": (-(2**63), 2**63 - 1),
 }
 LATEST_DATE_MS = 253_402_300_799_999
-"""kio gives int64 times as dates, which end with the year 9999."""
+"""kio reads int64 times as dates: from 1970, or -1 where that means none, to the end of the year 9999."""
 ALPHABET = "az09._- \x00\x7fäß€漢🌊\u0301"
 ERROR_CODES = tuple(int(code) for code in ErrorCode)
 TWO_BYTES, THREE_BYTES = 130, 16_400
@@ -89,7 +89,7 @@ class _Maker:
     def array(self, field: Field, depth: int) -> list[Any]:
         if self.long_array_left and field.type_name in INTEGERS:
             self.long_array_left = False
-            return [self.primitive(field) for _ in range(THREE_BYTES)]
+            return [self.primitive(field) for _ in range(100)] * (THREE_BYTES // 100)
         count = min(self.count(depth), self.elements_left)
         self.elements_left -= count
         return [self.single(field, depth + 1) for _ in range(count)]
@@ -125,7 +125,7 @@ class _Maker:
     def integer(self, field: Field) -> int:
         low, high = INTEGERS[field.type_name]
         if field.name.endswith("_ms") and field.type_name == "int64":
-            low, high = -1, LATEST_DATE_MS
+            low, high = (-1 if field.default == -1 else 0), LATEST_DATE_MS
         if self.mood is Mood.LEAST:
             return low
         return self.rng.choice((low, high, 0, self.rng.randint(-1 if low else 0, min(high, 300)), self.rng.randint(low, high)))

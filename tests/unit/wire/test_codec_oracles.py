@@ -1,7 +1,7 @@
 """Every message in every version is written as kio and kafka-python write it, and read back from what they wrote.
 
 Values are made from seeds, so a failure names the message, version, mood and seed that make it again. MOLDAU_CODEC_SEEDS
-raises the number of MIXED values for each version (3 by default).
+raises the number of MIXED values for each version (12 by default).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from random_messages import Mood, every_message, random_message
 from moldau.wire.codec import decode, encode
 from moldau.wire.schema import Message, fields_of
 
-SEEDS = int(os.environ.get("MOLDAU_CODEC_SEEDS", "3"))
+SEEDS = int(os.environ.get("MOLDAU_CODEC_SEEDS", "12"))
 VALUES = [(Mood.LEAST, 0), (Mood.MOST, 0), *((Mood.MIXED, seed) for seed in range(SEEDS))]
 MESSAGES = list(every_message())
 ORACLES: list[Oracle] = [Kio(), KafkaPython()]

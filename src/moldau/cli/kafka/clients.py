@@ -175,3 +175,12 @@ def metadata(admin: AdminClient) -> ClusterMetadata:
         return admin.list_topics(timeout=ADMIN_SECONDS)
     except KafkaException as error:
         raise Refused(error.args[0]) from error
+
+
+def require_groups(bootstrap_servers: str, java: Mapping[str, str]) -> None:
+    """Says so when the broker coordinates no groups, instead of waiting for a coordinator for ever."""
+    from moldau.wire.apis import ApiKey
+
+    with channel(bootstrap_servers, java) as open_channel:
+        if not open_channel.offers(ApiKey.JOIN_GROUP):
+            raise ToolFailed("This broker has no consumer groups; leave --group out to read without one.")

@@ -67,6 +67,12 @@ def guarded(body: Callable[[Sequence[str]], int], argv: Sequence[str] | None) ->
     except BrokenPipeError:
         forget_stdout()
         return SIGPIPE_STATUS
+    except Exception as error:
+        if isinstance(error, UsageError | HelpWanted | VersionWanted):
+            raise
+        trace()
+        complain(f"{type(error).__name__}: {' '.join(str(error).split())} (MOLDAU_DEBUG=1 shows where)")
+        return 1
 
 
 def complain(line: str) -> None:

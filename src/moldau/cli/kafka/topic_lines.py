@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from moldau.client.channel import Channel
     from moldau.wire.messages.list_partition_reassignments import OngoingPartitionReassignment
 
-UUID_BYTES = 16
+UUID_BYTES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,17 @@ class TopicLines:
     name: str
     topic_id: bytes
     partitions: Sequence[PartitionLine]
+
+
+DEFAULT_CONFIG: Final = 5
+"""Kafka's ConfigSource for a value nobody set."""
+
+FILTERS: Final[Mapping[str, Callable[[PartitionLine, int, set[int]], bool]]] = {
+    "under-replicated-partitions": lambda line, _min_isr, _live: line.replication_factor() > len(line.isr),
+    "unavailable-partitions": lambda line, _min_isr, live: line.leader not in live,
+    "under-min-isr-partitions": lambda line, min_isr, _live: line.leader < 0 or len(line.isr) < min_isr,
+    "at-min-isr-partitions": lambda line, min_isr, _live: len(line.isr) == min_isr,
+}
 
 
 def _ids(nodes: Iterable[int] | None) -> str:
@@ -228,14 +239,3 @@ def _print(given: Given, topic: TopicLines, config: list[ConfigEntry], live_brok
     for partition in topic.partitions:
         if not filters or any(FILTERS[name](partition, min_isr, live_brokers) for name in filters):
             print(partition.draw(topic.name))
-
-
-DEFAULT_CONFIG = 5
-"""Kafka's ConfigSource for a value nobody set."""
-
-FILTERS = {
-    "under-replicated-partitions": lambda line, _min_isr, _live: line.replication_factor() > len(line.isr),
-    "unavailable-partitions": lambda line, _min_isr, live: line.leader not in live,
-    "under-min-isr-partitions": lambda line, min_isr, _live: line.leader < 0 or len(line.isr) < min_isr,
-    "at-min-isr-partitions": lambda line, min_isr, _live: len(line.isr) == min_isr,
-}

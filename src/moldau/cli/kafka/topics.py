@@ -210,16 +210,16 @@ def parse_assignment(text: str) -> list[list[int]]:
 def _create(given: Given, plan: NewTopicPlan) -> None:
     from confluent_kafka.admin import NewTopic
 
-    counts = {
-        # -1 leaves it to the broker's default (KIP-464).
-        "num_partitions": len(plan.assignment) if plan.assignment else plan.partitions or -1,
-        "replication_factor": -1 if plan.assignment else plan.replication_factor or -1,
-    }
+    if plan.assignment:
+        topic = NewTopic(
+            plan.name, len(plan.assignment), replica_assignment=plan.assignment, config=plan.config
+        )
+    else:
+        # -1 leaves the count to the broker's default (KIP-464).
+        topic = NewTopic(plan.name, plan.partitions or -1, plan.replication_factor or -1, config=plan.config)
     admin = _admin(given)
     try:
-        topic = NewTopic(plan.name, replica_assignment=plan.assignment or None, config=plan.config, **counts)
-        future = admin.create_topics([topic], request_timeout=clients.ADMIN_SECONDS)[plan.name]
-        clients.answer(future)
+        clients.answer(admin.create_topics([topic], request_timeout=clients.ADMIN_SECONDS)[plan.name])
     except clients.Refused as error:
         if not (given.has("if-not-exists") and error.code == "TOPIC_ALREADY_EXISTS"):
             raise

@@ -52,7 +52,7 @@ class ConsumerGroupHeartbeatRequest(Message):
         subscribed_topic_names: Sequence[str] | None = None,
         subscribed_topic_regex: str | None = None,
         server_assignor: str | None = None,
-        topic_partitions: Sequence[RequestTopicPartitions] | None = (),
+        topic_partitions: Sequence[RequestTopicPartitions] | None = None,
     ) -> None:
         self.group_id = group_id
         self.member_id = member_id

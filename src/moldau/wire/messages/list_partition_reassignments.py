@@ -35,7 +35,7 @@ class ListPartitionReassignmentsRequest(Message):
     def __init__(
         self,
         timeout_ms: int = 60000,
-        topics: Sequence[ListPartitionReassignmentsTopics] | None = (),
+        topics: Sequence[ListPartitionReassignmentsTopics] | None = None,
     ) -> None:
         self.timeout_ms = timeout_ms
         self.topics = topics

@@ -98,7 +98,7 @@ class Topology(Message):
     def __init__(
         self,
         epoch: int = 0,
-        subtopologies: Sequence[Subtopology] | None = (),
+        subtopologies: Sequence[Subtopology] | None = None,
     ) -> None:
         self.epoch = epoch
         self.subtopologies = subtopologies

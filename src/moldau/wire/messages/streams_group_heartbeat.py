@@ -196,14 +196,14 @@ class StreamsGroupHeartbeatRequest(Message):
         rack_id: str | None = None,
         rebalance_timeout_ms: int = -1,
         topology: Topology | None = None,
-        active_tasks: Sequence[RequestTaskIds] | None = (),
-        standby_tasks: Sequence[RequestTaskIds] | None = (),
-        warmup_tasks: Sequence[RequestTaskIds] | None = (),
+        active_tasks: Sequence[RequestTaskIds] | None = None,
+        standby_tasks: Sequence[RequestTaskIds] | None = None,
+        warmup_tasks: Sequence[RequestTaskIds] | None = None,
         process_id: str | None = None,
         user_endpoint: RequestEndpoint | None = None,
-        client_tags: Sequence[KeyValue] | None = (),
-        task_offsets: Sequence[TaskOffset] | None = (),
-        task_end_offsets: Sequence[TaskOffset] | None = (),
+        client_tags: Sequence[KeyValue] | None = None,
+        task_offsets: Sequence[TaskOffset] | None = None,
+        task_end_offsets: Sequence[TaskOffset] | None = None,
         shutdown_application: bool = False,
     ) -> None:
         self.group_id = group_id
@@ -340,11 +340,11 @@ class StreamsGroupHeartbeatResponse(Message):
         acceptable_recovery_lag: int = 0,
         task_offset_interval_ms: int = 0,
         status: Sequence[Status] | None = (),
-        active_tasks: Sequence[ResponseTaskIds] | None = (),
-        standby_tasks: Sequence[ResponseTaskIds] | None = (),
-        warmup_tasks: Sequence[ResponseTaskIds] | None = (),
+        active_tasks: Sequence[ResponseTaskIds] | None = None,
+        standby_tasks: Sequence[ResponseTaskIds] | None = None,
+        warmup_tasks: Sequence[ResponseTaskIds] | None = None,
         endpoint_information_epoch: int = 0,
-        partitions_by_user_endpoint: Sequence[EndpointToPartitions] | None = (),
+        partitions_by_user_endpoint: Sequence[EndpointToPartitions] | None = None,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code

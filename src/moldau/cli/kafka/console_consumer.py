@@ -1,0 +1,307 @@
+"""kafka-console-consumer: prints the records of topics as they come.
+
+Without --group it reads every partition for itself and commits nothing, so that it needs no group coordinator; with
+--group it is a member like any other. How a record is printed is in record_lines.py.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from moldau.cli.flags import Flag, Flags, Given, UsageError, key_values
+from moldau.cli.kafka import clients, properties
+from moldau.cli.kafka.record_lines import Formatter
+from moldau.cli.kafka.tool import ToolFailed, complain, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from confluent_kafka import Consumer
+
+POLL_SECONDS: Final = 0.2
+"""The longest that Ctrl-C waits."""
+RECORDS_AT_ONCE: Final = 1000
+SIGTERM_STATUS: Final = 143
+ISOLATION_LEVELS: Final = ("read_committed", "read_uncommitted")
+FORMATTERS: Final = ("DefaultMessageFormatter", "LoggingMessageFormatter", "NoOpMessageFormatter")
+GROUP_MISMATCH: Final = (
+    "The group ids provided in different places (directly using '--group', via '--consumer-property', or via"
+    " '--consumer.config') do not match. Detected group ids: {ids}"
+)
+
+FLAGS = Flags(
+    "This tool helps to read data from Kafka topics and outputs it to standard output.",
+    (
+        Flag("bootstrap-server", "REQUIRED: Brokers, HOST1:PORT1,HOST2:PORT2.", "server to connect to", older=("broker-list",)),
+        Flag("topic", "The topic to read.", "topic"),
+        Flag("include", "Read all topics that match.", "Java regex (String)", older=("whitelist",)),
+        Flag("partition", "Read this partition only; from its end, unless --offset says otherwise.", "partition", "Integer"),
+        Flag("offset", "Where to begin: a number, earliest or latest.", "consume offset", default="latest"),
+        Flag("from-beginning", "Begin with the first record that is kept, not with the next that comes."),
+        Flag("max-messages", "End after so many records.", "num_messages", "Integer"),
+        Flag("timeout-ms", "End when no record came for so long.", "timeout_ms", "Long"),
+        Flag("skip-message-on-error", "Leave out a record that cannot be printed."),
+        Flag("group", "Read as a member of this consumer group.", "consumer group id"),
+        Flag(
+            "isolation-level",
+            "read_committed leaves out transactions not committed; read_uncommitted reads all.",
+            "String",
+            default="read_uncommitted",
+        ),
+        Flag("formatter", "DefaultMessageFormatter, LoggingMessageFormatter or NoOpMessageFormatter.", "class"),
+        Flag(
+            "formatter-property",
+            "What is printed: print.timestamp, print.key, print.offset, print.epoch, print.partition, print.headers,"
+            " print.value (true or false), key.separator, line.separator, headers.separator, null.literal,"
+            " key.deserializer, value.deserializer, headers.deserializer. Repeatable.",
+            "prop",
+        ),
+        Flag("property", "What is printed.", "prop", replaced_by="formatter-property"),
+        Flag("formatter-config", "A file of formatter properties.", "config file"),
+        Flag("key-deserializer", "How keys are read, such as LongDeserializer.", "deserializer for keys"),
+        Flag("value-deserializer", "How values are read, such as LongDeserializer.", "deserializer for values"),
+        Flag("enable-systest-events", "Print when the consumer has shut down."),
+        Flag("command-property", "A property of the consumer, key=value. Repeatable.", "consumer_prop"),
+        Flag("consumer-property", "A property of the consumer.", "consumer_prop", replaced_by="command-property"),
+        Flag("command-config", "A file of consumer properties.", "config file"),
+        Flag("consumer.config", "A file of consumer properties.", "config file", replaced_by="command-config"),
+    ),
+)
+
+
+OWN_CONFIG: Final = {
+    "client.id": "console-consumer",
+    "allow.auto.create.topics": True,
+    "topic.metadata.refresh.interval.ms": 10_000,
+    # Errors of a partition are worth waiting out; a topic may be created in a moment.
+    "enable.partition.eof": False,
+}
+
+
+class Terminated(Exception):
+    """SIGTERM: an ending like any other, with its count printed."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return run("kafka-console-consumer", FLAGS, _main, argv)
+
+
+def _main(given: Given) -> int:
+    java = properties.load(given.text("command-config"))
+    java.update(key_values(given.texts("command-property")))
+    _check(given, java)
+    group = _group(given, java)
+    start = _start(given, java)
+    formatter = _formatter(given)
+    limit = given.integer("max-messages")
+    timeout_ms = given.integer("timeout-ms")
+    servers = given.text("bootstrap-server") or ""
+    if group is not None:
+        clients.require_groups(servers, java)
+    # Beyond the end or before the first record of a partition, librdkafka goes where the reading began.
+    own = {**OWN_CONFIG, "auto.offset.reset": "earliest" if start == "earliest" else "latest"}
+    own["isolation.level"] = given.text("isolation-level")
+    own |= {"group.id": group} if group else {"group.id": "console-consumer", "enable.auto.commit": False}
+    consumer = clients.consumer(servers, {name: java[name] for name in java if name != "auto.offset.reset"}, own)
+    reading = Reading(consumer, formatter, limit, timeout_ms, skip_errors=given.has("skip-message-on-error"))
+    return _read(given, reading, _source(given, consumer, group, start))
+
+
+def _check(given: Given, java: dict[str, str]) -> None:
+    given.require_one("topic", "include")
+    given.require("bootstrap-server")
+    if given.has("partition") and not given.has("topic"):
+        raise UsageError("The topic is required when partition is specified.")
+    if given.has("offset") and not given.has("partition"):
+        raise UsageError("The partition is required when offset is specified.")
+    if given.has("from-beginning") and given.has("offset"):
+        raise UsageError("Options from-beginning and offset cannot be specified together.")
+    if given.has("group") and given.has("partition"):
+        raise UsageError("Options group and partition cannot be specified together.")
+    if given.has("from-beginning") and java.get("auto.offset.reset", "earliest") != "earliest":
+        said = java["auto.offset.reset"]
+        raise ToolFailed(
+            f"Can't simultaneously specify --from-beginning and 'auto.offset.reset={said}', please remove one option"
+        )
+    level = given.text("isolation-level")
+    if level not in ISOLATION_LEVELS:
+        listed = ", ".join(ISOLATION_LEVELS)
+        raise ToolFailed(f"Invalid value {level} for configuration isolation.level: String must be one of: {listed}")
+
+
+def _group(given: Given, java: dict[str, str]) -> str | None:
+    """The group asked for by flag or property; None reads without one."""
+    asked = sorted({group for group in (given.text("group"), java.get("group.id")) if group is not None})
+    if len(asked) > 1:
+        raise UsageError(GROUP_MISMATCH.format(ids=", ".join(f"'{group}'" for group in asked)))
+    if asked and given.has("partition"):
+        raise UsageError("Options group and partition cannot be specified together.")
+    return asked[0] if asked else None
+
+
+def _start(given: Given, java: dict[str, str]) -> int | str:
+    """An offset, `earliest` or `latest`."""
+    if given.has("from-beginning"):
+        return "earliest"
+    if not given.has("offset"):
+        return java.get("auto.offset.reset", "latest")
+    text = given.text("offset") or ""
+    if text.lower() in ("earliest", "latest"):
+        return text.lower()
+    if not text.isdecimal():
+        raise UsageError(
+            f"The provided offset value '{text}' is incorrect."
+            " Valid values are 'earliest', 'latest', or a non-negative long."
+        )
+    return int(text)
+
+
+def _formatter(given: Given) -> Formatter | None:
+    name = (given.text("formatter") or FORMATTERS[0]).rpartition(".")[2]
+    if name not in FORMATTERS:
+        raise ToolFailed(f"--formatter {name}: there are {', '.join(FORMATTERS)}")
+    props = {**properties.load(given.text("formatter-config")), **key_values(given.texts("formatter-property"))}
+    for flag in ("key-deserializer", "value-deserializer"):
+        if given.has(flag):
+            props[flag.replace("-", ".")] = given.text(flag) or ""
+    return None if name == "NoOpMessageFormatter" else Formatter(props)
+
+
+def _source(given: Given, consumer: Consumer, group: str | None, start: int | str) -> Any:
+    """Something that is asked to look for new partitions, or None where librdkafka does that by itself."""
+    from moldau.cli.kafka.group_free import GroupFree, first_offset, whole_partition
+    from moldau.cli.kafka.topics import include_list
+
+    topic = given.text("topic")
+    if group is not None:
+        consumer.subscribe([topic] if topic is not None else [f"^({include_list(given.text('include')).pattern})$"])
+        return None
+    index = given.integer("partition")
+    if index is not None:
+        whole_partition(consumer, topic or "", index, first_offset(start))
+        return None
+    return GroupFree(consumer, include_list(given.text("include")) if topic is None else topic, first_offset(start))
+
+
+class Reading:
+    """The loop: takes records, prints them, counts them, and knows when to end."""
+
+    def __init__(
+        self, consumer: Consumer, formatter: Formatter | None, limit: int | None, timeout_ms: int | None, skip_errors: bool
+    ) -> None:
+        self._consumer = consumer
+        self._formatter = formatter
+        self._limit = limit
+        self._timeout = None if timeout_ms is None or timeout_ms < 0 else timeout_ms / 1000
+        self._skip_errors = skip_errors
+        self._told: set[str] = set()
+        self.count = 0
+
+    def run(self, source: Any) -> None:
+        out = sys.stdout.buffer
+        last = time.monotonic()
+        while self._limit is None or self._limit < 0 or self.count < self._limit:
+            now = time.monotonic()
+            if self._timeout is not None and now - last >= self._timeout:
+                return
+            if source is not None:
+                source.look(now)
+            wait = POLL_SECONDS if self._timeout is None else min(POLL_SECONDS, self._timeout - (now - last))
+            records = self._take(wait)
+            if records:
+                self._print(out, records)
+                last = time.monotonic()
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _take(self, wait_seconds: float) -> list[Any]:
+        """Waits for a first record, then takes along what is there already."""
+        room = RECORDS_AT_ONCE
+        if self._limit is not None and self._limit >= 0:
+            room = min(room, self._limit - self.count)
+        first = self._consumer.poll(max(0.0, wait_seconds))
+        if first is None:
+            return []
+        records = [first, *self._consumer.consume(room - 1, 0)] if room > 1 else [first]
+        return [record for record in records if self._sound(record)]
+
+    def _sound(self, record: Any) -> bool:
+        """A record, and not an error in a record's place. Errors are told once and waited out."""
+        error = record.error()
+        if error is None:
+            return True
+        line = clients.words(error)
+        if error.fatal():
+            raise clients.Refused(error)
+        if line not in self._told:
+            self._told.add(line)
+            complain(f"WARN {line}")
+        return False
+
+    def _print(self, out: IO[bytes], records: list[Any]) -> None:
+        if self._formatter is not None:
+            try:
+                out.write(self._formatter.lines(records))
+            except ToolFailed:
+                self._print_one_by_one(out, records, self._formatter)
+                return
+            out.flush()
+        self.count += len(records)
+
+    def _print_one_by_one(self, out: IO[bytes], records: list[Any], formatter: Formatter) -> None:
+        """One of them cannot be read: those before it are printed, and it ends the tool or is left out."""
+        for record in records:
+            self.count += 1
+            try:
+                out.write(formatter.lines([record]))
+            except ToolFailed as error:
+                if not self._skip_errors:
+                    raise
+                complain(f"WARN {error}; the record is left out")
+            out.flush()
+
+
+def _read(given: Given, reading: Reading, source: Any) -> int:
+    """Runs the loop to its end, whichever it is, and says how many records there were."""
+    status = 0
+    try:
+        with _terminable():
+            reading.run(source)
+    except KeyboardInterrupt:
+        status = 130
+    except Terminated:
+        status = SIGTERM_STATUS
+    finally:
+        if given.has("enable-systest-events"):
+            print("shutdown_complete")
+        reading.close()
+        complain(f"Processed a total of {reading.count} messages")
+    return status
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends the block with Terminated. Only a program's main thread may ask for signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(_number: int, _frame: Any) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,243 @@
+"""kafka-console-producer: every line of standard input becomes a record.
+
+Lines go to librdkafka one call each and nothing more: it reports only failures, so a piped file of millions of lines
+is not held up by callbacks. What a line means is in line_reader.py.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from moldau.cli.flags import Flag, Flags, Given, UsageError, key_values
+from moldau.cli.kafka import clients, properties
+from moldau.cli.kafka.line_reader import LineReader, without_line_end
+from moldau.cli.kafka.tool import ToolFailed, complain, run
+
+if TYPE_CHECKING:
+    from confluent_kafka import Producer
+
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+ACKS: Final = ("all", "-1", "0", "1")
+FAILURES_SHOWN: Final = 10
+"""Failed records told one by one; a million lines to a dead topic shall not print a million lines."""
+FULL_QUEUE_SECONDS: Final = 0.05
+
+TO_PROPERTY: Final = {
+    "batch-size": "batch.size",
+    "max-partition-memory-bytes": "batch.size",
+    "timeout": "linger.ms",
+    "message-send-max-retries": "retries",
+    "retry-backoff-ms": "retry.backoff.ms",
+    "request-timeout-ms": "request.timeout.ms",
+    "request-required-acks": "acks",
+    "metadata-expiry-ms": "metadata.max.age.ms",
+    "max-memory-bytes": "buffer.memory",
+    "socket-buffer-size": "send.buffer.bytes",
+}
+"""Flags that are a client's property under another name."""
+
+OWN_CONFIG: Final = {
+    "client.id": "console-producer",
+    "partitioner": "murmur2_random",  # Java's choice of partition for a key
+    "acks": "all",
+    "max.in.flight.requests.per.connection": 5,
+    "delivery.report.only.error": True,
+    "message.timeout.ms": 60_000,
+    "topic.metadata.propagation.max.ms": 10_000,
+}
+
+FLAGS = Flags(
+    "This tool helps to read data from standard input and publish it to Kafka.",
+    (
+        Flag(
+            "bootstrap-server", "REQUIRED: Brokers, HOST1:PORT1,HOST2:PORT2.", "server to connect to", older=("broker-list",)
+        ),
+        Flag("topic", "REQUIRED: The topic to write to.", "topic"),
+        Flag("sync", "Wait for each record to be acknowledged before the next is sent."),
+        Flag(
+            "compression-codec",
+            "none, gzip, snappy, lz4 or zstd; without a value, gzip.",
+            "compression-codec",
+            argument_optional=True,
+        ),
+        Flag("batch-size", "Largest size of a batch in bytes.", "size", "Integer"),
+        Flag(
+            "max-partition-memory-bytes",
+            "(Deprecated: use --batch-size) Largest size of a batch in bytes.",
+            "memory in bytes per partition",
+            "Integer",
+        ),
+        Flag("message-send-max-retries", "How often a failed request is sent again.", "Integer", "Integer"),
+        Flag("retry-backoff-ms", "How long to wait before sending again.", "Long", "Long"),
+        Flag("timeout", "How long a record may wait for others to share its batch.", "timeout_ms", "Long"),
+        Flag("request-required-acks", "Who must have a record: all or -1, 1 or 0.", "request required acks"),
+        Flag("request-timeout-ms", "How long the broker may take to acknowledge.", "request timeout ms", "Integer"),
+        Flag("metadata-expiry-ms", "How old metadata may grow.", "metadata expiration interval", "Long"),
+        Flag("max-block-ms", "How long the flush at the end may take.", "max block on send", "Long", "60000"),
+        Flag("max-memory-bytes", "Memory for records not yet sent.", "total memory in bytes", "Long"),
+        Flag("socket-buffer-size", "The size of the socket's send buffer.", "size", "Integer"),
+        Flag("line-reader", "The reader of lines; there is one, LineMessageReader.", "reader_class"),
+        Flag(
+            "reader-property",
+            "How lines are read: parse.key, parse.headers, ignore.error, key.separator, headers.delimiter,"
+            " headers.separator, headers.key.separator, null.marker. A line is headers, key and value, with a TAB"
+            " between them. Repeatable.",
+            "prop",
+        ),
+        Flag("property", "How lines are read.", "prop", replaced_by="reader-property"),
+        Flag("reader-config", "A file of reader properties.", "config file"),
+        Flag("command-property", "A property of the producer, key=value. Repeatable.", "producer_prop"),
+        Flag("producer-property", "A property of the producer.", "producer_prop", replaced_by="command-property"),
+        Flag("command-config", "A file of producer properties.", "config file"),
+        Flag("producer.config", "A file of producer properties.", "config file", replaced_by="command-config"),
+    ),
+    warning="Warning: --{old} is deprecated and will be removed in a future version. Use --{new} instead.",
+    clash="Options --{new} and --{old} cannot be specified together.",
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return run("kafka-console-producer", FLAGS, _main, argv)
+
+
+def _main(given: Given) -> int:
+    given.require("topic")
+    if not given.has("bootstrap-server"):
+        raise UsageError('Missing required argument "[bootstrap-server]"')
+    topic = given.text("topic") or ""
+    line_reader = given.text("line-reader")
+    if line_reader is not None and not line_reader.endswith("LineMessageReader"):
+        raise ToolFailed(f"{line_reader}: only LineMessageReader can read lines here; leave --line-reader out")
+    reader = LineReader.configured(
+        {**properties.load(given.text("reader-config")), **key_values(given.texts("reader-property"))}
+    )
+    failures = Failures()
+    own = {**OWN_CONFIG, "on_delivery": failures.delivered, "error_cb": failures.told}
+    producer = clients.producer(given.text("bootstrap-server") or "", _java(given), own)
+    with Poller(producer):
+        try:
+            _send(producer, topic, reader, sync=given.has("sync"))
+        finally:
+            # What was read before a wrong line or Ctrl-C is still sent.
+            unsent = producer.flush((given.integer("max-block-ms") or 0) / 1000)
+    return failures.summary(unsent)
+
+
+def _java(given: Given) -> dict[str, str]:
+    """The producer's properties: a file's, then single ones, then those that are flags."""
+    java = properties.load(given.text("command-config"))
+    java.update(key_values(given.texts("command-property")))
+    for flag, name in TO_PROPERTY.items():
+        if given.has(flag):
+            java[name] = str(given.text(flag) if flag == "request-required-acks" else given.integer(flag))
+    if given.has("compression-codec"):
+        java["compression.type"] = given.text("compression-codec") or "gzip"
+    for name, choices in (("compression.type", CODECS), ("acks", ACKS)):
+        if name in java and java[name] not in choices:
+            listed = ", ".join(choices)
+            raise ToolFailed(f"Invalid value {java[name]} for configuration {name}: String must be one of: {listed}")
+    return java
+
+
+def _send(producer: Producer, topic: str, reader: LineReader, sync: bool) -> None:
+    produce = _patient(producer)
+    lines = _lines()
+    if reader.plain and not sync:
+        for line in lines:
+            produce(topic, without_line_end(line))
+        return
+    for record in reader.records(lines):
+        produce(topic, record.value, record.key, headers=record.headers)
+        if sync:
+            producer.flush()
+
+
+def _lines() -> Iterator[bytes]:
+    """Standard input by lines, with Kafka's prompt when a person sits there."""
+    stdin: IO[bytes] = sys.stdin.buffer
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        yield from stdin
+        return
+    while True:
+        print(">", end="", flush=True)
+        line = stdin.readline()
+        if not line:
+            return
+        yield line
+
+
+def _patient(producer: Producer) -> Callable[..., None]:
+    """`produce` that waits while the queue is full."""
+    from confluent_kafka import KafkaException
+
+    direct = producer.produce
+
+    def produce(*args: Any, **kwargs: Any) -> None:
+        while True:
+            try:
+                direct(*args, **kwargs)
+                return
+            except BufferError:
+                producer.poll(FULL_QUEUE_SECONDS)
+            except KafkaException as error:
+                raise clients.Refused(error.args[0]) from error
+
+    return produce
+
+
+class Poller:
+    """Serves librdkafka's callbacks beside a main thread that waits for lines, so that a failure is told when it happens."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="delivery reports", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            self._producer.poll(0.1)
+
+
+class Failures:
+    """Records that did not arrive: the first ones told, all counted."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._down_told = False
+
+    def delivered(self, error: Any, message: Any) -> None:
+        if error is None:
+            return
+        self.count += 1
+        if self.count <= FAILURES_SHOWN:
+            key = "null" if message.key() is None else f"{len(message.key())} bytes"
+            value = "null" if message.value() is None else f"{len(message.value())} bytes"
+            complain(
+                f"ERROR Error when sending message to topic {message.topic()} with key: {key},"
+                f" value: {value} with error: {clients.words(error)}"
+            )
+
+    def told(self, error: Any) -> None:
+        if error.name() == "_ALL_BROKERS_DOWN" and not self._down_told:
+            self._down_told = True
+            complain("WARN No broker answers any more; records wait and are sent when one comes back.")
+
+    def summary(self, unsent: int) -> int:
+        lost = self.count + unsent
+        if lost > FAILURES_SHOWN or unsent:
+            complain(f"ERROR {lost} messages were not delivered.")
+        return 1 if lost else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

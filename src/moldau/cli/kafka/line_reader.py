@@ -1,0 +1,127 @@
+"""Lines of standard input as records, as kafka-console-producer's reader properties ask: keys, headers, null markers.
+
+A line is `headers<TAB>key<TAB>value`, each part only when its property says so. All work is on bytes; nothing is
+decoded, so any encoding passes through. No client may enter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from moldau.cli.kafka.tool import ToolFailed
+
+Headers = list[tuple[str, bytes | None]]
+
+
+class Record(NamedTuple):
+    key: bytes | None
+    value: bytes | None
+    headers: Headers | None
+
+
+@dataclass(frozen=True, slots=True)
+class LineReader:
+    """The reader's properties, checked."""
+
+    parse_key: bool = False
+    parse_headers: bool = False
+    ignore_error: bool = False
+    key_separator: bytes = b"\t"
+    headers_delimiter: bytes = b"\t"
+    headers_separator: bytes = b","
+    headers_key_separator: bytes = b":"
+    null_marker: bytes | None = None
+
+    @classmethod
+    def configured(cls, props: Mapping[str, str]) -> LineReader:
+        def truth(name: str) -> bool:
+            return props.get(name, "").strip().lower() == "true"
+
+        def text(name: str, default: str) -> bytes:
+            return props.get(name, default).encode()
+
+        reader = cls(
+            parse_key=truth("parse.key"),
+            parse_headers=truth("parse.headers"),
+            ignore_error=truth("ignore.error"),
+            key_separator=text("key.separator", "\t"),
+            headers_delimiter=text("headers.delimiter", "\t"),
+            headers_separator=text("headers.separator", ","),
+            headers_key_separator=text("headers.key.separator", ":"),
+            null_marker=text("null.marker", "") if "null.marker" in props else None,
+        )
+        reader._check()
+        return reader
+
+    def _check(self) -> None:
+        names = {
+            "headers.delimiter": self.headers_delimiter,
+            "headers.separator": self.headers_separator,
+            "headers.key.separator": self.headers_key_separator,
+        }
+        pairs = [("headers.delimiter", "headers.separator"), ("headers.delimiter", "headers.key.separator")]
+        pairs.append(("headers.separator", "headers.key.separator"))
+        for one, other in pairs:
+            if names[one] == names[other]:
+                raise ToolFailed(f"{one} and {other} may not be equal")
+        for name, value in {"key.separator": self.key_separator, **names}.items():
+            if value == self.null_marker:
+                raise ToolFailed(f"null.marker and {name} may not be equal")
+
+    @property
+    def plain(self) -> bool:
+        """A line is a value and nothing else: the way that millions of lines go."""
+        return not self.parse_key and not self.parse_headers and self.null_marker is None
+
+    def records(self, lines: Iterable[bytes]) -> Iterator[Record]:
+        for number, line in enumerate(lines, 1):
+            yield self.record(without_line_end(line), number)
+
+    def record(self, line: bytes, number: int) -> Record:
+        headers, rest = self._cut(self.parse_headers, line, self.headers_delimiter, "headers delimiter", line, number)
+        key, value = self._cut(self.parse_key, rest, self.key_separator, "key separator", line, number)
+        return Record(self._unless_null(key), self._unless_null(value), self._headers(headers, number))
+
+    def _cut(
+        self, wanted: bool, rest: bytes, separator: bytes, called: str, line: bytes, number: int
+    ) -> tuple[bytes | None, bytes]:
+        if not wanted:
+            return None, rest
+        at = rest.find(separator)
+        if at >= 0:
+            return rest[:at], rest[at + len(separator) :]
+        if self.ignore_error:
+            return None, rest
+        raise ToolFailed(f"No {called} found on line number {number}: '{line.decode(errors='replace')}'")
+
+    def _unless_null(self, part: bytes | None) -> bytes | None:
+        return None if part == self.null_marker else part
+
+    def _headers(self, text: bytes | None, number: int) -> Headers | None:
+        """The separator of headers is a regular expression: in Kafka's reader it always was."""
+        if text is None or text == self.null_marker:
+            return None
+        pairs = re.split(self.headers_separator, text)
+        while len(pairs) > 1 and not pairs[-1]:
+            pairs.pop()
+        return [self._header(pair, number) for pair in pairs]
+
+    def _header(self, pair: bytes, number: int) -> tuple[str, bytes | None]:
+        name, separator, value = pair.partition(self.headers_key_separator)
+        shown = name.decode(errors="replace")
+        if not separator:
+            if self.ignore_error:
+                return shown, None
+            raise ToolFailed(f"No header key separator found in pair '{shown}' on line number {number}")
+        if name == self.null_marker:
+            raise ToolFailed(f"Header keys should not be equal to the null marker '{shown}' as they can't be null")
+        return shown, self._unless_null(value)
+
+
+def without_line_end(line: bytes) -> bytes:
+    if line.endswith(b"\r\n"):
+        return line[:-2]
+    return line[:-1] if line.endswith(b"\n") else line

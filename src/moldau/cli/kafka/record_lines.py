@@ -1,0 +1,127 @@
+"""Records as kafka-console-consumer prints them: the formatter's properties, and the deserializers that Kafka names.
+
+The columns of a record come in Kafka's order, with key.separator between them and line.separator at the end:
+
+    CreateTime:1700000000000  Partition:0  Offset:5  Epoch:NOT_PRESENT  h1:v1,h2:v2  key  value
+
+The value alone is the common case and is printed without any text being built. No client may enter.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from moldau.cli.kafka.tool import ToolFailed, complain
+
+Column = Callable[[Any], bytes]
+Deserializer = Callable[[bytes], bytes]
+
+NO_TIMESTAMP, CREATE_TIME, LOG_APPEND_TIME = 0, 1, 2
+"""librdkafka's timestamp types."""
+
+
+def _number(layout: str, called: str) -> Deserializer:
+    shape = struct.Struct(layout)
+
+    def read(data: bytes) -> bytes:
+        if len(data) != shape.size:
+            raise ToolFailed(f"Size of data received by {called} is not {shape.size}")
+        return str(shape.unpack(data)[0]).encode()
+
+    return read
+
+
+def _boolean(data: bytes) -> bytes:
+    if data not in (b"\0", b"\1"):
+        raise ToolFailed("Unexpected byte received by BooleanDeserializer")
+    return b"true" if data == b"\1" else b"false"
+
+
+def _uuid(data: bytes) -> bytes:
+    return str(uuid.UUID(data.decode())).encode()
+
+
+DESERIALIZERS: Final[Mapping[str, Deserializer | None]] = {
+    "StringDeserializer": None,
+    "ByteArrayDeserializer": None,
+    "BytesDeserializer": None,
+    "ByteBufferDeserializer": None,
+    "LongDeserializer": _number(">q", "LongDeserializer"),
+    "IntegerDeserializer": _number(">i", "IntegerDeserializer"),
+    "ShortDeserializer": _number(">h", "ShortDeserializer"),
+    "DoubleDeserializer": _number(">d", "DoubleDeserializer"),
+    "FloatDeserializer": _number(">f", "FloatDeserializer"),
+    "BooleanDeserializer": _boolean,
+    "UUIDDeserializer": _uuid,
+}
+"""By the last part of the class name; None prints the bytes as they are."""
+
+
+def deserializer(name: str | None) -> Deserializer | None:
+    if not name:
+        return None
+    short = name.rpartition(".")[2]
+    if short not in DESERIALIZERS:
+        complain(f"WARNING: {name} cannot be loaded here; the bytes are printed as they are.")
+    return DESERIALIZERS.get(short)
+
+
+class Formatter:
+    """Turns records into the bytes to print."""
+
+    def __init__(self, props: Mapping[str, str], log_only: bool = False) -> None:
+        def wanted(name: str, default: str = "false") -> bool:
+            return props.get(name, default).strip().lower() == "true"
+
+        self._null = props.get("null.literal", "null").encode()
+        self._separator = props.get("key.separator", "\t").encode()
+        self._line_end = props.get("line.separator", "\n").encode()
+        self._headers_separator = props.get("headers.separator", ",").encode()
+        self._header_reader = deserializer(props.get("headers.deserializer"))
+        key_reader = deserializer(props.get("key.deserializer"))
+        self._value_reader = deserializer(props.get("value.deserializer"))
+        columns: list[tuple[bool, Column]] = [
+            (wanted("print.timestamp"), _timestamp),
+            (wanted("print.partition"), lambda record: b"Partition:%d" % record.partition()),
+            (wanted("print.offset"), lambda record: b"Offset:%d" % record.offset()),
+            # Kafka's console consumer does not hand the epoch on to its formatter either.
+            (wanted("print.epoch"), lambda record: b"Epoch:NOT_PRESENT"),
+            (wanted("print.headers"), self._headers),
+            (wanted("print.key"), lambda record: self._text(record.key(), key_reader)),
+            (wanted("print.value", "true"), lambda record: self._text(record.value(), self._value_reader)),
+        ]
+        self._columns = [column for shown, column in columns if shown]
+        self._value_alone = len(self._columns) == 1 and wanted("print.value", "true") and self._value_reader is None
+
+    def lines(self, records: Iterable[Any]) -> bytes:
+        """All of them, line ends included."""
+        end = self._line_end
+        if self._value_alone:
+            null = self._null
+            values = (record.value() for record in records)
+            return b"".join([(null if value is None else value) + end for value in values])
+        if not self._columns:
+            return b""
+        return b"".join([self._separator.join([column(record) for column in self._columns]) + end for record in records])
+
+    def _text(self, data: bytes | None, read: Deserializer | None) -> bytes:
+        if data is None:
+            return self._null
+        return data if read is None else read(data)
+
+    def _headers(self, record: Any) -> bytes:
+        headers = record.headers()
+        if not headers:
+            return b"NO_HEADERS"
+        parts = [name.encode() + b":" + self._text(value, self._header_reader) for name, value in headers]
+        return self._headers_separator.join(parts)
+
+
+def _timestamp(record: Any) -> bytes:
+    kind, time_ms = record.timestamp()
+    if kind == NO_TIMESTAMP:
+        return b"NO_TIMESTAMP"
+    return (b"LogAppendTime:%d" if kind == LOG_APPEND_TIME else b"CreateTime:%d") % time_ms

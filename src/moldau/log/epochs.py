@@ -1,0 +1,95 @@
+"""Which leader wrote from which offset on: the cache by which replicas find where their logs part (KIP-101, KIP-279).
+
+Kept in `leader-epoch-checkpoint`, in the format of checkpoints.py, a line for each epoch: `<epoch> <start offset>`.
+Epochs and offsets both rise.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import NamedTuple
+
+from moldau.base.errors import MalformedData
+from moldau.log.checkpoints import decode_entries, encode_entries
+
+UNDEFINED_EPOCH = -1
+UNDEFINED_OFFSET = -1
+
+
+class EpochEntry(NamedTuple):
+    epoch: int
+    start_offset: int
+
+
+class LeaderEpochs:
+    __slots__ = ("_entries", "is_dirty", "latest")
+
+    def __init__(self, entries: list[EpochEntry] | None = None) -> None:
+        self._entries = entries or []
+        self.is_dirty = False
+        """Changed since the file was last written."""
+        self.latest = self._entries[-1].epoch if self._entries else UNDEFINED_EPOCH
+
+    @property
+    def entries(self) -> tuple[EpochEntry, ...]:
+        return tuple(self._entries)
+
+    @property
+    def earliest(self) -> EpochEntry | None:
+        return self._entries[0] if self._entries else None
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """The leader of `epoch` writes from `start_offset` on. What contradicts it was cut off and is forgotten."""
+        if epoch == self.latest or epoch < 0:
+            return
+        while self._entries and (self._entries[-1].epoch >= epoch or self._entries[-1].start_offset >= start_offset):
+            self._entries.pop()
+        self._entries.append(EpochEntry(epoch, start_offset))
+        self._changed()
+
+    def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
+        """(largest epoch not above the asked one, the offset at which it ends); undefined for what is not known."""
+        if epoch == UNDEFINED_EPOCH or not self._entries or epoch > self.latest:
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        if epoch == self.latest:
+            return epoch, log_end
+        above = bisect_right(self._entries, epoch, key=lambda entry: entry.epoch)
+        known = self._entries[above - 1].epoch if above else epoch
+        return known, self._entries[above].start_offset
+
+    def epoch_for_offset(self, offset: int) -> int:
+        above = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset)
+        return self._entries[above - 1].epoch if above else UNDEFINED_EPOCH
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Forgets epochs of which no record is left below `end_offset`."""
+        kept = [entry for entry in self._entries if entry.start_offset < end_offset]
+        if len(kept) < len(self._entries):
+            self._entries = kept
+            self._changed()
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """The epoch that the new first record belongs to now starts there."""
+        above = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset)
+        if above and self._entries[above - 1].start_offset < start_offset:
+            first = EpochEntry(self._entries[above - 1].epoch, start_offset)
+            self._entries = [first, *self._entries[above:]]
+            self._changed()
+
+    def encode(self) -> bytes:
+        return encode_entries(self._entries)
+
+    @classmethod
+    def decode(cls, content: bytes) -> LeaderEpochs:
+        try:
+            entries = [EpochEntry(int(epoch), int(start)) for epoch, start in decode_entries(content, fields=2)]
+        except ValueError as error:
+            raise MalformedData("a leader epoch that is no number") from error
+        for before, after in zip(entries, entries[1:], strict=False):
+            if before.epoch >= after.epoch or before.start_offset >= after.start_offset:
+                raise MalformedData("leader epochs that do not rise")
+        return cls(entries)
+
+    def _changed(self) -> None:
+        self.latest = self._entries[-1].epoch if self._entries else UNDEFINED_EPOCH
+        self.is_dirty = True

@@ -1,0 +1,44 @@
+"""Making a log durable in two halves, so that the slow one may run in a thread.
+
+`Log.begin_flush` collects what must reach the disk; `FlushWork.sync` does the fsyncs and touches nothing but files;
+`Log.finish_flush` believes it. A sync that failed is never tried again: the kernel may have marked the lost pages
+clean, and a second fsync would lie (Rebello et al., ATC '20).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from moldau.base.errors import StorageFault
+from moldau.log.checkpoints import replace_file
+from moldau.log.files import File, Files
+
+
+@dataclass(slots=True)
+class FlushWork:
+    files_layer: Files
+    directory: str
+    up_to: int
+    generation: int
+    """Of the log when the work began; a truncation since then makes the work worthless."""
+    files: list[File] = field(default_factory=list)
+    checkpoints: list[tuple[str, bytes]] = field(default_factory=list)
+    """(name, content) of files in the log's directory to be replaced."""
+    directory_changed: bool = False
+    is_done: bool = False
+    fault: StorageFault | None = None
+
+    def sync(self) -> None:
+        """Safe in a thread. Raises StorageFault; the log learns of it on its own the next time it is asked."""
+        try:
+            for name, content in self.checkpoints:
+                replace_file(self.files_layer, self.directory, name, content)
+            for file in self.files:
+                file.sync()
+            # Last: a name that survives a crash must lead to a file that is whole.
+            if self.directory_changed:
+                self.files_layer.sync_directory(self.directory)
+        except StorageFault as fault:
+            self.fault = fault
+            raise
+        self.is_done = True

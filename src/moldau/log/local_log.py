@@ -1,0 +1,280 @@
+"""The body of a log: its segments, epochs, producers and offsets, and what is done to them to keep them.
+
+Rolling, flushing, retention, cutting, closing. What enters and what leaves is log.py's, which builds on this.
+Times, high watermarks and threads are handed in.
+"""
+
+from __future__ import annotations
+
+from moldau.base.errors import ErrorCode, KafkaError, StorageFault
+from moldau.base.ids import TopicPartition
+from moldau.log import layout
+from moldau.log.config import LogConfig
+from moldau.log.epochs import LeaderEpochs
+from moldau.log.files import File, Files
+from moldau.log.flush import FlushWork
+from moldau.log.producers import Producers
+from moldau.log.rebuild import reload_producers, write_snapshot
+from moldau.log.retention import expired_count
+from moldau.log.segment import Segment
+from moldau.log.segments import Segments
+from moldau.wire.crc import crc32c
+
+
+class LocalLog:
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        partition: TopicPartition,
+        config: LogConfig,
+        segments: Segments,
+        epochs: LeaderEpochs,
+        producers: Producers,
+        *,
+        start_offset: int,
+        end_offset: int,
+        recovery_point: int,
+        now_ms: int,
+    ) -> None:
+        assert start_offset <= end_offset and recovery_point <= end_offset, "a log begins before it ends"
+        self.partition = partition
+        self.directory = directory
+        self.config = config
+        self.segments = segments
+        self.epochs = epochs
+        self.producers = producers
+        self.start_offset = start_offset
+        self.end_offset = end_offset
+        self.recovery_point = recovery_point
+        """Everything below is on disk for certain."""
+        self._files = files
+        self._refusal: Exception | None = None
+        self._generation = 0
+        self._unsynced: list[File] = []
+        """Files of rolled segments that the next flush has to sync."""
+        self._directory_changed = False
+        self._flushing: FlushWork | None = None
+        self._flushed_ms = now_ms
+        self._doomed: list[tuple[int, str]] = []
+        """(when, path) of files renamed away that `purge` will unlink."""
+        self._jitter_ms = self._jitter()
+
+    def update_config(self, config: LogConfig) -> None:
+        self.config = config
+        self._jitter_ms = self._jitter()
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def last_epoch(self) -> int:
+        return self.epochs.latest
+
+    @property
+    def fault(self) -> Exception | None:
+        """Why the log takes no more writes: a disk that lied, or the log is gone. None while it does."""
+        return self._refusal
+
+    # --- roll ---------------------------------------------------------------------------------------------------
+
+    def roll(self, now_ms: int) -> None:
+        """Begins a new segment, unless the active one is still empty."""
+        if self.segments.active.size:
+            self._roll_to(self.end_offset, now_ms)
+
+    def _roll_to(self, base_offset: int, now_ms: int) -> Segment:
+        old = self.segments.active
+        if not old.size:
+            return self._move_empty_segment(old, base_offset, now_ms)
+        snapshot = write_snapshot(self._files, self.directory, self.end_offset, self.producers)
+        unsynced = [old.file, self._files.open(snapshot), *old.seal()]
+        segment = Segment.create(self._files, self.directory, base_offset, now_ms)
+        self.segments.add(segment)
+        self._unsynced += unsynced
+        self._directory_changed = True
+        self._jitter_ms = self._jitter()
+        return segment
+
+    def _move_empty_segment(self, old: Segment, base_offset: int, now_ms: int) -> Segment:
+        """The first batch of an empty log may lie too far ahead for the segment that waits for it."""
+        if base_offset == old.base_offset:
+            return old
+        segment = Segment.create(self._files, self.directory, base_offset, now_ms)
+        if len(self.segments) > 1:
+            self.segments.drop_last()
+            self.segments.add(segment)
+        else:
+            self.segments.replace_all(segment)
+            self.start_offset = base_offset
+        self._unlink_segment(old)
+        self._directory_changed = True
+        return segment
+
+    def _jitter(self) -> int:
+        """Spreads the rolls of many partitions over time; the same for the same segment, so nothing is left to chance."""
+        if self.config.segment_jitter_ms <= 0:
+            return 0
+        seed = f"{self.partition} {self.segments.active.base_offset}".encode()
+        return crc32c(seed) % min(self.config.segment_jitter_ms, self.config.segment_ms)
+
+    # --- flush --------------------------------------------------------------------------------------------------
+
+    def flush_due(self, now_ms: int) -> bool:
+        """By `flush.messages` and `flush.ms`; rolled segments are due at once."""
+        unflushed = self.end_offset - self.recovery_point
+        if self._unsynced or unflushed >= self.config.flush_messages:
+            return True
+        return unflushed > 0 and now_ms - self._flushed_ms >= self.config.flush_ms
+
+    def begin_flush(self) -> FlushWork | None:
+        """All that must be synced for the log to be durable up to its end, None if it is so already."""
+        self._notice_failed_flush()
+        if self._refusal is not None:
+            raise self._refusal
+        pending = self._unsynced or self._directory_changed or self.epochs.is_dirty
+        if self.recovery_point == self.end_offset and not pending:
+            return None
+        work = FlushWork(self._files, self.directory, self.end_offset, self._generation)
+        if self.epochs.is_dirty:
+            work.checkpoints.append((layout.LEADER_EPOCH_CHECKPOINT, self.epochs.encode()))
+            self.epochs.is_dirty = False
+        work.files = [*self._unsynced, self.segments.active.file]
+        work.directory_changed = self._directory_changed
+        self._unsynced = []
+        self._directory_changed = False
+        self._flushing = work
+        return work
+
+    def finish_flush(self, work: FlushWork, now_ms: int | None = None) -> None:
+        """Believes a work that was synced. A log that was cut meanwhile does not."""
+        self._notice_failed_flush()
+        if now_ms is not None:
+            self._flushed_ms = now_ms
+        if work.is_done and work.generation == self._generation:
+            self.recovery_point = max(self.recovery_point, work.up_to)
+
+    def flush(self, now_ms: int | None = None) -> None:
+        work = self.begin_flush()
+        if work is None:
+            return
+        try:
+            work.sync()
+        finally:
+            self.finish_flush(work, now_ms)
+
+    def _notice_failed_flush(self) -> None:
+        if self._flushing is not None and self._flushing.fault is not None:
+            self._refusal = self._flushing.fault
+
+    # --- retention ----------------------------------------------------------------------------------------------
+
+    def delete_expired(self, now_ms: int, high_watermark: int) -> list[Segment]:
+        """Takes the oldest segments out of the log if their time has come; their files go after a delay."""
+        count = expired_count(
+            self.segments,
+            self.config,
+            now_ms,
+            start_offset=self.start_offset,
+            end_offset=self.end_offset,
+            high_watermark=high_watermark,
+        )
+        if count == len(self.segments):
+            self.roll(now_ms)
+        if not count:
+            return []
+        dropped = self.segments.drop_first(count)
+        self._move_start(self.segments.first.base_offset)
+        due_ms = now_ms + self.config.file_delete_delay_ms
+        for segment in dropped:
+            self._doom_segment(segment, due_ms)
+        return dropped
+
+    def delete_records(self, before_offset: int) -> None:
+        """Moves the start of the log up; segments wholly below it go with the next `delete_expired`."""
+        if not 0 <= before_offset <= self.end_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{before_offset} is not an offset of {self.partition}.")
+        self._move_start(before_offset)
+
+    def purge(self, now_ms: int) -> int:
+        """Unlinks files whose delay is over; returns how many are still waiting."""
+        waiting = [(due_ms, path) for due_ms, path in self._doomed if due_ms > now_ms]
+        for due_ms, path in self._doomed:
+            if due_ms <= now_ms:
+                self._files.unlink(path)
+        self._doomed = waiting
+        return len(waiting)
+
+    def _move_start(self, offset: int) -> None:
+        if offset > self.start_offset:
+            self.start_offset = offset
+            self.epochs.truncate_from_start(offset)
+
+    def _doom_segment(self, segment: Segment, due_ms: int) -> None:
+        """Renamed at once, so that no restart takes it for part of the log; unlinked later, for those still reading."""
+        for suffix in (*layout.SEGMENT_FILES, layout.SNAPSHOT):
+            path = segment.path + suffix
+            if self._files.exists(path):
+                self._files.rename(path, path + layout.DELETED)
+                self._doomed.append((due_ms, path + layout.DELETED))
+        self._directory_changed = True
+
+    def _unlink_segment(self, segment: Segment) -> None:
+        for suffix in layout.SEGMENT_FILES:
+            self._files.unlink(segment.path + suffix)
+
+    # --- cut ----------------------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> None:
+        """Cuts off `offset` and all after it; the batch that holds it goes whole, and the log then ends before that.
+
+        Whoever keeps recovery points on disk must lower them first: `LogStore.truncate` does.
+        """
+        if offset >= self.end_offset:
+            return
+        if offset < self.segments.first.base_offset:
+            self.truncate_fully(offset)
+            return
+        self._generation += 1
+        while self.segments.active.base_offset >= offset and len(self.segments) > 1:
+            self._unlink_segment(self.segments.drop_last())
+        self.end_offset = self.segments.active.truncate(offset)
+        self._after_cut()
+
+    def truncate_fully(self, offset: int) -> None:
+        """Forgets everything and begins anew at `offset`: for a follower whose leader has nothing older."""
+        self._generation += 1
+        created_ms = self.segments.active.created_ms
+        for segment in reversed(list(self.segments)):
+            self._unlink_segment(segment)
+        fresh = Segment.create(self._files, self.directory, offset, created_ms)
+        self.segments.replace_all(fresh)
+        self.start_offset = self.end_offset = offset
+        self._after_cut()
+
+    def _after_cut(self) -> None:
+        self.start_offset = min(self.start_offset, self.end_offset)
+        self.recovery_point = min(self.recovery_point, self.end_offset)
+        self._unsynced = []
+        self._directory_changed = True
+        self.epochs.truncate_from_end(self.end_offset)
+        names = self._files.names(self.directory)
+        reload_producers(self.producers, self._files, self.directory, names, self.segments, self.end_offset)
+
+    # --- end ----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Leaves everything on disk as a quick start wants it. A log that failed is left for recovery instead."""
+        self._notice_failed_flush()
+        if self._refusal is not None:
+            raise self._refusal
+        snapshot = write_snapshot(self._files, self.directory, self.end_offset, self.producers)
+        self._unsynced += [self._files.open(snapshot), *self.segments.active.seal()]
+        self._directory_changed = True
+        self.flush()
+        self.refuse(StorageFault(self.directory, OSError("the log is closed")))
+
+    def refuse(self, reason: Exception) -> None:
+        """Takes no more writes."""
+        self._refusal = reason

@@ -1,0 +1,63 @@
+"""The sparse offset index of one segment: from an offset to a position in the log not far before it.
+
+Entries live in memory as the bytes of the file; `<base offset>.index` is written at roll and close, because all of
+it can be read off the log again. 8 bytes an entry, big-endian, both columns rising:
+
+    int32  last offset of a batch, less the segment's base offset
+    int32  position of that batch in the .log file
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, bisect_right
+from typing import Final
+
+ENTRY: Final = struct.Struct(">II")
+ENTRY_BYTES: Final = ENTRY.size
+
+
+class OffsetIndex:
+    __slots__ = ("base_offset", "entries")
+
+    def __init__(self, base_offset: int, entries: bytes = b"") -> None:
+        self.base_offset = base_offset
+        self.entries = bytearray(entries)
+
+    def __len__(self) -> int:
+        return len(self.entries) // ENTRY_BYTES
+
+    def append(self, last_offset: int, position: int) -> None:
+        self.entries += ENTRY.pack(last_offset - self.base_offset, position)
+
+    def lookup(self, offset: int) -> int:
+        """A position from which a walk forward meets the batch with `offset`: 0 if no entry is before it."""
+        index = bisect_right(range(len(self)), offset - self.base_offset, key=self._relative_offset)
+        return self.entry(index - 1)[1] if index else 0
+
+    def entry(self, index: int) -> tuple[int, int]:
+        """(last offset of the batch, its position)."""
+        relative, position = ENTRY.unpack_from(self.entries, index * ENTRY_BYTES)
+        return self.base_offset + relative, position
+
+    def truncate(self, offset: int) -> None:
+        """Forgets every batch that reaches `offset` or beyond."""
+        keep = bisect_left(range(len(self)), offset - self.base_offset, key=self._relative_offset)
+        del self.entries[keep * ENTRY_BYTES :]
+
+    def is_full(self, bytes_max: int) -> bool:
+        return len(self.entries) > bytes_max - ENTRY_BYTES
+
+    def is_sane(self, log_bytes: int) -> bool:
+        """Whole entries, the last of them rising above the first and inside the log. Cheap, for files we closed."""
+        if len(self.entries) % ENTRY_BYTES:
+            return False
+        if not self.entries:
+            return True
+        (first_offset, first_position), (last_offset, last_position) = self.entry(0), self.entry(len(self) - 1)
+        rises = len(self) == 1 or (last_offset > first_offset and last_position > first_position)
+        return rises and last_position < log_bytes
+
+    def _relative_offset(self, index: int) -> int:
+        relative: int = ENTRY.unpack_from(self.entries, index * ENTRY_BYTES)[0]
+        return relative

@@ -1,0 +1,67 @@
+"""Producers as they were at one offset, in `<offset>.snapshot`: so that opening a log need not read all of it.
+
+Taken when a segment is rolled and when the log is closed. Only the last batch of each producer is kept, as in Kafka.
+Big-endian:
+
+    int16   version, 1
+    uint32  CRC-32C of all that follows
+    int32   number of entries, each
+      int64 producer id | int16 epoch | int32 last sequence | int64 last offset | int32 offset delta of that batch
+      | int64 timestamp | int32 coordinator epoch | int64 first offset of the open transaction, or -1
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Final
+
+from moldau.base.errors import MalformedData
+from moldau.log.producers import SEQUENCE_MAX, BatchMemory, ProducerEntry
+from moldau.wire.crc import crc32c
+
+VERSION: Final = 1
+_HEAD: Final = struct.Struct(">hIi")
+_ENTRY: Final = struct.Struct(">qhiqiqiq")
+_CRC_START: Final = 6
+
+
+def encode_snapshot(producers: Iterable[ProducerEntry]) -> bytes:
+    entries = [_encode_entry(entry) for entry in producers]
+    content = bytearray(_HEAD.pack(VERSION, 0, len(entries)) + b"".join(entries))
+    struct.pack_into(">I", content, 2, crc32c(memoryview(content)[_CRC_START:]))
+    return bytes(content)
+
+
+def decode_snapshot(content: bytes) -> list[ProducerEntry]:
+    """MalformedData for anything that is not a whole snapshot with the right CRC."""
+    if len(content) < _HEAD.size:
+        raise MalformedData("a producer snapshot without its head")
+    version, crc, count = _HEAD.unpack_from(content)
+    if version != VERSION or crc32c(memoryview(content)[_CRC_START:]) != crc:
+        raise MalformedData("a producer snapshot of another version, or damaged")
+    if len(content) != _HEAD.size + count * _ENTRY.size:
+        raise MalformedData(f"a producer snapshot of {count} entries in {len(content)} bytes")
+    return [_decode_entry(fields) for fields in _ENTRY.iter_unpack(content[_HEAD.size :])]
+
+
+def _encode_entry(entry: ProducerEntry) -> bytes:
+    last_sequence, last_offset, offset_delta = -1, -1, 0
+    if entry.batches:
+        batch = entry.batches[-1]
+        last_sequence, last_offset = batch.last_sequence, batch.last_offset
+        offset_delta = batch.last_offset - batch.first_offset
+    return _ENTRY.pack(
+        entry.producer_id, entry.epoch, last_sequence, last_offset, offset_delta,
+        entry.last_timestamp, entry.coordinator_epoch, entry.transaction_start,
+    )  # fmt: skip
+
+
+def _decode_entry(fields: tuple[int, ...]) -> ProducerEntry:
+    producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, transaction_start = fields
+    entry = ProducerEntry(producer_id, epoch, timestamp, coordinator_epoch, transaction_start)
+    if last_offset >= 0:
+        # Sequences wrap, so the first one of the batch is counted back round the circle.
+        first_sequence = (last_sequence - delta) & SEQUENCE_MAX if last_sequence >= 0 else -1
+        entry.batches.append(BatchMemory(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp))
+    return entry

@@ -1,0 +1,123 @@
+"""Producers and leader epochs, read off the batches again: from the newest snapshot that is whole, or from the start.
+
+Used when a log is opened and after it was cut. Side files that make no sense are passed over, never believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from moldau.base.errors import MalformedData
+from moldau.log import layout
+from moldau.log.epochs import LeaderEpochs
+from moldau.log.files import Files, write_all
+from moldau.log.producer_snapshot import decode_snapshot, encode_snapshot
+from moldau.log.producers import BatchMemory, CompletedTxn, Producers
+from moldau.log.segment import Segment
+from moldau.log.segments import Segments
+from moldau.log.txn_index import AbortedTxn
+from moldau.log.walk import walk_headers
+from moldau.wire.batch import BatchHeader, Buffer
+from moldau.wire.records import EndTxnMarker, decode_records, read_end_txn_marker
+
+
+def marker_in(batch: Buffer) -> EndTxnMarker | None:
+    """The end-of-transaction marker in a control batch, None if it holds something else."""
+    records = decode_records(batch)
+    return read_end_txn_marker(records[0]) if records else None
+
+
+def replay_batch(producers: Producers, header: BatchHeader, read: Callable[[], Buffer]) -> CompletedTxn | None:
+    """What one batch of the log means for its producer. `read` is asked for the bytes only of control batches."""
+    if header.producer_id < 0:
+        return None
+    if header.is_control:
+        marker = marker_in(read())
+        if marker is None:
+            return None
+        return producers.end_transaction(
+            header.producer_id, header.producer_epoch, marker, header.base_offset, header.max_timestamp
+        )
+    memory = BatchMemory(
+        header.base_sequence, header.last_sequence, header.base_offset, header.last_offset, header.max_timestamp
+    )
+    producers.record(header.producer_id, header.producer_epoch, memory, header.is_transactional)
+    return None
+
+
+def aborted_txn(producers: Producers, completed: CompletedTxn) -> AbortedTxn:
+    """How the transaction index tells of it: with the last stable offset as the marker left it."""
+    oldest = producers.oldest_open_transaction
+    stable = completed.last_offset + 1 if oldest is None else oldest
+    return AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, stable)
+
+
+# --- producers --------------------------------------------------------------------------------------------------
+
+
+def snapshot_offsets(names: list[str]) -> list[int]:
+    """Offsets of the snapshots in a directory, newest first."""
+    found = [offset for name in names if (offset := layout.offset_of(name, layout.SNAPSHOT)) is not None]
+    return sorted(found, reverse=True)
+
+
+def write_snapshot(files: Files, directory: str, offset: int, producers: Producers) -> str:
+    """Returns the path; it still needs a sync. Torn, it does not match its CRC and is passed over."""
+    path = f"{directory}/{layout.offset_name(offset)}{layout.SNAPSHOT}"
+    file = files.open(path, create=True)
+    file.truncate(0)
+    write_all(file, encode_snapshot(producers.active()), 0)
+    return path
+
+
+def reload_producers(
+    producers: Producers, files: Files, directory: str, names: list[str], segments: Segments, end_offset: int
+) -> None:
+    """Brings `producers` to the state at `end_offset`. Snapshots beyond it, and broken ones, are removed."""
+    replay_from = 0
+    producers.load([])
+    for offset in snapshot_offsets(names):
+        path = f"{directory}/{layout.offset_name(offset)}{layout.SNAPSHOT}"
+        content = files.read(path) if offset <= end_offset else None
+        try:
+            if content is not None:
+                producers.load(decode_snapshot(content))
+                replay_from = offset
+                break
+        except MalformedData:
+            pass
+        files.unlink(path)
+    if replay_from < end_offset:
+        for place in range(segments.floor(replay_from), len(segments)):
+            _replay_segment(producers, segments.at(place), replay_from)
+
+
+def _replay_segment(producers: Producers, segment: Segment, from_offset: int) -> None:
+    start = segment.offset_index.lookup(from_offset) if from_offset > segment.base_offset else 0
+    for position, header in walk_headers(segment.file, start, segment.size):
+        if header.base_offset >= from_offset:
+            replay_batch(producers, header, lambda: segment.read_batch(position, header.size_in_bytes))  # noqa: B023
+
+
+# --- leader epochs ----------------------------------------------------------------------------------------------
+
+
+def read_epochs(files: Files, directory: str) -> LeaderEpochs | None:
+    """None if the checkpoint is missing or makes no sense."""
+    content = files.read(f"{directory}/{layout.LEADER_EPOCH_CHECKPOINT}")
+    if content is None:
+        return None
+    try:
+        return LeaderEpochs.decode(content)
+    except MalformedData:
+        return None
+
+
+def epochs_from_batches(segments: Segments) -> LeaderEpochs:
+    """Every batch tells the epoch that wrote it: slow, and always right."""
+    epochs = LeaderEpochs()
+    for place in range(len(segments)):
+        segment = segments.at(place)
+        for _, header in walk_headers(segment.file, 0, segment.size):
+            epochs.assign(header.leader_epoch, header.base_offset)
+    return epochs

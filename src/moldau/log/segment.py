@@ -1,0 +1,307 @@
+"""One segment: a .log file, what is known of its batches, and its indexes. The newest of a log is written, all are read.
+
+Offsets, epochs and producers are the log's affair; a segment stores batches at positions and finds them again.
+Its files are opened when first needed and let go by `rest`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from moldau.base.errors import MalformedData, StorageFault
+from moldau.log import layout
+from moldau.log.config import LogConfig
+from moldau.log.files import Buffer, File, Files, write_all
+from moldau.log.offset_index import OffsetIndex
+from moldau.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from moldau.log.time_index import TimeIndex, TimestampOffset
+from moldau.log.txn_index import TxnIndex
+from moldau.log.walk import walk_headers
+from moldau.wire.crc import crc32c
+from moldau.wire.records import decode_records
+
+MARKS_MAX: Final = 128
+"""Recent batches whose positions are remembered: tail reads and high watermarks fall on them without a disk read."""
+
+RELATIVE_OFFSET_MAX: Final = 2**31 - 1
+"""Indexes hold offsets relative to the base in an int32."""
+
+
+class Segment:
+    __slots__ = (
+        "_bytes_since_index",
+        "_file",
+        "_files",
+        "_first_timestamp",
+        "_offset_index",
+        "_time_index",
+        "base_offset",
+        "created_ms",
+        "largest",
+        "marks",
+        "path",
+        "size",
+        "txn_index",
+    )
+
+    def __init__(self, files: Files, directory: str, base_offset: int, size: int, created_ms: int) -> None:
+        self._files = files
+        self.base_offset = base_offset
+        self.size = size
+        self.created_ms = created_ms
+        self.path = f"{directory}/{layout.offset_name(base_offset)}"
+        self.marks: dict[int, int] = {base_offset: 0}
+        self.largest: TimestampOffset | None = None
+        self.txn_index = TxnIndex(files, self.path + layout.TXN_INDEX)
+        self._file: File | None = None
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._first_timestamp: int | None = None
+        self._bytes_since_index = 0
+
+    @classmethod
+    def create(cls, files: Files, directory: str, base_offset: int, now_ms: int) -> Segment:
+        segment = cls(files, directory, base_offset, 0, now_ms)
+        for suffix in (layout.OFFSET_INDEX, layout.TIME_INDEX, layout.TXN_INDEX):
+            files.unlink(segment.path + suffix)
+        segment._file = files.open(segment.path + layout.LOG, create=True)
+        segment._file.truncate(0)
+        segment.forget()
+        return segment
+
+    # --- parts, loaded when needed ------------------------------------------------------------------------------
+
+    @property
+    def file(self) -> File:
+        file = self._file
+        if file is None:
+            file = self._file = self._files.open(self.path + layout.LOG)
+        return file
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        if self._offset_index is None:
+            self._load_indexes()
+        assert self._offset_index is not None
+        return self._offset_index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        if self._time_index is None:
+            self._load_indexes()
+        assert self._time_index is not None
+        return self._time_index
+
+    @property
+    def largest_timestamp(self) -> TimestampOffset:
+        """The largest timestamp of the segment and the last offset of its batch; -1 without timestamps."""
+        largest = self.largest
+        if largest is None:
+            largest = self.largest = self._read_largest_timestamp()
+        return largest
+
+    @property
+    def first_timestamp(self) -> int:
+        """The first batch's largest timestamp: what `segment.ms` is counted from. -1 if it has none, or no batch."""
+        if self._first_timestamp is None:
+            self._first_timestamp = next((h.max_timestamp for _, h in walk_headers(self.file, 0, self.size)), -1)
+        return self._first_timestamp
+
+    def forget(self) -> None:
+        """As if nothing were in the segment: before filling it, or before reading everything again."""
+        self._offset_index = OffsetIndex(self.base_offset)
+        self._time_index = TimeIndex(self.base_offset)
+        self.largest = TimestampOffset(-1, self.base_offset)
+        self.marks = {self.base_offset: 0}
+        self.size = 0
+        self._first_timestamp = None
+        self._bytes_since_index = 0
+
+    def rest(self) -> None:
+        """Lets go of the file and the indexes, which are on disk. Slices that hold the file keep it open."""
+        self._file = self._offset_index = self._time_index = None
+
+    def _read_largest_timestamp(self) -> TimestampOffset:
+        """The last entry of the time index; an old segment needs no more of it for retention."""
+        path = self.path + layout.TIME_INDEX
+        if self._time_index is None and self._files.exists(path):
+            file = self._files.open(path)
+            size = file.size()
+            if size and size % TIME_ENTRY_BYTES == 0:
+                last = TimeIndex(self.base_offset, file.pread(TIME_ENTRY_BYTES, size - TIME_ENTRY_BYTES))
+                if last.is_sane(self.base_offset + RELATIVE_OFFSET_MAX + 1):
+                    return last.last()
+        return self.time_index.last()
+
+    def _load_indexes(self) -> None:
+        """Reads both indexes; rebuilds both from the log if one is missing or makes no sense."""
+        offsets = self._files.read(self.path + layout.OFFSET_INDEX)
+        times = self._files.read(self.path + layout.TIME_INDEX)
+        if offsets is not None and times is not None:
+            offset_index, time_index = OffsetIndex(self.base_offset, offsets), TimeIndex(self.base_offset, times)
+            next_offset = self.base_offset + RELATIVE_OFFSET_MAX + 1
+            # A segment with batches but without a timestamp is possible, a lost file more likely: look again.
+            times_missing = self.size > 0 and not time_index.entries
+            if offset_index.is_sane(self.size) and time_index.is_sane(next_offset) and not times_missing:
+                self._offset_index, self._time_index = offset_index, time_index
+                return
+        self.rebuild_indexes()
+
+    def rebuild_indexes(self, index_interval_bytes: int = 4096) -> None:
+        """Reads all headers and writes both index files anew."""
+        size, file = self.size, self.file
+        self.forget()
+        for position, header in walk_headers(file, 0, size):
+            self.note_batch(
+                header.base_offset, header.last_offset, header.max_timestamp, header.size_in_bytes,
+                position, index_interval_bytes,
+            )  # fmt: skip
+        self.write_indexes()
+
+    # --- writing ------------------------------------------------------------------------------------------------
+
+    def write(self, batch: Buffer) -> int:
+        """Puts one batch at the end of the file and returns its position; tell `note_batch` of it.
+
+        On a fault the file is cut back to its old size, so that half a batch never stands in the log.
+        """
+        position = self.size
+        file = self._file or self.file
+        try:
+            written = file.pwrite(batch, position)
+            if written != len(batch):
+                write_all(file, memoryview(batch)[written:], position + written)
+        except StorageFault:
+            file.truncate(position)
+            raise
+        return position
+
+    def note_batch(
+        self, base_offset: int, last_offset: int, max_timestamp: int, size: int, position: int, index_interval_bytes: int
+    ) -> None:
+        """Learns where a batch is, now that it is in the file: at `position`, the end until now."""
+        largest = self.largest_timestamp
+        if max_timestamp > largest.timestamp:
+            largest = self.largest = TimestampOffset(max_timestamp, last_offset)
+        if self._bytes_since_index > index_interval_bytes:
+            self.offset_index.append(last_offset, position)
+            self.time_index.append(largest.timestamp, largest.offset)
+            self._bytes_since_index = 0
+        self._bytes_since_index += size
+        if not position:
+            self._first_timestamp = max_timestamp
+        marks = self.marks
+        if len(marks) >= MARKS_MAX:
+            del marks[next(iter(marks))]
+        marks[base_offset] = position
+        self.size = position + size
+
+    def should_roll(
+        self, size: int, last_offset: int, max_timestamp: int, now_ms: int, config: LogConfig, jitter_ms: int
+    ) -> bool:
+        """Whether a batch of these measures belongs in a new segment."""
+        if self.size + size > config.segment_bytes or last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
+            return True
+        if not self.size:
+            return False
+        first_timestamp = self._first_timestamp
+        if first_timestamp is None:
+            first_timestamp = self.first_timestamp
+        # Time is counted in the records' own timestamps, so that replaying old data rolls as it did live.
+        waited_ms = max_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - self.created_ms
+        if waited_ms > config.segment_ms - jitter_ms:
+            return True
+        bytes_max = config.segment_index_bytes
+        return self.offset_index.is_full(bytes_max) or self.time_index.is_full(bytes_max)
+
+    def seal(self) -> list[File]:
+        """Writes the indexes whole, with the largest timestamp as the last entry. The files still need a sync."""
+        largest = self.largest_timestamp
+        self.time_index.append(largest.timestamp, largest.offset)
+        return self.write_indexes()
+
+    def write_indexes(self) -> list[File]:
+        written = []
+        for suffix, entries in (
+            (layout.OFFSET_INDEX, self.offset_index.entries),
+            (layout.TIME_INDEX, self.time_index.entries),
+        ):
+            file = self._files.open(self.path + suffix, create=True)
+            file.truncate(0)
+            write_all(file, entries, 0)
+            written.append(file)
+        return written
+
+    def truncate(self, offset: int) -> int:
+        """Cuts off every batch that reaches `offset` or beyond; returns the first offset cut off, or `offset`."""
+        found = self.locate(offset)
+        if found is None:
+            self._relearn_tail()
+            return offset
+        position, base_offset = found
+        self.offset_index.truncate(base_offset)
+        self.time_index.truncate(base_offset)
+        # The side files go first: a log without them is whole, one with entries beyond its end is not.
+        for suffix in (layout.OFFSET_INDEX, layout.TIME_INDEX):
+            self._files.unlink(self.path + suffix)
+        self.txn_index.truncate(base_offset)
+        self.file.truncate(position)
+        self.size = position
+        self.marks = {self.base_offset: 0}
+        self._first_timestamp = None
+        self._relearn_tail()
+        return base_offset
+
+    def _relearn_tail(self) -> None:
+        """The largest timestamp and the distance from the last index entry, after the end has moved."""
+        self.largest = self.time_index.last()
+        indexed = self.offset_index.entry(len(self.offset_index) - 1)[1] if len(self.offset_index) else 0
+        self._bytes_since_index = self.size - indexed
+        for _, header in walk_headers(self.file, indexed, self.size):
+            if header.max_timestamp > self.largest.timestamp:
+                self.largest = TimestampOffset(header.max_timestamp, header.last_offset)
+
+    def reload_tail(self) -> int:
+        """For the newest segment of a log that was closed: what `note_batch` must know. Returns the next offset."""
+        index = self.offset_index
+        indexed = index.entry(len(index) - 1)[1] if len(index) else 0
+        next_offset = self.base_offset
+        for _, header in walk_headers(self.file, indexed, self.size):
+            next_offset = header.next_offset
+        self._bytes_since_index = self.size - indexed
+        return next_offset
+
+    # --- finding ------------------------------------------------------------------------------------------------
+
+    def locate(self, offset: int) -> tuple[int, int] | None:
+        """(position, base offset) of the batch that holds `offset`, or of the next one; None beyond the last."""
+        for position, header in walk_headers(self.file, self.offset_index.lookup(offset), self.size):
+            if header.base_offset + header.last_offset_delta >= offset:
+                return position, header.base_offset
+        return None
+
+    def position_of(self, offset: int) -> int | None:
+        """Like `locate`, without a disk read for batches written lately."""
+        position = self.marks.get(offset)
+        if position is not None:
+            return position
+        found = self.locate(offset)
+        return found[0] if found else None
+
+    def offset_for_time(self, target_ms: int, from_offset: int) -> TimestampOffset | None:
+        """The first record at or after `from_offset` that is not older than `target_ms`. Opens one batch."""
+        start = self.offset_index.lookup(max(self.time_index.lookup(target_ms), from_offset))
+        for position, header in walk_headers(self.file, start, self.size):
+            if header.max_timestamp < target_ms or header.last_offset < from_offset:
+                continue
+            batch = self.read_batch(position, header.size_in_bytes)
+            for record in decode_records(batch):
+                if record.timestamp >= target_ms and record.offset >= from_offset:
+                    return TimestampOffset(record.timestamp, record.offset, header.leader_epoch)
+        return None
+
+    def read_batch(self, position: int, size: int) -> bytes:
+        batch = self.file.pread(size, position)
+        if crc32c(memoryview(batch)[21:]) != int.from_bytes(batch[17:21], "big"):
+            raise MalformedData(f"{self.path}{layout.LOG}: the batch at {position} does not match its CRC")
+        return batch

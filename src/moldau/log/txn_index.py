@@ -1,0 +1,74 @@
+"""The aborted transactions of one segment, in `<base offset>.txnindex`: there only if there is one to tell of.
+
+A transaction stands in the segment that holds its abort marker. 34 bytes an entry, big-endian:
+
+    int16  version, 0
+    int64  producer id
+    int64  first offset of the transaction
+    int64  offset of its abort marker
+    int64  last stable offset once the marker was written: no older transaction was open from there on
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from moldau.log.files import Files, write_all
+
+ENTRY: Final = struct.Struct(">hqqqq")
+ENTRY_BYTES: Final = ENTRY.size
+VERSION: Final = 0
+
+
+class AbortedTxn(NamedTuple):
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class TxnIndex:
+    __slots__ = ("_files", "_transactions", "path")
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self.path = path
+        self._transactions: list[AbortedTxn] | None = None
+
+    def transactions(self) -> list[AbortedTxn]:
+        """All of the segment, in the order of their markers. A torn last entry is passed over."""
+        if self._transactions is None:
+            content = self._files.read(self.path) or b""
+            whole = len(content) - len(content) % ENTRY_BYTES
+            self._transactions = [AbortedTxn(*entry[1:]) for entry in ENTRY.iter_unpack(content[:whole])]
+        return self._transactions
+
+    def append(self, transaction: AbortedTxn) -> None:
+        known = self.transactions()
+        assert not known or known[-1].last_offset < transaction.last_offset, "markers come in order"
+        file = self._files.open(self.path, create=True)
+        write_all(file, ENTRY.pack(VERSION, *transaction), len(known) * ENTRY_BYTES)
+        known.append(transaction)
+
+    def replace(self, transactions: Iterable[AbortedTxn]) -> None:
+        """What recovery found in the log, in place of whatever the file says."""
+        kept = list(transactions)
+        if not kept:
+            self._files.unlink(self.path)
+        else:
+            file = self._files.open(self.path, create=True)
+            file.truncate(0)
+            write_all(file, b"".join(ENTRY.pack(VERSION, *transaction) for transaction in kept), 0)
+        self._transactions = kept
+
+    def truncate(self, offset: int) -> None:
+        known = self.transactions()
+        kept = [transaction for transaction in known if transaction.last_offset < offset]
+        if len(kept) < len(known):
+            self.replace(kept)
+
+    def overlapping(self, offset: int, up_to: int) -> list[AbortedTxn]:
+        """Aborted transactions with a record in offset..up_to-1, as far as this segment knows them."""
+        return [txn for txn in self.transactions() if txn.last_offset >= offset and txn.first_offset < up_to]

@@ -1,0 +1,102 @@
+"""All partitions this node holds, kept as the image says: made, grown, reconfigured and removed when it changes.
+
+Finding one costs two lookups, however many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition, Uuid
+from moldau.log.config import LogConfig
+from moldau.log.store import LogStore
+from moldau.metadata.apply import Changes
+from moldau.metadata.image import MetadataImage, TopicImage
+from moldau.metadata.records import ConfigResource
+from moldau.replica.partition import Flusher, Partition
+
+Effective = Callable[[Mapping[str, str]], Mapping[str, str]]
+"""From what was set on a topic to all its configs, as texts."""
+
+
+class Partitions:
+    def __init__(self, node_id: int, store: LogStore, flusher: Flusher, effective: Effective) -> None:
+        self._node_id = node_id
+        self._store = store
+        self._flusher = flusher
+        self._effective = effective
+        self._topics: dict[str, dict[int, Partition]] = {}
+
+    def __iter__(self) -> Iterator[Partition]:
+        for partitions in self._topics.values():
+            yield from partitions.values()
+
+    def find(self, topic: str, index: int) -> Partition | None:
+        partitions = self._topics.get(topic)
+        return None if partitions is None else partitions.get(index)
+
+    def get(self, topic: str, index: int) -> Partition:
+        partitions = self._topics.get(topic)
+        found = None if partitions is None else partitions.get(index)
+        if found is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return found
+
+    def follow(self, image: MetadataImage, changes: Changes, now_ms: int) -> None:
+        """Brings what is here in line with what the image says of it."""
+        for removed in changes.removed:
+            self._remove(removed)
+        reconfigured = {name for kind, name in changes.configs if kind == ConfigResource.TOPIC}
+        everything = any(kind == ConfigResource.BROKER for kind, _ in changes.configs)
+        for name in changes.topics:
+            self._lay_out(image, image.topics[name], now_ms)
+        for name in list(self._topics) if everything else reconfigured & self._topics.keys():
+            self._reconfigure(image, name)
+
+    def _config(self, image: MetadataImage, topic: str) -> tuple[LogConfig, int]:
+        properties = self._effective(image.configs_of(ConfigResource.TOPIC, topic))
+        return LogConfig.from_properties(properties), int(properties["min.insync.replicas"])
+
+    def _lay_out(self, image: MetadataImage, topic: TopicImage, now_ms: int) -> None:
+        hosted = self._topics.setdefault(topic.name, {})
+        config: tuple[LogConfig, int] | None = None
+        for index, state in enumerate(topic.partitions):
+            if self._node_id not in state.replicas:
+                continue
+            if index not in hosted:
+                config = config or self._config(image, topic.name)
+                hosted[index] = self._open(TopicPartition(topic.name, index), topic.id, config, image, now_ms)
+            hosted[index].lead(state)
+
+    def _open(
+        self, name: TopicPartition, topic_id: Uuid, config: tuple[LogConfig, int], image: MetadataImage, now_ms: int
+    ) -> Partition:
+        log_config, min_insync_replicas = config
+        log = self._store.get_or_create(name.topic, name.partition, topic_id, log_config, now_ms)
+        return Partition(
+            name,
+            topic_id,
+            log,
+            image.topics[name.topic].partitions[name.partition],
+            self._node_id,
+            min_insync_replicas,
+            min(self._store.high_watermark(name.topic, name.partition), log.end_offset),
+            self._flusher,
+        )
+
+    def _reconfigure(self, image: MetadataImage, topic: str) -> None:
+        config, min_insync_replicas = self._config(image, topic)
+        for partition in self._topics[topic].values():
+            partition.log.update_config(config)
+            partition.min_insync_replicas = min_insync_replicas
+
+    def _remove(self, topic: TopicImage) -> None:
+        hosted = self._topics.get(topic.name, {})
+        for index, partition in list(hosted.items()):
+            if partition.topic_id == topic.id:
+                del hosted[index]
+                partition.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                self._store.delete(topic.name, index)
+        if not hosted:
+            self._topics.pop(topic.name, None)

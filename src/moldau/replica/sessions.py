@@ -1,0 +1,164 @@
+"""Incremental fetch sessions (KIP-227): the broker remembers which partitions a consumer reads and how far it is, and
+both sides speak of changes only.
+
+A session looks at the partitions that were touched since it last answered, not at all it holds: the cost of a fetch is
+that of what changed. A fetch without a session is a session that is forgotten after its one answer.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from random import Random
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import Uuid
+from moldau.replica.partition import Partition
+
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+LAST_EPOCH = 2**31 - 1
+
+PartitionKey = tuple[str | Uuid, int]
+"""A partition as the client names it: by topic name, or by topic id from Fetch v13 on."""
+
+
+class FetchedPartition:
+    """A partition in a session: where the client is in it, and what it was told last."""
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "index",
+        "last_fetched_epoch",
+        "max_bytes",
+        "partition",
+        "told_high_watermark",
+        "told_log_start_offset",
+        "topic",
+    )
+
+    def __init__(self, topic: str | Uuid, index: int) -> None:
+        self.topic = topic
+        self.index = index
+        self.partition: Partition | None = None
+        self.fetch_offset = 0
+        self.max_bytes = 0
+        self.current_leader_epoch = -1
+        self.last_fetched_epoch = -1
+        self.told_high_watermark = -1
+        self.told_log_start_offset = -1
+
+
+class FetchSession:
+    """Which partitions, and which of them must be looked at for the next answer, in the order of their turn."""
+
+    __slots__ = ("_by_partition", "dirty", "entries", "epoch", "id", "on_touch")
+
+    def __init__(self, session_id: int = 0) -> None:
+        self.id = session_id
+        self.epoch = 1
+        self.entries: dict[PartitionKey, FetchedPartition] = {}
+        self.dirty: dict[FetchedPartition, None] = {}
+        self.on_touch: Callable[[int], None] | None = None
+        self._by_partition: dict[Partition, FetchedPartition] = {}
+
+    def put(self, topic: str | Uuid, index: int, partition: Partition | None) -> FetchedPartition:
+        """Adds a partition, or finds it; either way it will be looked at next."""
+        key = (topic, index)
+        entry = self.entries.get(key)
+        if entry is None:
+            entry = self.entries[key] = FetchedPartition(topic, index)
+        if entry.partition is not partition:
+            self._rebind(entry, partition)
+        self.dirty[entry] = None
+        return entry
+
+    def forget(self, topic: str | Uuid, index: int) -> None:
+        entry = self.entries.pop((topic, index), None)
+        if entry is not None:
+            self._rebind(entry, None)
+            self.dirty.pop(entry, None)
+
+    def rebind(self, entry: FetchedPartition, partition: Partition | None) -> None:
+        """The same name leads to another partition now: made after it was asked for, or made anew."""
+        if entry.partition is not partition:
+            self._rebind(entry, partition)
+
+    def _rebind(self, entry: FetchedPartition, partition: Partition | None) -> None:
+        if entry.partition is not None:
+            entry.partition.unwatch(self)
+            self._by_partition.pop(entry.partition, None)
+        entry.partition = partition
+        if partition is not None and self.id:
+            self._by_partition[partition] = entry
+            partition.watch(self)
+
+    def watch_all(self) -> None:
+        """For a fetch without a session that must wait: be told of new data in any of its partitions."""
+        for entry in self.entries.values():
+            if entry.partition is not None:
+                self._by_partition[entry.partition] = entry
+                entry.partition.watch(self)
+
+    def touched(self, partition: Partition, size: int) -> None:
+        entry = self._by_partition.get(partition)
+        if entry is not None:
+            self.dirty[entry] = None
+            if self.on_touch is not None:
+                self.on_touch(size)
+
+    def close(self) -> None:
+        for partition in self._by_partition:
+            partition.unwatch(self)
+        self._by_partition.clear()
+        self.entries.clear()
+        self.dirty.clear()
+
+
+class SessionCache:
+    """The sessions there are, the one unused for longest first: that one gives way when there are too many."""
+
+    def __init__(self, slots_max: int, evict_after_ms: int, rng: Random) -> None:
+        self._slots_max = slots_max
+        self._evict_after_ms = evict_after_ms
+        self._rng = rng
+        self._sessions: OrderedDict[int, tuple[FetchSession, int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def create(self, now_ms: int) -> FetchSession:
+        """A new session, or one with id 0, which is always a legal answer, when no place is free."""
+        if len(self._sessions) >= self._slots_max and not self._evict(now_ms):
+            return FetchSession(0)
+        while (session_id := self._rng.randint(1, 2**31 - 1)) in self._sessions:
+            continue
+        session = FetchSession(session_id)
+        self._sessions[session_id] = (session, now_ms)
+        return session
+
+    def resume(self, session_id: int, epoch: int, now_ms: int) -> FetchSession:
+        """The session for the next request of its client; KafkaError if there is none, or the epoch is another."""
+        found = self._sessions.get(session_id)
+        if found is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        session, _ = found
+        if epoch != session.epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        session.epoch = 1 if epoch == LAST_EPOCH else epoch + 1
+        self._sessions[session_id] = (session, now_ms)
+        self._sessions.move_to_end(session_id)
+        return session
+
+    def remove(self, session_id: int) -> None:
+        found = self._sessions.pop(session_id, None)
+        if found is not None:
+            found[0].close()
+
+    def _evict(self, now_ms: int) -> bool:
+        session_id, (_, used_ms) = next(iter(self._sessions.items()))
+        if now_ms - used_ms < self._evict_after_ms:
+            return False
+        self.remove(session_id)
+        return True

@@ -1,0 +1,46 @@
+"""ApiVersions v0–4. What is served, told before anything else is known.
+
+A version we do not know is answered in the form of v0 with UNSUPPORTED_VERSION and our range (KIP-511). Produce is told
+from version 0 on, although 3 is the least served: librdkafka before 2.11.1 cannot compress otherwise (KAFKA-18659).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from moldau.base.errors import ErrorCode
+from moldau.metadata.controller.features import SUPPORTED
+from moldau.metadata.current import CurrentImage
+from moldau.server.router import Caller
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+
+class ApiVersions:
+    api = ApiKey.API_VERSIONS
+    versions = (0, 4)
+
+    def __init__(self, current: CurrentImage, served: Callable[[], dict[int, tuple[int, int]]]) -> None:
+        self._current = current
+        self._served = served
+
+    def answer(self, ask: ApiVersionsRequest, caller: Caller) -> ApiVersionsResponse:
+        served = self._served()
+        keys = [ApiVersion(key, 0 if key == ApiKey.PRODUCE else low, high) for key, (low, high) in served.items()]
+        if not 0 <= caller.version <= 4:
+            return ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, keys)
+        if caller.version >= 3 and not (ask.client_software_name and ask.client_software_version):
+            return ApiVersionsResponse(ErrorCode.INVALID_REQUEST)
+        image = self._current.image
+        return ApiVersionsResponse(
+            api_keys=keys,
+            supported_features=[SupportedFeatureKey(name, low, high) for name, (low, high) in SUPPORTED.items()],
+            finalized_features_epoch=image.offset,
+            finalized_features=[FinalizedFeatureKey(name, level, level) for name, level in image.features.items()],
+        )

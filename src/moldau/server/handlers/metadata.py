@@ -1,0 +1,134 @@
+"""Metadata v0–13. Who is there and who leads what; topics that are asked for by name may be created on the way.
+
+v1: null means all topics, none means none; v4: the client may forbid creation; v10: topic ids; v12: asking by id.
+Clients see the address of the listener they came in on. A topic that is being created is answered when it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from moldau.base.errors import ErrorCode
+from moldau.base.ids import ZERO_UUID
+from moldau.base.later import Later
+from moldau.base.names import INTERNAL_TOPICS, topic_name_problem
+from moldau.metadata.current import CurrentImage
+from moldau.metadata.image import MetadataImage, TopicImage
+from moldau.runtime.admin import Admin
+from moldau.server.router import Caller
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from moldau.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+TOPIC_OPERATIONS = 0b1101_1111_1000
+"""READ WRITE CREATE DELETE ALTER DESCRIBE DESCRIBE_CONFIGS ALTER_CONFIGS: all, as nobody is forbidden anything."""
+CLUSTER_OPERATIONS = 0b1_1111_1010_0000
+"""CREATE ALTER DESCRIBE CLUSTER_ACTION DESCRIBE_CONFIGS ALTER_CONFIGS IDEMPOTENT_WRITE."""
+NOT_ASKED = -(2**31)
+
+
+
+
+class Metadata:
+    api = ApiKey.METADATA
+    versions = (0, 13)
+
+    def __init__(self, current: CurrentImage, admin: Admin, cluster_id: str, auto_create: bool) -> None:
+        self._current = current
+        self._admin = admin
+        self._cluster_id = cluster_id
+        self._auto_create = auto_create
+
+    def answer(self, ask: MetadataRequest, caller: Caller) -> MetadataResponse | Later[MetadataResponse]:
+        image = self._current.image
+        if ask.topics is None or (caller.version == 0 and not ask.topics):
+            return self._response(ask, caller, [_described(topic, ask) for topic in image.topics.values()])
+        missing = self._to_create(image, ask)
+        if not missing:
+            return self._named(ask, caller, {})
+        wish = CreateTopicsRequest([CreatableTopic(name, -1, -1) for name in missing])
+        return self._admin.create_topics(wish).map(lambda made: self._named(ask, caller, _refusals(made)))
+
+    def _to_create(self, image: MetadataImage, ask: MetadataRequest) -> list[str]:
+        if not (self._auto_create and ask.allow_auto_topic_creation):
+            return []
+        names = {topic.name for topic in ask.topics or () if topic.name is not None and topic.topic_id == ZERO_UUID}
+        return sorted(name for name in names if name not in image.topics and not topic_name_problem(name))
+
+    def _named(self, ask: MetadataRequest, caller: Caller, refused: dict[str, ErrorCode]) -> MetadataResponse:
+        image = self._current.image
+        wanted = {(topic.topic_id, topic.name): topic for topic in ask.topics or ()}
+        return self._response(ask, caller, [_topic(image, topic, ask, refused) for topic in wanted.values()])
+
+    def _response(
+        self, ask: MetadataRequest, caller: Caller, topics: Sequence[MetadataResponseTopic]
+    ) -> MetadataResponse:
+        image = self._current.image
+        brokers = [
+            MetadataResponseBroker(broker.id, endpoint.host, endpoint.port, broker.rack)
+            for broker in image.live_brokers()
+            if (endpoint := broker.endpoint(caller.listener))
+        ]
+        return MetadataResponse(
+            brokers=brokers,
+            cluster_id=self._cluster_id,
+            controller_id=brokers[0].node_id if brokers else -1,
+            topics=topics,
+            cluster_authorized_operations=CLUSTER_OPERATIONS
+            if ask.include_cluster_authorized_operations
+            else NOT_ASKED,
+        )
+
+
+def _refusals(made: CreateTopicsResponse) -> dict[str, ErrorCode]:
+    """What creating on the way was refused for; that the topic exists by now is no refusal."""
+    return {
+        result.name: ErrorCode(result.error_code)
+        for result in made.topics
+        if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+    }
+
+
+def _topic(
+    image: MetadataImage, wanted: MetadataRequestTopic, ask: MetadataRequest, refused: dict[str, ErrorCode]
+) -> MetadataResponseTopic:
+    if wanted.topic_id != ZERO_UUID:
+        by_id = image.topic_by_id(wanted.topic_id)
+        if by_id is None:
+            return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, wanted.topic_id)
+        return _described(by_id, ask)
+    name = wanted.name or ""
+    topic = image.topics.get(name)
+    if topic is not None:
+        return _described(topic, ask)
+    if topic_name_problem(name):
+        return MetadataResponseTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
+    return MetadataResponseTopic(refused.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), name)
+
+
+def _described(topic: TopicImage, ask: MetadataRequest) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        ErrorCode.NONE,
+        topic.name,
+        topic.id,
+        topic.name in INTERNAL_TOPICS,
+        [
+            MetadataResponsePartition(
+                ErrorCode.NONE if state.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                index,
+                state.leader,
+                state.leader_epoch,
+                state.replicas,
+                state.isr,
+            )
+            for index, state in enumerate(topic.partitions)
+        ],
+        TOPIC_OPERATIONS if ask.include_topic_authorized_operations else NOT_ASKED,
+    )

@@ -1,0 +1,145 @@
+"""Produce v3–13. Appends first, in order, then promises the rest: an answer now, or when it is acknowledged.
+
+v7: zstd; v8: per-record errors (KIP-467); v13: topic ids instead of names. acks=0 gets no answer at all, so an error
+can only be told by closing the connection, as Kafka does.
+"""
+
+from __future__ import annotations
+
+from moldau.base.clock import Clock, Timers
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.base.later import Later
+from moldau.log.validate import RecordsRejected
+from moldau.metadata.current import CurrentImage
+from moldau.replica.partition import ACKS_ALL
+from moldau.replica.partitions import Partitions
+from moldau.server.router import Caller
+from moldau.wire.apis import ApiKey
+from moldau.wire.batch import compression_of, is_transactional
+from moldau.wire.compression import Compression
+from moldau.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+ZSTD_FROM_VERSION = 7
+TOPIC_ID_FROM_VERSION = 13
+Waiting = list[tuple[PartitionProduceResponse, Later[ErrorCode]]]
+
+
+class Produce:
+    api = ApiKey.PRODUCE
+    versions = (3, 13)
+
+    def __init__(self, current: CurrentImage, partitions: Partitions, clock: Clock, timers: Timers) -> None:
+        self._current = current
+        self._partitions = partitions
+        self._clock = clock
+        self._timers = timers
+
+    def answer(self, ask: ProduceRequest, caller: Caller) -> ProduceResponse | Later[ProduceResponse] | None:
+        now_ms = self._clock.now_ms()
+        waiting: Waiting = []
+        topics = []
+        for topic in ask.topic_data:
+            name, unknown = topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if caller.version >= TOPIC_ID_FROM_VERSION:
+                name, unknown = self._current.image.topic_names.get(topic.topic_id, ""), ErrorCode.UNKNOWN_TOPIC_ID
+            done = [self._append(name, unknown, data, ask, caller, now_ms, waiting) for data in topic.partition_data]
+            topics.append(TopicProduceResponse(topic.topic_id, topic.name, done))
+        response = ProduceResponse(topics)
+        if ask.acks == 0:
+            _check_unanswered(response)
+            return None
+        if waiting:
+            return self._when_acknowledged(response, waiting, ask.timeout_ms)
+        return response
+
+    def _append(
+        self,
+        name: str,
+        unknown: ErrorCode,
+        data: PartitionProduceData,
+        ask: ProduceRequest,
+        caller: Caller,
+        now_ms: int,
+        waiting: Waiting,
+    ) -> PartitionProduceResponse:
+        """Appends one partition's batch. Whatever is wrong with it is said for this partition alone."""
+        partition = self._partitions.find(name, data.index)
+        if partition is None:
+            return PartitionProduceResponse(data.index, unknown, -1)
+        try:
+            _check(ask, data, caller)
+            assert isinstance(data.records, memoryview)
+            appended = partition.append(data.records, ask.acks, now_ms)
+        except KafkaError as refused:
+            return _refused(data.index, refused)
+        done = PartitionProduceResponse(
+            data.index, 0, appended.first_offset, appended.log_append_time_ms, partition.log.start_offset
+        )
+        if appended.last_offset >= partition.high_watermark and ask.acks:
+            promise = partition.acknowledged(appended.last_offset)
+            if promise is not None:
+                waiting.append((done, promise))
+        return done
+
+    def _when_acknowledged(self, response: ProduceResponse, waiting: Waiting, timeout_ms: int) -> Later[ProduceResponse]:
+        """Answers when all partitions are acknowledged, or says which were not when the client's time is up."""
+        answer: Later[ProduceResponse] = Later()
+        left = len(waiting)
+
+        def settle(done: PartitionProduceResponse, code: ErrorCode) -> None:
+            nonlocal left
+            left -= 1
+            if answer.done:
+                return
+            if code:
+                done.error_code, done.base_offset = code, -1
+            if not left:
+                timer.cancel()
+                answer.complete(response)
+
+        def time_is_up() -> None:
+            for done, promise in waiting:
+                if not promise.done:
+                    done.error_code, done.base_offset = ErrorCode.REQUEST_TIMED_OUT, -1
+            answer.complete(response)
+
+        timer = self._timers.after_ms(max(timeout_ms, 0), time_is_up)
+        for done, promise in waiting:
+            promise.then(lambda code, done=done: settle(done, code))
+        return answer
+
+
+def _check(ask: ProduceRequest, data: PartitionProduceData, caller: Caller) -> None:
+    """What is wrong with a batch before the log looks at it."""
+    if ask.acks not in (0, 1, ACKS_ALL):
+        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+    records = data.records
+    if not isinstance(records, memoryview) or not len(records):
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request must hold one record batch for each partition")
+    if caller.version < ZSTD_FROM_VERSION and compression_of(records) == Compression.ZSTD:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs produce version 7 or later")
+    if is_transactional(records):
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
+
+
+def _refused(index: int, refused: KafkaError) -> PartitionProduceResponse:
+    errors = []
+    if isinstance(refused, RecordsRejected):
+        errors = [BatchIndexAndErrorMessage(record, message) for record, message in refused.record_errors]
+    return PartitionProduceResponse(
+        index, refused.code, -1, record_errors=errors, error_message=refused.message or refused.code.name
+    )
+
+
+def _check_unanswered(response: ProduceResponse) -> None:
+    for topic in response.responses:
+        for done in topic.partition_responses:
+            if done.error_code:
+                raise MalformedData(f"produce with acks=0 failed with {ErrorCode(done.error_code).name}")

@@ -1,0 +1,259 @@
+"""What a node is told, in Kafka's property names: file, environment and command line become one frozen Settings.
+
+Each later place wins over the one before: defaults, server.properties, `KAFKA_*` variables, `--override`. A wrong value
+ends the start in one line that names key, value and place; a key that does nothing is named in `warnings`. Nothing
+here opens a socket or touches the data directory.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from moldau.base.broker_configs import BROKER_CONFIGS, broker_config
+from moldau.base.config_def import BrokerLayers, ConfigValue
+from moldau.base.ids import NodeId
+from moldau.base.listeners import WILDCARD_HOSTS, Listener, parse_listener, parse_protocol_map
+from moldau.base.setting_sources import Said, SettingsError, Values, read_environment, read_file
+from moldau.base.topic_configs import TOPIC_CONFIGS, topic_config_values
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    node_id: NodeId
+    cluster_id: str | None
+    """From CLUSTER_ID; without it, what meta.properties says, or a new one for an empty directory."""
+    process_roles: tuple[str, ...]
+    broker_rack: str | None
+    listeners: tuple[Listener, ...]
+    """Where clients and brokers are served, in the order given."""
+    controller_listeners: tuple[Listener, ...]
+    advertised_listeners: tuple[Listener, ...]
+    """What clients are told. A port of zero stands for the port that was bound."""
+    inter_broker_listener_name: str
+    log_dirs: tuple[str, ...]
+    num_partitions: int
+    default_replication_factor: int
+    auto_create_topics_enable: bool
+    delete_topic_enable: bool
+    max_connections: int
+    """Kafka's default is no limit at all; whoever accepts connections also heeds the system's limit of open files."""
+    max_connections_per_ip: int
+    connections_max_idle_ms: int
+    socket_request_max_bytes: int
+    socket_send_buffer_bytes: int
+    socket_receive_buffer_bytes: int
+    socket_listen_backlog_size: int
+    fetch_max_bytes: int
+    max_incremental_fetch_session_cache_slots: int
+    message_max_bytes: int
+    min_insync_replicas: int
+    log_retention_check_interval_ms: int
+    log_flush_scheduler_interval_ms: int
+    log_flush_offset_checkpoint_interval_ms: int
+    log_flush_start_offset_checkpoint_interval_ms: int
+    log_cleaner_enable: bool
+    log_cleaner_backoff_ms: int
+    replica_high_watermark_checkpoint_interval_ms: int
+    producer_id_expiration_ms: int
+    producer_id_expiration_check_interval_ms: int
+    properties: Mapping[str, str]
+    """Every property that was given, as text."""
+    warnings: tuple[str, ...] = ()
+
+    def value(self, name: str) -> ConfigValue:
+        """The value of any broker key, given or default."""
+        definition = BROKER_CONFIGS[name]
+        return definition.parse(self.properties[name]) if name in self.properties else definition.default
+
+    def broker_layers(self) -> BrokerLayers:
+        """What this node says of itself, below whatever is configured while it runs."""
+        return BrokerLayers(static={**self.properties, "broker.id": str(self.node_id)})
+
+
+def load(
+    file: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    overrides: Iterable[tuple[str, str]] = (),
+) -> Settings:
+    environ = environ or {}
+    said: dict[str, Said] = {}
+    if file is not None:
+        said.update(read_file(file))
+    said.update(read_environment(environ))
+    said.update((key, Said(text, "--override")) for key, text in overrides)
+    return _settings(said, environ.get("CLUSTER_ID") or None)
+
+
+def from_properties(given: Mapping[str, str]) -> Settings:
+    """Settings from properties alone: for tests and for whoever embeds a node."""
+    return _settings({key: Said(text, "properties") for key, text in given.items()}, cluster_id=None)
+
+
+def _settings(said: Mapping[str, Said], cluster_id: str | None) -> Settings:
+    values = Values(said)
+    node_id = _node_id(values)
+    _refuse_a_cluster(values, node_id)
+    _refuse_security(values)
+    _check_cluster_id(cluster_id)
+    _check_topic_defaults(values)
+    controllers = {name.upper() for name in values.items("controller.listener.names")}
+    protocols = _protocols(values, controllers)
+    listeners = _listeners(values, protocols)
+    of_clients = tuple(each for each in listeners if each.name not in controllers)
+    if not of_clients:
+        raise values.refusal("listeners", "expected a listener for clients beside those of controllers")
+    return Settings(
+        node_id=node_id,
+        cluster_id=cluster_id,
+        process_roles=values.items("process.roles"),
+        broker_rack=values.text("broker.rack"),
+        listeners=of_clients,
+        controller_listeners=tuple(each for each in listeners if each.name in controllers),
+        advertised_listeners=_advertised_listeners(values, protocols, listeners, of_clients),
+        inter_broker_listener_name=_inter_broker_listener_name(values, of_clients),
+        log_dirs=values.items("log.dirs") or values.items("log.dir"),
+        num_partitions=values.integer("num.partitions"),
+        default_replication_factor=values.integer("default.replication.factor"),
+        auto_create_topics_enable=values.boolean("auto.create.topics.enable"),
+        delete_topic_enable=values.boolean("delete.topic.enable"),
+        max_connections=values.integer("max.connections"),
+        max_connections_per_ip=values.integer("max.connections.per.ip"),
+        connections_max_idle_ms=values.integer("connections.max.idle.ms"),
+        socket_request_max_bytes=values.integer("socket.request.max.bytes"),
+        socket_send_buffer_bytes=values.integer("socket.send.buffer.bytes"),
+        socket_receive_buffer_bytes=values.integer("socket.receive.buffer.bytes"),
+        socket_listen_backlog_size=values.integer("socket.listen.backlog.size"),
+        fetch_max_bytes=values.integer("fetch.max.bytes"),
+        max_incremental_fetch_session_cache_slots=values.integer("max.incremental.fetch.session.cache.slots"),
+        message_max_bytes=values.integer("message.max.bytes"),
+        min_insync_replicas=values.integer("min.insync.replicas"),
+        log_retention_check_interval_ms=values.integer("log.retention.check.interval.ms"),
+        log_flush_scheduler_interval_ms=values.integer("log.flush.scheduler.interval.ms"),
+        log_flush_offset_checkpoint_interval_ms=values.integer("log.flush.offset.checkpoint.interval.ms"),
+        log_flush_start_offset_checkpoint_interval_ms=values.integer("log.flush.start.offset.checkpoint.interval.ms"),
+        log_cleaner_enable=values.boolean("log.cleaner.enable"),
+        log_cleaner_backoff_ms=values.integer("log.cleaner.backoff.ms"),
+        replica_high_watermark_checkpoint_interval_ms=values.integer("replica.high.watermark.checkpoint.interval.ms"),
+        producer_id_expiration_ms=values.integer("producer.id.expiration.ms"),
+        producer_id_expiration_check_interval_ms=values.integer("producer.id.expiration.check.interval.ms"),
+        properties={key: each.text for key, each in said.items() if broker_config(key)},
+        warnings=tuple(values.warnings()),
+    )
+
+
+def _node_id(values: Values) -> NodeId:
+    older = values.integer("broker.id")
+    if "node.id" in values and older not in (-1, values.integer("node.id")):
+        raise values.refusal("broker.id", f"differs from node.id={values.integer('node.id')}; set one of them")
+    return NodeId(values.integer("node.id") if "node.id" in values or older == -1 else older)
+
+
+def _refuse_a_cluster(values: Values, node_id: NodeId) -> None:
+    alone = "a cluster of several nodes is not supported yet"
+    if set(values.items("process.roles")) != {"broker", "controller"}:
+        raise values.refusal("process.roles", f"{alone}; expected broker,controller")
+    for voter in values.items("controller.quorum.voters"):
+        voter_id, at, address = voter.partition("@")
+        if not at or not voter_id.isdecimal() or not address.rpartition(":")[2].isdecimal():
+            raise values.refusal("controller.quorum.voters", f"{voter!r} is not a voter; expected id@host:port")
+        if int(voter_id) != node_id:
+            raise values.refusal("controller.quorum.voters", f"{alone}; expected this node, {node_id}, alone")
+    if len(values.items("controller.quorum.bootstrap.servers")) > 1:
+        raise values.refusal("controller.quorum.bootstrap.servers", f"{alone}; expected one address")
+
+
+def _refuse_security(values: Values) -> None:
+    """Settings that were meant to keep people out are never merely ignored."""
+    if values.value("security.inter.broker.protocol") != "PLAINTEXT":
+        raise values.refusal("security.inter.broker.protocol", "not supported yet; expected PLAINTEXT")
+    if values.text("authorizer.class.name"):
+        raise values.refusal("authorizer.class.name", "access control is not supported yet; expected no authorizer")
+
+
+def _check_cluster_id(cluster_id: str | None) -> None:
+    if cluster_id is not None and not re.fullmatch(r"[A-Za-z0-9_-]+", cluster_id):
+        raise SettingsError(f"CLUSTER_ID={cluster_id}: expected an id such as `kafka-storage random-uuid` prints")
+
+
+def _check_topic_defaults(values: Values) -> None:
+    """A broker key that gives topics their default must give one that a topic could have."""
+    layers = BrokerLayers(static={key: each.text for key, each in values.said.items()})
+    for name, value in topic_config_values({}, layers).items():
+        definition = TOPIC_CONFIGS[name]
+        complaint = definition.validator.complaint(value) if definition.validator else None
+        if complaint:
+            culprit = next(synonym.name for synonym in definition.synonyms if synonym.name in values)
+            raise values.refusal(culprit, f"{complaint}, as {name} of a topic")
+
+
+def _listeners(values: Values, protocols: Mapping[str, str]) -> tuple[Listener, ...]:
+    listeners = _parsed(values, "listeners", protocols)
+    names = [each.name for each in listeners]
+    addresses = [each.address for each in listeners if each.port]
+    if len(set(names)) < len(names) or len(set(addresses)) < len(addresses):
+        raise values.refusal("listeners", "expected a different name and a different address for each listener")
+    for each in listeners:
+        if each.security_protocol != "PLAINTEXT":
+            raise values.refusal(
+                "listeners", f"{each.name} speaks {each.security_protocol}, not supported yet; expected PLAINTEXT"
+            )
+    return listeners
+
+
+def _protocols(values: Values, controller_names: set[str]) -> dict[str, str]:
+    key = "listener.security.protocol.map"
+    try:
+        protocols = parse_protocol_map(values.text(key) or "")
+    except ValueError as wrong:
+        raise values.refusal(key, str(wrong)) from None
+    # Kafka lets a controller's listener go without an entry only as long as nobody has written a map.
+    return protocols if key in values else {**dict.fromkeys(controller_names, "PLAINTEXT"), **protocols}
+
+
+def _parsed(values: Values, key: str, protocols: Mapping[str, str]) -> tuple[Listener, ...]:
+    try:
+        return tuple(parse_listener(text, protocols) for text in values.items(key))
+    except ValueError as wrong:
+        raise values.refusal(key, str(wrong)) from None
+
+
+def _advertised_listeners(
+    values: Values, protocols: Mapping[str, str], listeners: tuple[Listener, ...], of_clients: tuple[Listener, ...]
+) -> tuple[Listener, ...]:
+    key = "advertised.listeners"
+    if not values.items(key):
+        return tuple(each.at(_own_host()) if each.host in WILDCARD_HOSTS else each for each in of_clients)
+    advertised = _parsed(values, key, protocols)
+    for each in advertised:
+        if each.name not in {listener.name for listener in listeners}:
+            raise values.refusal(key, f"{each.name} is not among the listeners")
+        if each.host in WILDCARD_HOSTS:
+            raise values.refusal(
+                key, f"{each.host!r} is no host to connect to; expected a name or address of this machine"
+            )
+    # Kafka's own example file advertises the controllers' listener too; clients are never told of it.
+    told = tuple(each for each in advertised if each.name in {listener.name for listener in of_clients})
+    if not told:
+        raise values.refusal(key, "expected a listener for clients beside those of controllers")
+    return told
+
+
+def _inter_broker_listener_name(values: Values, of_clients: tuple[Listener, ...]) -> str:
+    key = "inter.broker.listener.name"
+    name = (values.text(key) or of_clients[0].name).upper()
+    if name not in {each.name for each in of_clients}:
+        raise values.refusal(key, "expected the name of a listener that is not the controllers'")
+    return name
+
+
+def _own_host() -> str:
+    """What to tell clients when listening everywhere: this machine's name, if it leads back here."""
+    try:
+        name = socket.gethostname()
+        socket.getaddrinfo(name, None)
+    except OSError:
+        return "localhost"
+    return name

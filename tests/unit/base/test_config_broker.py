@@ -1,0 +1,105 @@
+"""The broker keys and what is in force of them, as Apache Kafka 4.3.1 answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from moldau.base.accepted_configs import ACCEPTED
+from moldau.base.broker_configs import (
+    BROKER_CONFIGS,
+    SERVED_NAMES,
+    broker_config,
+    broker_value,
+    check_dynamic_broker_configs,
+    cluster_default_configs,
+    effective_broker_configs,
+)
+from moldau.base.config_def import BrokerLayers, ConfigSource, ConfigType, UpdateMode
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.served_configs import SERVED
+
+
+def test_no_key_is_told_twice_and_served_ones_are_explained() -> None:
+    assert len(BROKER_CONFIGS) == len(SERVED) + len(ACCEPTED)
+    assert all(definition.documentation for definition in SERVED)
+    assert {definition.name for definition in ACCEPTED}.isdisjoint(SERVED_NAMES)
+
+
+def test_every_default_is_a_value_its_key_takes() -> None:
+    for definition in BROKER_CONFIGS.values():
+        if definition.default_text is not None:
+            assert definition.parse(definition.default_text) == definition.default, definition.name
+
+
+def test_as_many_keys_as_kafka_describes() -> None:
+    assert len(effective_broker_configs(BrokerLayers())) == 340
+    assert sum(definition.update_mode is not UpdateMode.READ_ONLY for definition in BROKER_CONFIGS.values()) == 102
+
+
+def test_the_source_of_a_value_is_the_uppermost_layer_that_names_it() -> None:
+    broker = BrokerLayers(static={"num.partitions": "4", "log.dirs": "/data"}, dynamic={"num.io.threads": " 9 "})
+    entries = {entry.name: entry for entry in effective_broker_configs(broker)}
+    assert (entries["num.partitions"].value, entries["num.partitions"].source) == (
+        "4",
+        ConfigSource.STATIC_BROKER_CONFIG,
+    )
+    assert [(s.value, int(s.source)) for s in entries["num.partitions"].synonyms] == [("4", 4), ("1", 5)]
+    assert (entries["num.io.threads"].value, entries["num.io.threads"].source) == (
+        "9",
+        ConfigSource.DYNAMIC_BROKER_CONFIG,
+    )
+    assert (entries["log.roll.ms"].value, entries["log.roll.ms"].source) == (None, ConfigSource.DEFAULT_CONFIG)
+    assert broker_value("num.partitions", broker) == 4
+
+
+def test_secrets_are_never_shown() -> None:
+    secrets = [definition.name for definition in BROKER_CONFIGS.values() if definition.type is ConfigType.PASSWORD]
+    assert "ssl.keystore.password" in secrets
+    broker = BrokerLayers(static=dict.fromkeys(secrets, "hunter2"), dynamic_default={"ssl.key.password": "hunter2"})
+    assert "hunter2" not in repr(effective_broker_configs(broker))
+    assert "hunter2" not in repr(cluster_default_configs(broker))
+
+
+def test_the_cluster_wide_defaults_stand_alone() -> None:
+    broker = BrokerLayers(static={"log.retention.ms": "5"}, dynamic_default={"log.retention.ms": "7"})
+    (entry,) = cluster_default_configs(broker)
+    assert (entry.name, entry.value, int(entry.source)) == ("log.retention.ms", "7", 3)
+    assert [(s.name, s.value, int(s.source)) for s in entry.synonyms] == [("log.retention.ms", "7", 3)]
+    assert cluster_default_configs(BrokerLayers()) == ()
+
+
+def test_a_key_may_be_said_for_one_listener() -> None:
+    assert broker_config("listener.name.internal.ssl.keystore.type") is BROKER_CONFIGS["ssl.keystore.type"]
+    assert broker_config("listener.name.internal.no.such") is None
+    assert broker_config("listener.name.") is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "per_broker", "expected"),
+    [
+        ({"node.id": "2"}, True, "Cannot update these configs dynamically: [node.id]"),
+        ({"log.retention.hours": "1"}, False, "Cannot update these configs dynamically: [log.retention.hours]"),
+        (
+            {"log.retention.ms": "abc"},
+            True,
+            "Invalid value abc for configuration log.retention.ms: Not a number of type LONG",
+        ),
+        ({"num.io.threads": "0"}, False, "Invalid value 0 for configuration num.io.threads: Value must be at least 1"),
+        (
+            {"listeners": "PLAINTEXT://:1"},
+            False,
+            "Cannot update these configs at default cluster level, broker id must be specified: [listeners]",
+        ),
+    ],
+)
+def test_changes_at_run_time_are_refused_as_in_kafka(changes: dict[str, str], per_broker: bool, expected: str) -> None:
+    with pytest.raises(KafkaError) as refused:
+        check_dynamic_broker_configs(changes, per_broker=per_broker)
+    assert (refused.value.code, refused.value.message) == (ErrorCode.INVALID_REQUEST, expected)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"log.retention.ms": "5"}, {"no.such": "x"}, {"leader.replication.throttled.rate": "5"}]
+)
+def test_changes_at_run_time_that_pass(changes: dict[str, str]) -> None:
+    check_dynamic_broker_configs(changes, per_broker=False)

@@ -1,0 +1,231 @@
+"""From texts in three places to one Settings; a refusal is one line with place, key, value and expectation."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moldau.base.listeners import Listener
+from moldau.base.setting_sources import parse_override
+from moldau.settings import Settings, SettingsError, from_properties, load
+
+KAFKAS_OWN_FILE = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+log.dirs=/tmp/kraft-combined-logs
+num.partitions=1
+num.recovery.threads.per.data.dir=2
+log.retention.hours=168
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+"""
+
+
+def refusal(given: dict[str, str]) -> str:
+    with pytest.raises(SettingsError) as refused:
+        from_properties(given)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def plaintext(host: str, port: int, name: str = "PLAINTEXT") -> Listener:
+    return Listener(name, "PLAINTEXT", host, port)
+
+
+def test_nothing_need_be_said() -> None:
+    settings = load()
+    assert settings.node_id == 1
+    assert settings.cluster_id is None
+    assert settings.listeners == settings.advertised_listeners == (plaintext("localhost", 9092),)
+    assert settings.inter_broker_listener_name == "PLAINTEXT"
+    assert settings.log_dirs == ("./moldau-data",)
+    assert settings.num_partitions == 1
+    assert settings.auto_create_topics_enable is True
+    assert settings.socket_request_max_bytes == 104857600
+    assert settings.producer_id_expiration_ms == 86400000
+    assert settings.properties == {}
+    assert settings.warnings == ()
+
+
+def test_each_place_wins_over_the_one_before(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=2\nnode.id=3\nlog.dirs=/a , /b\n")
+    environ = {"KAFKA_NUM_PARTITIONS": "4", "KAFKA_NODE_ID": "5", "CLUSTER_ID": "MkU3OEVBNTcwNTJENDM2Qg"}
+    settings = load(str(file), environ, [("node.id", "6")])
+    assert (settings.num_partitions, settings.node_id, settings.log_dirs) == (4, 6, ("/a", "/b"))
+    assert settings.cluster_id == "MkU3OEVBNTcwNTJENDM2Qg"
+    assert settings.properties == {"num.partitions": "4", "node.id": "6", "log.dirs": "/a , /b"}
+
+
+def test_kafkas_own_example_file_is_taken_without_a_warning(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(KAFKAS_OWN_FILE)
+    settings = load(str(file))
+    assert settings.warnings == ()
+    assert settings.listeners == (plaintext("", 9092),)
+    assert settings.controller_listeners == (plaintext("", 9093, "CONTROLLER"),)
+    assert settings.advertised_listeners == (plaintext("localhost", 9092),)
+
+
+def test_the_rule_of_the_container_images() -> None:
+    environ = {
+        "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "A:PLAINTEXT",
+        "KAFKA_LISTENERS": "A://0.0.0.0:19092",
+        "KAFKA_ADVERTISED_LISTENERS": "A://broker:19092",
+        "KAFKA_HEAP_OPTS": "-Xmx1G",
+        "KAFKA_JMX_PORT": "9999",
+        "KAFKA_UNDER__SCORE_AND___DASH": "x",
+        "PATH": "/bin",
+    }
+    settings = load(environ=environ)
+    assert settings.advertised_listeners == (plaintext("broker", 19092, "A"),)
+    assert settings.warnings == ("KAFKA_UNDER__SCORE_AND___DASH: unknown setting under_score.and-dash is ignored",)
+
+
+def test_keys_that_change_nothing_are_named() -> None:
+    settings = from_properties({"num.partition": "3", "num.io.threads": "9", "num.network.threads": "3"})
+    assert settings.warnings == (
+        "properties: unknown setting num.partition is ignored; did you mean num.partitions?",
+        "properties: setting num.io.threads is accepted but has no effect in Moldau yet",
+    )
+    of_listener = from_properties({"listener.name.plaintext.ssl.keystore.location": "/x"})
+    assert len(of_listener.warnings) == 1
+
+
+def test_a_password_is_in_no_warning() -> None:
+    settings = load(overrides=[("ssl.keystore.password", "hunter2"), ("unknown.password", "hunter2")])
+    assert len(settings.warnings) == 2
+    assert "hunter2" not in "".join(settings.warnings)
+
+
+def test_a_wrong_value_is_told_with_file_and_line(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("# first\nnode.id=1\nlog.retention.ms=a week\n")
+    with pytest.raises(SettingsError) as refused:
+        load(str(file))
+    assert str(refused.value) == (
+        f"{file}:3: Invalid value a week for configuration log.retention.ms: Not a number of type LONG"
+    )
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="nowhere: cannot be read: No such file"):
+        load(str(tmp_path / "nowhere"))
+    broken = tmp_path / "broken"
+    broken.write_text("a=\\u12")
+    with pytest.raises(SettingsError, match="broken: line 1:"):
+        load(str(broken))
+
+
+def test_a_file_in_javas_own_encoding_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "latin"
+    file.write_bytes(b"broker.rack=z\xfcrich\n")
+    assert load(str(file)).broker_rack == "zürich"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"node.id": "-1"}, "Value must be at least 0"),
+        ({"node.id": "1", "broker.id": "2"}, "properties: broker.id=2: differs from node.id=1"),
+        ({"process.roles": "broker"}, "process.roles=broker: a cluster of several nodes is not supported yet"),
+        ({"process.roles": "controller"}, "expected broker,controller"),
+        ({"process.roles": "king"}, "String must be one of: broker, controller"),
+        ({"controller.quorum.voters": "1@a:9093,2@b:9093"}, "a cluster of several nodes is not supported yet"),
+        ({"controller.quorum.voters": "2@a:9093"}, "expected this node, 1, alone"),
+        ({"controller.quorum.voters": "a:9093"}, "'a:9093' is not a voter; expected id@host:port"),
+        ({"controller.quorum.bootstrap.servers": "a:1,b:1"}, "expected one address"),
+        ({"listeners": "nonsense"}, "listeners=nonsense: 'nonsense' is not a listener; expected NAME://host:port"),
+        ({"listeners": "PLAINTEXT://localhost:99999"}, "is not a listener"),
+        ({"listeners": "FOO://localhost:9092"}, "listener FOO has no entry in listener.security.protocol.map"),
+        ({"listeners": "SSL://:9092"}, "SSL speaks SSL, not supported yet; expected PLAINTEXT"),
+        ({"listeners": "SASL_PLAINTEXT://:9092"}, "not supported yet"),
+        ({"listeners": "CONTROLLER://:9092"}, "expected a listener for clients"),
+        ({"listeners": ""}, "expected a listener for clients"),
+        ({"listeners": "PLAINTEXT://:9092,CONTROLLER://:9092"}, "expected a different name and a different address"),
+        ({"listeners": "PLAINTEXT://:9092,PLAINTEXT://:9093"}, "expected a different name and a different address"),
+        ({"listener.security.protocol.map": "PLAINTEXT:TELNET"}, "'PLAINTEXT:TELNET' is not NAME:PROTOCOL"),
+        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "'0.0.0.0' is no host to connect to"),
+        ({"advertised.listeners": "PLAINTEXT://:9092"}, "'' is no host to connect to"),
+        ({"advertised.listeners": "SSL://a:9092"}, "SSL is not among the listeners"),
+        ({"inter.broker.listener.name": "OTHER"}, "inter.broker.listener.name=OTHER: expected the name of a listener"),
+        ({"security.inter.broker.protocol": "SSL"}, "not supported yet; expected PLAINTEXT"),
+        ({"authorizer.class.name": "a.b.C"}, "access control is not supported yet"),
+        ({"log.roll.ms": "0"}, "log.roll.ms=0: Value must be at least 1, as segment.ms of a topic"),
+        ({"ssl.client.auth": "maybe"}, "String must be one of: required, requested, none"),
+    ],
+)
+def test_what_cannot_be_obeyed_is_refused(given: dict[str, str], expected: str) -> None:
+    assert expected in refusal(given)
+
+
+def test_a_controllers_listener_needs_an_entry_once_there_is_a_map() -> None:
+    listeners = {"listeners": "PLAINTEXT://:9092,CONTROLLER://:9093"}
+    assert from_properties(listeners).controller_listeners
+    assert "CONTROLLER has no entry" in refusal({**listeners, "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"})
+
+
+def test_the_older_name_of_node_id() -> None:
+    assert from_properties({"broker.id": "7"}).node_id == 7
+    assert from_properties({"broker.id": "7", "node.id": "7"}).node_id == 7
+
+
+def test_listening_everywhere_tells_clients_a_host_that_leads_back() -> None:
+    (told,) = from_properties({"listeners": "PLAINTEXT://0.0.0.0:9092"}).advertised_listeners
+    assert told.host in (socket.gethostname(), "localhost")
+
+
+def test_a_machine_whose_name_leads_nowhere_is_localhost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "no-such-host.invalid")
+    (told,) = from_properties({"listeners": "PLAINTEXT://:9092"}).advertised_listeners
+    assert told == plaintext("localhost", 9092)
+
+
+def test_addresses_of_the_sixth_version() -> None:
+    (listener,) = from_properties({"listeners": "PLAINTEXT://[::1]:9092"}).listeners
+    assert (listener.host, listener.address, str(listener)) == ("::1", "[::1]:9092", "PLAINTEXT://[::1]:9092")
+
+
+def test_cluster_id_must_look_like_one() -> None:
+    assert load(environ={"CLUSTER_ID": ""}).cluster_id is None
+    with pytest.raises(SettingsError, match="CLUSTER_ID=not an id"):
+        load(environ={"CLUSTER_ID": "not an id"})
+
+
+def test_any_key_can_be_asked_for() -> None:
+    settings = from_properties({"group.max.size": "9"})
+    assert settings.value("group.max.size") == 9
+    assert settings.value("group.min.session.timeout.ms") == 6000
+
+
+def test_the_layer_beneath_run_time_changes() -> None:
+    assert from_properties({"node.id": "4"}).broker_layers().static == {"node.id": "4", "broker.id": "4"}
+
+
+@pytest.mark.parametrize("text", ["novalue", "=x", " =x", ""])
+def test_an_override_is_a_pair(text: str) -> None:
+    with pytest.raises(SettingsError, match="expected property=value"):
+        parse_override(text)
+    assert parse_override("a.b=c=d") == ("a.b", "c=d")
+
+
+@given(st.dictionaries(st.sampled_from(["listeners", "advertised.listeners", "node.id", "log.dirs", "x"]), st.text()))
+def test_any_texts_make_settings_or_one_line(given_texts: dict[str, str]) -> None:
+    with suppress(SettingsError):
+        assert isinstance(from_properties(given_texts), Settings)

@@ -1,0 +1,211 @@
+"""Bytes that were never a message: decoding gives a message or MalformedData, in little time and little memory.
+
+Valid messages are flipped, cut, stretched, spliced and given huge counts: 200,000 frames over all messages and versions.
+MOLDAU_FUZZ_FRAMES=1000000 (or any other number) makes more of them, MOLDAU_FUZZ_SEED others.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+
+import pytest
+from random_messages import Mood, every_message, every_version, random_message
+
+from moldau.base.errors import MalformedData
+from moldau.wire.codec import decode, encode
+from moldau.wire.messages.fetch import FetchRequest
+from moldau.wire.messages.metadata import MetadataRequest, MetadataResponse
+from moldau.wire.messages.produce import ProduceRequest
+from moldau.wire.messages.vote import VoteRequest
+from moldau.wire.schema import Buffer, Message
+
+FRAMES = int(os.environ.get("MOLDAU_FUZZ_FRAMES", "200000"))
+SEED = os.environ.get("MOLDAU_FUZZ_SEED", "0")
+MESSAGES = list(every_message())
+FRAMES_PER_VERSION = FRAMES // len(list(every_version())) + 1
+SECONDS_MAX = 20.0
+"""For all frames of one message: a hundred times what they take, and far below what a quadratic loop would."""
+
+HUGE = (
+    b"\x7f\xff\xff\xff",  # as a legacy count: 2**31 - 1
+    b"\x80\x00\x00\x00",  # as a legacy count: negative
+    b"\xff\xff\xff\xfe",  # -2, which is not null
+    b"\x7f\xff",
+    b"\xff\xff\xff\xff\x0f",  # as a varint: 2**32 - 1
+    b"\xff\xff\xff\xff\x07",  # as a varint: 2**31 - 1
+    b"\xff\xff\xff\xff\xff\xff\xff\x01",  # a varint that does not end in time
+    b"\x80\x80\x80\x80\x80",
+)
+
+
+def encoded(message: Message, version: int) -> bytes:
+    out = bytearray()
+    encode(message, version, out)
+    return bytes(out)
+
+
+def decoded(cls: type[Message], data: Buffer, version: int) -> Message | None:
+    """The message, or None if the bytes were refused; anything but MalformedData goes up and fails the test."""
+    try:
+        return decode(cls, data, version)
+    except MalformedData:
+        return None
+
+
+def flip(data: bytearray, rng: random.Random) -> None:
+    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+
+
+def overwrite(data: bytearray, rng: random.Random) -> None:
+    data[rng.randrange(len(data))] = rng.choice((0, 1, 2, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+
+
+def cut(data: bytearray, rng: random.Random) -> None:
+    del data[rng.randrange(len(data)) :]
+
+
+def insert(data: bytearray, rng: random.Random) -> None:
+    place = rng.randrange(len(data) + 1)
+    data[place:place] = rng.randbytes(rng.randint(1, 8))
+
+
+def remove(data: bytearray, rng: random.Random) -> None:
+    place = rng.randrange(len(data))
+    del data[place : place + rng.randint(1, 8)]
+
+
+def claim(data: bytearray, rng: random.Random) -> None:
+    """Something huge where a count may be."""
+    huge, place = rng.choice(HUGE), rng.randrange(len(data))
+    data[place : place + rng.choice((1, len(huge)))] = huge
+
+
+def splice(data: bytearray, rng: random.Random) -> None:
+    one, other = rng.randrange(len(data)), rng.randrange(len(data))
+    data[one:one] = data[other : other + 16]
+
+
+MUTATIONS: tuple[Callable[[bytearray, random.Random], None], ...] = (flip, overwrite, cut, insert, remove, claim, splice)
+
+
+def mutants(valid: bytes, rng: random.Random, count: int) -> Iterator[bytearray]:
+    for _ in range(count):
+        data = bytearray(valid)
+        for _ in range(rng.choice((1, 1, 1, 2, 4))):
+            rng.choice(MUTATIONS)(data, rng)
+            data = data or bytearray(1)
+        yield data
+
+
+@pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
+def test_mutated_bytes_are_read_or_refused(cls: type[Message]) -> None:
+    """What is read is moreover stable: written and read again, it gives the same bytes."""
+    began = time.perf_counter()
+    low, high = cls.VERSIONS
+    for version in range(low, high + 1):
+        rng = random.Random(f"{SEED} {cls.__name__} {version}")
+        for round_ in range(5):
+            valid = encoded(random_message(cls, version, Mood.MIXED, f"{SEED} hostile {round_}"), version)
+            assert decoded(cls, valid, version) is not None
+            for data in mutants(valid or b"\0", rng, FRAMES_PER_VERSION // 5 + 1):
+                message = decoded(cls, bytes(data), version)
+                if message is not None:
+                    again = encoded(message, version)
+                    assert encoded(decode(cls, again, version), version) == again, bytes(data).hex()
+    assert time.perf_counter() - began < SECONDS_MAX
+
+
+def test_every_cut_of_a_message_is_refused_and_so_is_a_byte_too_many() -> None:
+    for cls, version in every_version():
+        whole = encoded(random_message(cls, version, Mood.MIXED, "cut"), version)
+        for length in range(min(len(whole), 400)):
+            with pytest.raises(MalformedData):
+                decode(cls, memoryview(whole)[:length], version)
+        with pytest.raises(MalformedData, match="after the end"):
+            decode(cls, whole + b"\0", version)
+
+
+def memory_of(action: Callable[[], object]) -> int:
+    tracemalloc.reset_peak()
+    before, _ = tracemalloc.get_traced_memory()
+    action()
+    return tracemalloc.get_traced_memory()[1] - before
+
+
+@pytest.fixture
+def traced_memory() -> Iterator[None]:
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+@pytest.mark.usefixtures("traced_memory")
+def test_a_claimed_count_allocates_nothing() -> None:
+    """A huge number at every place of a small message, so at every count there is."""
+    for cls, version in every_version():
+        valid = encoded(random_message(cls, version, Mood.LEAST, 0), version)
+        decode(cls, valid, version)  # compiled now, so that what is measured is the decoding alone
+        for huge in HUGE:
+            for place in range(len(valid)):
+                for data in (valid[:place] + huge + valid[place:], valid[:place] + huge + valid[place + len(huge) :]):
+                    peak = memory_of(lambda cls=cls, data=data, version=version: decoded(cls, data, version))
+                    assert peak < 20_000, f"{cls.__name__} v{version}: {peak} bytes for {data.hex()}"
+
+
+@pytest.mark.usefixtures("traced_memory")
+def test_memory_grows_with_the_bytes_received_not_with_what_they_say() -> None:
+    """The worst frames of a size: nothing but the smallest elements, as many as fit."""
+    size = 20_000
+    for cls, version in every_version():
+        decoded(cls, b"", version)
+        for filler in (b"\0", b"\1", b"\2"):
+            for lead in (b"", b"\0\0\x27\x10", b"\xa0\x4e"):  # 10,000 as a legacy count, and as a varint
+                data = lead + filler * size
+                peak = memory_of(lambda cls=cls, data=data, version=version: decoded(cls, data, version))
+                assert peak < 200 * size, f"{cls.__name__} v{version}: {peak} bytes for {filler!r} behind {lead!r}"
+
+
+@pytest.mark.parametrize(
+    ("cls", "version", "text", "complaint"),
+    [
+        (MetadataRequest, 0, "ffffffff", "topics is null"),
+        (MetadataRequest, 1, "fffffffe 01", "topics has a negative length"),
+        (MetadataRequest, 1, "7fffffff", "topics claims more than is there"),
+        (MetadataRequest, 1, "00000001 7fff", "name is longer than the message"),
+        (MetadataRequest, 1, "00000001 ffff", "name is null"),
+        (MetadataRequest, 1, "00000001 0001 ff", "not UTF-8"),
+        (MetadataRequest, 1, "0000", "cut short"),
+        (MetadataRequest, 9, "ffffffff0f", "topics claims more than is there"),
+        (MetadataRequest, 9, "ffffffff1f", "more than 32 bits"),
+        (MetadataRequest, 9, "8080808080 00", "more than five bytes"),
+        (MetadataRequest, 9, "00 00 00 00 ffffffff0f", "more tagged fields claimed"),
+        (MetadataRequest, 9, "00 00 00 00 01 05 7f", "tagged field is longer than the message"),
+        (ProduceRequest, 9, "00 0000 00000000 00 00", "topic_data is null"),
+        (VoteRequest, 0, "00 80", "cut short"),
+    ],
+)
+def test_refusals_say_what_is_wrong(cls: type[Message], version: int, text: str, complaint: str) -> None:
+    with pytest.raises(MalformedData, match=complaint):
+        decode(cls, bytes.fromhex(text), version)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_tagged_field_fills_its_bounds_exactly(size: int) -> None:
+    plain = encoded(FetchRequest(), 12)
+    assert plain.endswith(b"\x01\x00")  # an empty rack id, and no tagged fields
+    right = plain[:-1] + b"\x01\x00\x02\x02x"
+    assert decode(FetchRequest, right, 12) == FetchRequest(cluster_id="x")
+    with pytest.raises(MalformedData, match="tagged field cluster_id has a wrong size"):
+        decode(FetchRequest, plain[:-1] + bytes([1, 0, size]) + b"\x02x\0", 12)
+
+
+def test_unknown_tagged_fields_are_stepped_over() -> None:
+    response = MetadataResponse(controller_id=7)
+    known = encoded(response, 9)
+    assert known.endswith(b"\0")
+    unknown = known[:-1] + b"\x02" + b"\x63\x03abc" + b"\xff\xff\xff\xff\x0f\x00"
+    assert decode(MetadataResponse, unknown, 9) == response
