@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from moldau.base.broker_configs import BROKER_CONFIGS, broker_config
@@ -77,13 +77,16 @@ def load(
     file: str | None = None,
     environ: Mapping[str, str] | None = None,
     overrides: Iterable[tuple[str, str]] = (),
+    flags: Mapping[str, Said] | None = None,
 ) -> Settings:
+    """`flags` are options of a command that stand for a property; nothing wins over them."""
     environ = environ or {}
     said: dict[str, Said] = {}
     if file is not None:
         said.update(read_file(file))
     said.update(read_environment(environ))
     said.update((key, Said(text, "--override")) for key, text in overrides)
+    said.update(flags or {})
     return _settings(said, environ.get("CLUSTER_ID") or None)
 
 
@@ -92,12 +95,23 @@ def from_properties(given: Mapping[str, str]) -> Settings:
     return _settings({key: Said(text, "properties") for key, text in given.items()}, cluster_id=None)
 
 
+def _directories_left_out(values: Values) -> Iterator[str]:
+    if len(values.items("log.dirs")) > 1:
+        yield f"{values.said['log.dirs'].origin}: of several log.dirs only the first is used in Moldau yet"
+
+
+def check_cluster_id(cluster_id: str, origin: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", cluster_id):
+        raise SettingsError(f"{origin} {cluster_id}: expected an id such as `kafka-storage random-uuid` prints")
+
+
 def _settings(said: Mapping[str, Said], cluster_id: str | None) -> Settings:
     values = Values(said)
     node_id = _node_id(values)
     _refuse_a_cluster(values, node_id)
     _refuse_security(values)
-    _check_cluster_id(cluster_id)
+    if cluster_id is not None:
+        check_cluster_id(cluster_id, "CLUSTER_ID")
     _check_topic_defaults(values)
     controllers = {name.upper() for name in values.items("controller.listener.names")}
     protocols = _protocols(values, controllers)
@@ -140,7 +154,7 @@ def _settings(said: Mapping[str, Said], cluster_id: str | None) -> Settings:
         producer_id_expiration_ms=values.integer("producer.id.expiration.ms"),
         producer_id_expiration_check_interval_ms=values.integer("producer.id.expiration.check.interval.ms"),
         properties={key: each.text for key, each in said.items() if broker_config(key)},
-        warnings=tuple(values.warnings()),
+        warnings=(*values.warnings(), *_directories_left_out(values)),
     )
 
 
@@ -171,11 +185,6 @@ def _refuse_security(values: Values) -> None:
         raise values.refusal("security.inter.broker.protocol", "not supported yet; expected PLAINTEXT")
     if values.text("authorizer.class.name"):
         raise values.refusal("authorizer.class.name", "access control is not supported yet; expected no authorizer")
-
-
-def _check_cluster_id(cluster_id: str | None) -> None:
-    if cluster_id is not None and not re.fullmatch(r"[A-Za-z0-9_-]+", cluster_id):
-        raise SettingsError(f"CLUSTER_ID={cluster_id}: expected an id such as `kafka-storage random-uuid` prints")
 
 
 def _check_topic_defaults(values: Values) -> None:
@@ -225,7 +234,7 @@ def _advertised_listeners(
 ) -> tuple[Listener, ...]:
     key = "advertised.listeners"
     if not values.items(key):
-        return tuple(each.at(_own_host()) if each.host in WILDCARD_HOSTS else each for each in of_clients)
+        return tuple(each._replace(host=_own_host()) if each.host in WILDCARD_HOSTS else each for each in of_clients)
     advertised = _parsed(values, key, protocols)
     for each in advertised:
         if each.name not in {listener.name for listener in listeners}:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
-from raw import Wire
+from raw import Wire, message
 
 EXTERNAL_BOOTSTRAP = os.environ.get("MOLDAU_TEST_BOOTSTRAP")
 CreateTopic = Callable[..., str]
@@ -55,27 +55,32 @@ def topic() -> Callable[[], str]:
 
 
 @pytest.fixture(scope="session")
-def create_topic(admin: AdminClient, topic: Callable[[], str]) -> CreateTopic:
-    """Creates a topic and returns its name once metadata shows all its partitions led."""
+def create_topic(bootstrap: str, admin: AdminClient, topic: Callable[[], str]) -> Iterator[CreateTopic]:
+    """Creates a topic and returns its name once every partition of it is led and serves."""
+    with Wire(bootstrap) as probe:
 
-    def create(partitions: int = 1, config: dict[str, str] | None = None, name: str | None = None) -> str:
-        name = name or topic()
-        new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config or {})
-        admin.create_topics([new], operation_timeout=15)[name].result(15)
-        await_topic(admin, name, partitions)
-        return name
+        def create(partitions: int = 1, config: dict[str, str] | None = None, name: str | None = None) -> str:
+            name = name or topic()
+            new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config or {})
+            admin.create_topics([new], operation_timeout=15)[name].result(15)
+            await_topic(probe, name, partitions)
+            return name
 
-    return create
+        yield create
 
 
-def await_topic(admin: AdminClient, name: str, partitions: int) -> None:
-    """Asks until the metadata is there: each try is a round trip, so the loop needs no sleep."""
-    for _ in range(500):
-        shown = admin.list_topics(name, timeout=15).topics[name]
-        if shown.error is None and len(shown.partitions) == partitions:
-            if all(partition.leader >= 0 for partition in shown.partitions.values()):
-                return
-    raise AssertionError(f"metadata never showed {name} with {partitions} led partitions")
+def await_topic(probe: Wire, name: str, partitions: int) -> None:
+    """Asks until each partition answers. Metadata alone is not enough: a broker shows a leader a moment before it leads.
+
+    Each try is a round trip, so the loop needs no sleep.
+    """
+    asked = [{"partition_index": index, "timestamp": -1} for index in range(partitions)]
+    topics = [{"name": name, "partitions": asked}]
+    for _ in range(3000):
+        answer = probe.ask(message("list_offsets", 7, replica_id=-1, isolation_level=0, topics=topics))
+        if all(partition.error_code == 0 for partition in answer.topics[0].partitions):
+            return
+    raise AssertionError(f"the {partitions} partitions of {name} never served")
 
 
 @pytest.fixture

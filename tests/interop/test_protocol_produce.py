@@ -6,10 +6,10 @@ Numbers in brackets are Kafka's error codes; every expectation here was checked 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from uuid import uuid4
 
 import pytest
-from batches import CONTROL, TRANSACTIONAL, batch, headers_of, now_ms, record
+from batches import CONTROL, TRANSACTIONAL, batch, compress, headers_of, now_ms, record
 from kio.schema.errors import ErrorCode
 from raw import Wire, message
 from shorthand import end_offset, fetch, list_offset, new_producer, produce, produce_request, topic_id
@@ -34,7 +34,7 @@ def test_offsets_count_records(wire: Wire, name: str) -> None:
 
 def test_the_broker_stamps_offset_and_leader_epoch_and_touches_nothing_else(wire: Wire, name: str) -> None:
     produce(wire, name, batch([b"first"]))
-    sent = batch([b"a", b"b"], "gzip", base_offset=77, partition_leader_epoch=55)
+    sent = batch([b"a", b"b"], "gzip", partition_leader_epoch=55)
     assert produce(wire, name, sent).base_offset == 1
     stored = bytes(fetch(wire, name, 1).records)
     (header,) = headers_of(stored)
@@ -193,38 +193,39 @@ def test_other_acks_are_refused(wire: Wire, name: str, acks: int) -> None:
     assert end_offset(wire, name) == 0
 
 
-def test_too_few_replicas_before_the_append(wire: Wire, create_topic: CreateTopic) -> None:
+def test_min_insync_replicas_never_asks_for_more_replicas_than_there_are(wire: Wire, create_topic: CreateTopic) -> None:
+    """The bound is the smaller of min.insync.replicas and the number of replicas: one replica is enough here."""
     name = create_topic(config={"min.insync.replicas": "2"})
-    answer = produce(wire, name, batch([b"v"]))
-    assert (answer.error_code, answer.base_offset) == (ErrorCode.not_enough_replicas, -1)
-    assert end_offset(wire, name) == 0
-    assert produce(wire, name, batch([b"v"]), acks=1).error_code == 0
+    assert produce(wire, name, batch([b"v"])).error_code == 0
 
 
 # ---- batch rules
 
 
-BAD_BATCHES: dict[str, tuple[Any, int]] = {
+BAD_BATCHES: dict[str, tuple[Callable[[], bytes], int]] = {
     "wrong checksum": (lambda: batch([b"v"], crc=12345), 2),
     "no bytes": (lambda: b"", 87),
-    "cut short": (lambda: batch([b"v"] * 5)[:-1], 2),
-    "cut in the header": (lambda: batch([b"v"])[:30], 2),
-    "length too small": (lambda: batch([b"v"], length=10), 2),
+    "cut short": (lambda: batch([b"v"] * 5)[:-1], 87),
+    "cut in the header": (lambda: batch([b"v"])[:30], 87),
+    "length under a record's minimum": (lambda: batch([b"v"], length=10), 2),
     "length negative": (lambda: batch([b"v"], length=-1), 2),
     "two batches": (lambda: batch([b"a"]) + batch([b"b"]), 87),
-    "magic 3": (lambda: batch([b"v"], magic=3), 87),
+    "magic 3": (lambda: batch([b"v"], magic=3), 2),
     "magic 1": (lambda: batch([b"v"], magic=1), 87),
+    "magic 0": (lambda: batch([b"v"], magic=0), 87),
+    "base offset not zero": (lambda: batch([b"v"], base_offset=7), 87),
     "no records": (lambda: batch([]), 87),
     "count too large": (lambda: batch([b"v"], count=2), 87),
     "count too small": (lambda: batch([b"v", b"w"], count=1), 87),
+    "count negative": (lambda: batch([b"v"], count=-1), 87),
     "last offset delta wrong": (lambda: batch([b"v"], last_offset_delta=5), 87),
-    "offset deltas not 0, 1, 2": (lambda: batch([b"v"] * 2, body=record(0, b"v") + record(2, b"v")), 87),
     "control batch": (lambda: batch([b"v"], attributes=CONTROL), 87),
-    "transactional without an id": (lambda: batch([b"v"], attributes=TRANSACTIONAL, pid=1, epoch=0, seq=0), 48),
-    "unknown codec": (lambda: batch([b"v"], attributes=6), 42),
+    "transactional without an id": (lambda: batch([b"v"], attributes=TRANSACTIONAL, pid=1, epoch=0, seq=0), 53),
+    "producer without sequence": (lambda: batch([b"v"], pid=1, epoch=0, seq=-1), 87),
     "far future": (lambda: batch([b"v"], timestamps=[now_ms() + 2 * HOUR_MS]), 32),
-    "gzip that is not": (lambda: batch([b"v"], body=b"not gzip at all", attributes=1), 87),
     "record longer than the batch": (lambda: batch([b"v"], body=b"\xfe\x0f" + bytes(5)), 87),
+    "record of negative length": (lambda: batch([b"v"], body=b"\x01" + bytes(5)), 87),
+    "key longer than the record": (lambda: batch([b"v"], body=b"\x0c\x00\x00\x00\x7e\x01\x00"), 87),
 }
 
 
@@ -232,15 +233,50 @@ BAD_BATCHES: dict[str, tuple[Any, int]] = {
 def test_bad_batches(wire: Wire, name: str, case: str) -> None:
     make, code = BAD_BATCHES[case]
     answer = produce(wire, name, make())
-    print(case, answer)
     assert answer.error_code == code
     assert answer.base_offset == -1
     assert end_offset(wire, name) == 0
     assert produce(wire, name, batch([b"fine"])).base_offset == 0
 
 
-def test_records_may_be_null(wire: Wire, name: str) -> None:
-    print(produce(wire, name, None))
+# Apache answers -1 (its decompressor's exception escapes); any refusal that is not retried for ever is as good.
+BAD_COMPRESSION = {
+    "unknown codec": lambda: batch([b"v"], attributes=6),
+    "gzip that is not": lambda: batch([b"v"], body=b"not gzip at all", attributes=1),
+    "lz4 that is not": lambda: batch([b"v"], body=b"not lz4 at all", attributes=3),
+    "zstd that is not": lambda: batch([b"v"], body=b"not zstd at all", attributes=4),
+    "snappy that is not": lambda: batch([b"v"], body=b"\xff not snappy at all", attributes=2),
+    "gzip cut short": lambda: batch([b"v"] * 9, body=compress("gzip", record(0, b"v"))[:-12], attributes=1),
+}
+
+
+@pytest.mark.parametrize("case", BAD_COMPRESSION)
+def test_bad_compression(wire: Wire, name: str, case: str) -> None:
+    answer = produce(wire, name, BAD_COMPRESSION[case]())
+    assert answer.error_code in (-1, 2, 76, 87)
+    assert end_offset(wire, name) == 0
+    assert produce(wire, name, batch([b"fine"])).base_offset == 0
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_offset_deltas_with_a_hole(wire: Wire, name: str, codec: str) -> None:
+    """Apache lets it pass plain and fails (-1) on it compressed; refusing is stricter and allowed. Offsets stay whole."""
+    answer = produce(wire, name, batch([b"v"] * 2, codec, body=record(0, b"v") + record(2, b"v")))
+    assert answer.error_code in (0, -1, 87)
+    assert end_offset(wire, name) == (2 if answer.error_code == 0 else 0)
+
+
+def test_bytes_after_the_batch_never_reach_the_log(wire: Wire, name: str) -> None:
+    """Apache drops a tail too short to be a batch and keeps the batch; refusing both is allowed."""
+    whole = batch([b"v"])
+    answer = produce(wire, name, whole + b"tail!")
+    assert answer.error_code in (0, 87)
+    assert len(bytes(fetch(wire, name, 0).records)) == (len(whole) if answer.error_code == 0 else 0)
+
+
+@pytest.mark.moldau_only  # Apache never answers this one, and its connection stays silent
+def test_null_records_are_refused(wire: Wire, name: str) -> None:
+    assert produce(wire, name, None).error_code == ErrorCode.invalid_record
 
 
 def test_a_batch_over_max_message_bytes(wire: Wire, create_topic: CreateTopic) -> None:
@@ -263,7 +299,6 @@ def test_a_keyless_record_on_a_compacted_topic(wire: Wire, create_topic: CreateT
     answer = produce(wire, name, batch([b"a", b"b", b"c"], keys=[b"k", None, None]))
     assert answer.error_code == ErrorCode.invalid_record
     assert [error.batch_index for error in answer.record_errors] == [1, 2]
-    print(answer)
     assert produce(wire, name, batch([b"a"], keys=[b"k"])).base_offset == 0
 
 
@@ -271,7 +306,6 @@ def test_a_far_future_timestamp_names_the_record(wire: Wire, name: str) -> None:
     now = now_ms()
     answer = produce(wire, name, batch([b"a", b"b"], timestamps=[now, now + 2 * HOUR_MS]))
     assert answer.error_code == ErrorCode.invalid_timestamp
-    print(answer)
     assert [error.batch_index for error in answer.record_errors] == [1]
 
 
@@ -302,11 +336,9 @@ def test_every_version_writes(wire: Wire, name: str, version: int) -> None:
 
 
 def test_by_topic_id(wire: Wire, name: str) -> None:
-    from uuid import uuid4
-
     assert produce(wire, topic_id(wire, name), batch([b"v"]), version=13).base_offset == 0
     assert produce(wire, uuid4(), batch([b"v"]), version=13).error_code == ErrorCode.unknown_topic_id
-    print(produce(wire, None, batch([b"v"]), version=13))
+    assert produce(wire, None, batch([b"v"]), version=13).error_code == ErrorCode.unknown_topic_id
 
 
 def test_an_unknown_topic_or_partition(wire: Wire, name: str, topic: Callable[[], str]) -> None:
@@ -326,10 +358,13 @@ def test_partitions_fail_one_by_one(wire: Wire, create_topic: CreateTopic) -> No
 
 
 def test_the_same_partition_twice_in_one_request(wire: Wire, name: str) -> None:
-    data = [{"name": name, "partition_data": [{"index": 0, "records": batch([b"v"])} for _ in range(2)]}]
-    wire.post(message("produce", 9, acks=-1, timeout=1000, topic_data=data))
-    print(wire.answer_or_close())
-    print(end_offset(Wire("%s:%d" % wire.socket.getpeername()), name))
+    """The last one is written, and one answer comes."""
+    data = [{"name": name, "partition_data": [{"index": 0, "records": batch([v])} for v in (b"first", b"second")]}]
+    answer = wire.ask(message("produce", 9, acks=-1, timeout=1000, topic_data=data))
+    (partition,) = answer.responses[0].partition_responses
+    assert (partition.error_code, partition.base_offset) == (0, 0)
+    assert b"second" in bytes(fetch(wire, name, 0).records)
+    assert end_offset(wire, name) == 1
 
 
 def test_nothing_to_write(wire: Wire) -> None:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 WILDCARD_HOSTS: Final = frozenset(("", "0.0.0.0", "::"))
@@ -19,8 +18,7 @@ _LISTENER: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
+class Listener(NamedTuple):
     name: str
     security_protocol: str
     host: str
@@ -30,9 +28,6 @@ class Listener:
     @property
     def address(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    def at(self, host: str) -> Listener:
-        return replace(self, host=host)
 
     def __str__(self) -> str:
         return f"{self.name}://{self.address}"

@@ -13,14 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast
 
 import click
 from click.shell_completion import CompletionItem
-
-if TYPE_CHECKING:
-    from confluent_kafka import Consumer, KafkaError, Producer
-    from confluent_kafka.admin import AdminClient, ClusterMetadata, TopicMetadata
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,42 +46,70 @@ NEXT_STEPS: Final = {
 }
 
 
+class PartitionMetadata(Protocol):
+    leader: int
+    """-1 while there is none."""
+    replicas: list[int]
+    isrs: list[int]
+
+
+class TopicMetadata(Protocol):
+    topic: str
+    partitions: dict[int, PartitionMetadata]
+
+
+class BrokerMetadata(Protocol):
+    id: int
+    host: str
+    port: int
+
+
+class ClusterMetadata(Protocol):
+    """What confluent_kafka's list_topics() answers, as far as commands look at it."""
+
+    cluster_id: str
+    controller_id: int
+    brokers: dict[int, BrokerMetadata]
+    topics: dict[str, TopicMetadata]
+
+
 class CommandFailed(click.ClickException):
     """What went wrong and what to do next, in one line."""
 
 
 @dataclass(frozen=True)
 class Broker:
-    """An address and the client settings to reach it with; makes librdkafka's clients."""
+    """An address and the client settings to reach it with; makes librdkafka's clients.
+
+    Clients are Any: the type hints shipped with confluent_kafka contradict what it does in too many places.
+    """
 
     bootstrap_servers: str
     client_config: Mapping[str, str]
 
     @functools.cached_property
-    def admin(self) -> AdminClient:
+    def admin(self) -> Any:
         """One for the whole command: futures of a client that was dropped never come true."""
-        from confluent_kafka.admin import AdminClient
-
         with plain_failures():
-            return AdminClient(self._config({"topic.metadata.refresh.interval.ms": -1}))
+            return admin_api().AdminClient(self._config({"topic.metadata.refresh.interval.ms": -1}))
 
-    def consumer(self, config: Mapping[str, Any]) -> Consumer:
+    def consumer(self, config: Mapping[str, Any]) -> Any:
         from confluent_kafka import Consumer
 
         with plain_failures():
-            return Consumer(self._config(config))
+            return Consumer(self._config({"error_cb": say_when_gone, **config}))
 
-    def producer(self, config: Mapping[str, Any]) -> Producer:
+    def producer(self, config: Mapping[str, Any]) -> Any:
         from confluent_kafka import Producer
 
         with plain_failures():
-            return Producer(self._config(config))
+            return Producer(self._config({"error_cb": say_when_gone, **config}))
 
     def metadata(self) -> ClusterMetadata:
         """Brokers and topics as the cluster tells them; the one call that finds out whether anybody is there."""
         answering = first_answering(self.bootstrap_servers)
         try:
-            metadata = self.admin.list_topics(timeout=METADATA_SECONDS)
+            metadata = cast(ClusterMetadata, self.admin.list_topics(timeout=METADATA_SECONDS))
         except _kafka_exception() as error:
             reason = error.args[0].str()
             raise CommandFailed(
@@ -159,8 +183,8 @@ def is_internal(topic: str) -> bool:
     return topic.startswith("__")
 
 
-def failure(error: KafkaError, subject: str = "") -> CommandFailed:
-    """A librdkafka or broker error as one line."""
+def failure(error: Any, subject: str = "") -> CommandFailed:
+    """A KafkaError, of librdkafka or of the broker, as one line."""
     said = error.str()
     step = NEXT_STEPS.get(error.name())
     return CommandFailed((f"{subject}: " if subject else "") + said.rstrip(".") + (f"; {step}" if step else ""))
@@ -181,7 +205,8 @@ def outcome(future: Future[T], subject: str) -> T:
         try:
             return future.result(ADMIN_SECONDS)
         except TimeoutError as error:
-            raise CommandFailed(f"{subject}: no answer within {ADMIN_SECONDS:.0f} s; is the cluster healthy?") from error
+            said = f"no answer within {ADMIN_SECONDS:.0f} s; `moldau cluster info` shows who is there"
+            raise CommandFailed(f"{subject}: {said}") from error
 
 
 def key_values(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -233,6 +258,21 @@ def complete_topics(ctx: click.Context, param: click.Parameter, incomplete: str)
             if name.startswith(incomplete) and (wanted or not is_internal(name))
         ]
     return []
+
+
+def say_when_gone(error: Any) -> None:
+    """For commands that run on: librdkafka keeps trying, and who watches should know why nothing comes."""
+    from confluent_kafka import KafkaError
+
+    if error.code() == KafkaError._ALL_BROKERS_DOWN:
+        click.echo("moldau: no broker answers any more; trying again until one does", err=True)
+
+
+def admin_api() -> Any:
+    """The module confluent_kafka.admin, imported when it is first needed."""
+    import confluent_kafka.admin
+
+    return confluent_kafka.admin
 
 
 def _kafka_exception() -> type[Exception]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 import sys
 import time
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, Protocol
 
 import click
 
 from moldau.cli import format_language, offsets, partition_offsets
 from moldau.cli.connect import (
     Broker,
+    ClusterMetadata,
     CommandFailed,
     broker_options,
     complete_topics,
@@ -26,10 +27,6 @@ from moldau.cli.connect import (
 )
 from moldau.cli.format_language import BadFormat, Formatter
 from moldau.cli.partition_offsets import Partition, ResolvedRange
-
-if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Message
-    from confluent_kafka.admin import ClusterMetadata
 
 FETCH_RECORDS_MAX: Final = 1000
 POLL_SECONDS: Final = 0.1
@@ -43,6 +40,12 @@ CLIENT_CONFIG: Final = {
 }
 
 
+class Message(format_language.Record, Protocol):
+    """confluent_kafka's Message: a record, or an error in its place."""
+
+    def error(self) -> Any: ...
+
+
 class Printer:
     """Writes records and counts them; what is written leaves the process after every poll."""
 
@@ -52,8 +55,7 @@ class Printer:
         self._left = ENDLESS if limit is None else limit
         self.printed = 0
 
-    @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         return self._left == 0
 
     def print(self, message: Message) -> None:
@@ -65,21 +67,22 @@ class Printer:
         self._out.flush()
 
 
-def read_assigned(consumer: Consumer, ranges: dict[Partition, ResolvedRange], printer: Printer) -> None:
+def read_assigned(consumer: Any, ranges: dict[Partition, ResolvedRange], printer: Printer) -> None:
     """Reads every partition from its begin to its end; comes back when all ends are reached or the printer is full."""
     from confluent_kafka import TopicPartition
 
     ends = {where: ENDLESS if span.end is None else span.end for where, span in ranges.items()}
     waiting = {where for where, span in ranges.items() if span.begin < ends[where]}
     consumer.assign([TopicPartition(*where, ranges[where].begin) for where in waiting])
-    while waiting and not printer.full:
-        for message in consumer.consume(FETCH_RECORDS_MAX, POLL_SECONDS):
+    while waiting and not printer.is_full():
+        messages: list[Message] = consumer.consume(FETCH_RECORDS_MAX, POLL_SECONDS)
+        for message in messages:
             offset = _offset_reached(message)
             where = (message.topic() or "", message.partition() or 0)
             if message.error() is None and offset < ends[where] and where in waiting:
                 printer.print(message)
                 offset += 1
-                if printer.full:
+                if printer.is_full():
                     break
             # The record before the end may be gone (compacted) or a marker: then the end of the log says it, or the
             # first record behind it.
@@ -89,18 +92,19 @@ def read_assigned(consumer: Consumer, ranges: dict[Partition, ResolvedRange], pr
         printer.flush()
 
 
-def read_group(consumer: Consumer, topics: list[str], exit_at_end: bool, printer: Printer) -> None:
+def read_group(consumer: Any, topics: list[str], exit_at_end: bool, printer: Printer) -> None:
     """Reads what the group assigns to this member; with exit_at_end until each assigned partition was at its end."""
     assigned: set[Partition] = set()
     at_end: set[Partition] = set()
 
-    def on_assign(_: Consumer, partitions: list[Any]) -> None:
+    def on_assign(_: Any, partitions: list[Any]) -> None:
         assigned.clear()
         assigned.update((partition.topic, partition.partition) for partition in partitions)
 
     consumer.subscribe(topics, on_assign=on_assign)
-    while not printer.full and not (exit_at_end and assigned and assigned <= at_end):
-        for message in consumer.consume(FETCH_RECORDS_MAX, POLL_SECONDS):
+    while not printer.is_full() and not (exit_at_end and assigned and assigned <= at_end):
+        messages: list[Message] = consumer.consume(FETCH_RECORDS_MAX, POLL_SECONDS)
+        for message in messages:
             where = (message.topic() or "", message.partition() or 0)
             _offset_reached(message)
             if message.error() is not None:
@@ -108,7 +112,7 @@ def read_group(consumer: Consumer, topics: list[str], exit_at_end: bool, printer
                 continue
             at_end.discard(where)
             printer.print(message)
-            if printer.full:
+            if printer.is_full():
                 break
         printer.flush()
 
@@ -128,7 +132,7 @@ def _offset_reached(message: Message) -> int:
 @click.command()
 @click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topics)
 @click.option("-r", "--regex", is_flag=True, help="Each TOPIC is a regular expression for whole names.")
-@click.option("-o", "--offset", default=None, metavar="RANGE", help="Where to begin and end; see below. Default: start.")
+@click.option("-o", "--offset", default=None, metavar="RANGE", help="Where to begin and end: see below.")
 @click.option("-f", "--record-format", metavar="FORMAT", help="How to print a record; see below. Default: '%v\\n'.")
 @click.option("--json", "as_json", is_flag=True, help="Print each record as a JSON envelope, one a line.")
 @click.option("-n", "--num", type=click.IntRange(min=1), help="Stop after this many records.")
@@ -199,7 +203,7 @@ def _refuse_contradictions(
     if group is not None and only:
         raise click.UsageError("a group assigns the partitions itself: leave -p out, or -g", context)
     if group is not None and offset not in (None, "start", "end"):
-        raise click.UsageError("a group keeps its own offsets: with -g only -o start and -o end have a meaning", context)
+        raise click.UsageError("a group keeps its own offsets: with -g there is only -o start and -o end", context)
 
 
 def _formatter(record_format: str | None, as_json: bool) -> Formatter:

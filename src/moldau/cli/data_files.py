@@ -39,11 +39,9 @@ class BatchFile:
 
     def __init__(self, path: str, bytes_max: int | None = None) -> None:
         self.path = path
-        with open(path, "rb") as file:
-            self.size = os.fstat(file.fileno()).st_size
-            # An empty file cannot be mapped. A mapping outlives its descriptor and goes with its last window.
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self.size else b""
-        self._view = memoryview(mapped)[:bytes_max]
+        whole = _mapped(path)
+        self.size = len(whole)
+        self._view = whole[:bytes_max]
         self.valid_bytes = 0
         """Where the whole batches end: known once they were gone through."""
 
@@ -72,9 +70,19 @@ class BatchFile:
         return f"{rest} bytes at {self.valid_bytes} are no whole batch"
 
 
+def _mapped(path: str) -> memoryview:
+    """A file's bytes, read as they are looked at. The mapping outlives its descriptor and goes with its last window."""
+    with open(path, "rb") as file:
+        is_empty = os.fstat(file.fileno()).st_size == 0  # which cannot be mapped
+        return memoryview(b"" if is_empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
 def base_offset_of(path: str) -> int:
-    """The offset in a segment file's name; ValueError if there is none."""
-    return int(os.path.basename(path).partition(".")[0])
+    """The offset in the name of a segment's file; ValueError if there is none."""
+    digits = os.path.basename(path).partition(".")[0]
+    if not digits.isdigit():
+        raise ValueError("a segment's file is named by its first offset, like 00000000000000000000.log")
+    return int(digits)
 
 
 def sibling(path: str, suffix: str) -> str:
@@ -85,34 +93,31 @@ def sibling(path: str, suffix: str) -> str:
 
 def read_offset_index(path: str) -> offset_index.OffsetIndex:
     """The entries that were written: Kafka lays index files out at full size, so zeros follow the last one."""
-    entries = _read(path)
-    base = base_offset_of(path)
-    return offset_index.OffsetIndex(base, entries[: _written(entries, offset_index.ENTRY_BYTES, 0)])
+    entries = _mapped(path)
+    written = _written(entries, offset_index.ENTRY_BYTES, relative_offset_at=0)
+    return offset_index.OffsetIndex(base_offset_of(path), bytes(entries[:written]))
 
 
 def read_time_index(path: str) -> time_index.TimeIndex:
-    entries = _read(path)
-    return time_index.TimeIndex(base_offset_of(path), entries[: _written(entries, time_index.ENTRY_BYTES, 8)])
+    entries = _mapped(path)
+    written = _written(entries, time_index.ENTRY_BYTES, relative_offset_at=8)
+    return time_index.TimeIndex(base_offset_of(path), bytes(entries[:written]))
 
 
-def _written(entries: bytes, entry_bytes: int, offset_at: int) -> int:
+def _written(entries: memoryview, entry_bytes: int, relative_offset_at: int) -> int:
     """Bytes up to the first entry, but the very first, whose relative offset is 0."""
     for start in range(entry_bytes, len(entries), entry_bytes):
-        if entries[start + offset_at : start + offset_at + 4] == bytes(4):
+        at = start + relative_offset_at
+        if entries[at : at + 4] == bytes(4):
             return start
     return len(entries)
 
 
 def read_txn_index(path: str) -> list[tuple[int, ...]]:
     """(version, producer id, first offset, last offset, last stable offset) of each aborted transaction."""
-    content = _read(path)
+    content = _mapped(path)
     whole = len(content) - len(content) % txn_index.ENTRY_BYTES
     return list(txn_index.ENTRY.iter_unpack(content[:whole]))
-
-
-def _read(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
 
 
 def is_known(path: str) -> bool:

@@ -149,11 +149,15 @@ def _length(raw: bytes | None) -> bytes:
     return b"-1" if raw is None else b"%d" % len(raw)
 
 
+def _number(value: int | None) -> bytes:
+    return b"-1" if value is None else b"%d" % value
+
+
 _SIMPLE: Final[dict[str, Piece]] = {
     "t": lambda record, number: (record.topic() or "").encode(),
-    "p": lambda record, number: b"%d" % record.partition(),
-    "o": lambda record, number: b"%d" % record.offset(),
-    "e": lambda record, number: b"-1" if (epoch := record.leader_epoch()) is None else b"%d" % epoch,
+    "p": lambda record, number: _number(record.partition()),
+    "o": lambda record, number: _number(record.offset()),
+    "e": lambda record, number: _number(record.leader_epoch()),
     "i": lambda record, number: b"%d" % number,
     "K": lambda record, number: _length(record.key()),
     "V": lambda record, number: _length(record.value()),

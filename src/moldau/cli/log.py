@@ -6,8 +6,8 @@ data_files.py.
 
 from __future__ import annotations
 
-import base64
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -15,20 +15,22 @@ from typing import Any, Final
 import click
 
 from moldau.base.errors import MalformedData
-from moldau.cli import data_files
+from moldau.base.ids import TopicPartition
+from moldau.cli import data_files, format_language
 from moldau.cli.connect import CommandFailed
 from moldau.cli.data_files import BatchFile, FileBatch
 from moldau.cli.output import Table, format_option, progress_bar, show
 from moldau.log import layout
 from moldau.log.checkpoints import decode_entries
 from moldau.log.producer_snapshot import decode_snapshot
-from moldau.wire.batch import check_crc
-from moldau.wire.records import decode_records
+from moldau.wire.batch import BatchHeader, check_crc
+from moldau.wire.records import Header, Record, decode_records
 
 BATCH_COLUMNS: Final = (
-    "BASE", "LAST", "COUNT", "POSITION", "SIZE", "CODEC", "EPOCH", "PRODUCER", "SEQUENCE", "KIND", "MAX TIMESTAMP", "CRC",
+    "BASE", "LAST", "COUNT", "POSITION", "SIZE", "CODEC", "EPOCH", "PRODUCER", "SEQUENCE", "KIND", "MAX TIMESTAMP",
+    "CRC",
 )  # fmt: skip
-RECORD_COLUMNS: Final = ("OFFSET", "TIMESTAMP", "KEY", "VALUE", "HEADERS")
+RECORD_FORMAT: Final = "%o\\t%d{iso}\\t%k\\t%v\\t%h\\n"
 Progress = Callable[[int], None]
 
 
@@ -39,51 +41,58 @@ def log() -> None:
 
 @log.command()
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(exists=True))
-@click.option("--records", is_flag=True, help="Show the records inside the batches, not the batches.")
+@click.option("--records", is_flag=True, help="Print the records inside the batches, not the batches.")
+@click.option("-f", "--record-format", metavar="FORMAT", help="How to print a record, as in `moldau consume -f`.")
 @click.option("--verify", is_flag=True, help="Only check: CRCs, ends of files, indexes. Status 1 if anything is wrong.")
 @format_option
-def dump(paths: tuple[str, ...], records: bool, verify: bool, output_format: str) -> None:
+def dump(paths: tuple[str, ...], records: bool, record_format: str | None, verify: bool, output_format: str) -> None:
     """Show what is in files of a data directory: segments, indexes, snapshots, checkpoints.
 
-    A PATH is a file, the directory of a partition, or a whole data directory. A broker may be running on it.
+    A PATH is a file, the directory of a partition, or a whole data directory. A broker may be running on it. With
+    --records --format json each record is an envelope on a line, which `moldau produce --json` takes.
 
     \b
     moldau log dump data/orders-0
-    moldau log dump data/orders-0/00000000000000000000.log --records --format json
+    moldau log dump data/orders-0/00000000000000000000.log --records
     moldau log dump data --verify
     """
+    files = _files_of(paths)
+    batch_bytes = sum(os.path.getsize(file) for file in files if data_files.holds_batches(file))
+    with progress_bar("reading", batch_bytes) as progress:
+        if verify:
+            rows = [_verified(file, progress) for file in files]
+        elif records or record_format is not None:
+            _print_records(files, output_format, record_format, progress)
+            return
+        else:
+            tables = [_table(file, progress) for file in files]
+    if verify:
+        _show_verified(rows, output_format)
+    else:
+        show(output_format, *tables, data=[{"file": table.title, "entries": table.records()} for table in tables])
+
+
+def _files_of(paths: tuple[str, ...]) -> list[str]:
     files = [file for path in paths for file in data_files.find_files(path)]
     unknown = [file for file in files if not data_files.is_known(file)]
     if unknown:
         raise CommandFailed(f"{unknown[0]} is no file that a broker writes; name a segment, an index or a directory")
     if not files:
         raise CommandFailed(f"nothing in {', '.join(paths)} is a file that a broker writes; name its data directory")
-    batch_bytes = sum(os.path.getsize(file) for file in files if data_files.holds_batches(file))
-    with progress_bar("reading", batch_bytes) as progress:
-        if verify:
-            table = Table(("FILE", "BATCHES", "RECORDS", "PROBLEM"), [_verified(file, progress) for file in files])
-        else:
-            tables = [_table(file, records, progress) for file in files]
-    if verify:
-        show(output_format, table)
-        bad = sum(row[-1] is not None for row in table.rows)
-        if bad:
-            raise CommandFailed(f"{bad} of {len(files)} files are damaged; the table says how")
-        return
-    show(output_format, *tables, data=[{"file": table.title, "entries": table.records()} for table in tables])
+    return files
 
 
-def _table(path: str, records: bool, progress: Progress) -> Table:
+def _table(path: str, progress: Progress) -> Table:
     try:
-        return _table_of(path, records, progress)
+        return _table_of(path, progress)
     except MalformedData as error:
         raise CommandFailed(f"{path}: {error}; `moldau log dump --verify` looks at all files") from error
 
 
-def _table_of(path: str, records: bool, progress: Progress) -> Table:
+def _table_of(path: str, progress: Progress) -> Table:
     name = os.path.basename(path)
     if data_files.holds_batches(path):
-        return _record_table(path, progress) if records else _batch_table(path, progress)
+        return _batch_table(path, progress)
     if name.endswith(layout.OFFSET_INDEX):
         index = data_files.read_offset_index(path)
         return _listed(path, ("OFFSET", "POSITION"), (index.entry(at) for at in range(len(index))))
@@ -124,30 +133,10 @@ def _batch_row(batch: FileBatch) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _record_table(path: str, progress: Progress) -> Table:
-    rows: list[tuple[Any, ...]] = []
-    for batch in _with_progress(BatchFile(path), progress):
-        for record in decode_records(batch.window, batch.header):
-            headers = [f"{name}={_text(value)}" for name, value in record.headers]
-            rows.append((record.offset, _time(record.timestamp), _text(record.key), _text(record.value), headers))
-    return Table(RECORD_COLUMNS, rows, path, empty="no records")
-
-
 def _with_progress(file: BatchFile, progress: Progress) -> Iterator[FileBatch]:
     for batch in file.batches():
         yield batch
         progress(batch.header.size_in_bytes)
-
-
-def _text(raw: bytes | None) -> str | None:
-    """Text as it is, on one line; bytes that are no text in base64, said so."""
-    if raw is None:
-        return None
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError:
-        return "base64:" + base64.b64encode(raw).decode()
-    return text if text.isprintable() else text.encode("unicode_escape").decode()
 
 
 def _time(timestamp: int) -> str | None:
@@ -167,7 +156,8 @@ def _producer_table(path: str) -> Table:
         sequence, offset = (last.last_sequence, last.last_offset) if last else (None, None)
         open_from = producer.transaction_start if producer.transaction_start >= 0 else None
         stamp = _time(producer.last_timestamp)
-        rows.append((producer.producer_id, producer.epoch, sequence, offset, producer.coordinator_epoch, open_from, stamp))
+        known_by = (producer.producer_id, producer.epoch)
+        rows.append((*known_by, sequence, offset, producer.coordinator_epoch, open_from, stamp))
     return _listed(path, columns, rows)
 
 
@@ -180,13 +170,90 @@ def _text_table(path: str, name: str) -> Table:
         pairs = (line.partition(separator) for line in lines)
         return _listed(path, ("KEY", "VALUE"), ((key.strip(), value.strip()) for key, _, value in pairs))
     if name == layout.LEADER_EPOCH_CHECKPOINT:
-        return _listed(path, ("EPOCH", "START OFFSET"), (map(int, entry) for entry in decode_entries(content, fields=2)))
+        epochs = decode_entries(content, fields=2)
+        return _listed(path, ("EPOCH", "START OFFSET"), (map(int, entry) for entry in epochs))
     entries = decode_entries(content, fields=3)
     rows = ((topic, int(partition), int(offset)) for topic, partition, offset in entries)
     return _listed(path, ("TOPIC", "PARTITION", "OFFSET"), rows)
 
 
+# --- records ----------------------------------------------------------------------------------------------------
+
+
+class StoredRecord:
+    """A record of a file, as the format language asks for it."""
+
+    __slots__ = ("_batch", "_record", "_where")
+
+    def __init__(self, where: TopicPartition, batch: BatchHeader, record: Record) -> None:
+        self._where = where
+        self._batch = batch
+        self._record = record
+
+    def topic(self) -> str:
+        return self._where.topic
+
+    def partition(self) -> int:
+        return self._where.partition
+
+    def offset(self) -> int:
+        return self._record.offset
+
+    def leader_epoch(self) -> int:
+        return self._batch.leader_epoch
+
+    def timestamp(self) -> tuple[int, int]:
+        return (2 if self._batch.is_log_append_time else 1), self._record.timestamp
+
+    def key(self) -> bytes | None:
+        return self._record.key
+
+    def value(self) -> bytes | None:
+        return self._record.value
+
+    def headers(self) -> tuple[Header, ...]:
+        return self._record.headers
+
+
+def _print_records(files: list[str], output_format: str, record_format: str | None, progress: Progress) -> None:
+    """One record after another, never all in memory. Control records are the broker's own and left out."""
+    render: format_language.Formatter = format_language.json_envelope
+    if output_format == "table" or record_format is not None:
+        try:
+            render = format_language.compile_format(RECORD_FORMAT if record_format is None else record_format)
+        except format_language.BadFormat as error:
+            raise click.BadParameter(str(error), click.get_current_context(), param_hint="-f") from error
+    elif output_format == "yaml":
+        raise click.UsageError("records are printed by -f or as --format json", click.get_current_context())
+    out = sys.stdout.buffer
+    for number, record in enumerate(_records(filter(data_files.holds_batches, files), progress), 1):
+        out.write(render(record, number))
+    out.flush()
+
+
+def _records(files: Iterable[str], progress: Progress) -> Iterator[StoredRecord]:
+    for path in files:
+        directory = os.path.basename(os.path.dirname(os.path.abspath(path)))
+        where = layout.partition_of(directory) or TopicPartition(directory, 0)
+        for batch in _with_progress(BatchFile(path), progress):
+            if batch.header.is_control:
+                continue
+            try:
+                opened = decode_records(batch.window, batch.header)
+            except MalformedData as error:
+                raise CommandFailed(f"{path}: the batch at {batch.position} does not open: {error}") from error
+            for record in opened:
+                yield StoredRecord(where, batch.header, record)
+
+
 # --- verify -----------------------------------------------------------------------------------------------------
+
+
+def _show_verified(rows: list[tuple[str, int | None, int | None, str | None]], output_format: str) -> None:
+    show(output_format, Table(("FILE", "BATCHES", "RECORDS", "PROBLEM"), rows))
+    damaged = sum(problem is not None for *_, problem in rows)
+    if damaged:
+        raise CommandFailed(f"{damaged} of {len(rows)} files are damaged; the table says how")
 
 
 def _verified(path: str, progress: Progress) -> tuple[str, int | None, int | None, str | None]:
@@ -195,7 +262,7 @@ def _verified(path: str, progress: Progress) -> tuple[str, int | None, int | Non
     try:
         if path.endswith(layout.OFFSET_INDEX):
             return path, None, None, _index_problem(path)
-        _table_of(path, False, progress)
+        _table_of(path, progress)
     except (MalformedData, ValueError) as error:
         return path, None, None, str(error)
     return path, None, None, None
@@ -210,7 +277,8 @@ def _verify_batches(file: BatchFile, progress: Progress) -> tuple[int, int, str 
         batches += 1
         records += batch.header.record_count
         if problem is None and not check_crc(batch.window):
-            problem = f"bad CRC: batch at {batch.position}, offsets {batch.header.base_offset}-{batch.header.last_offset}"
+            offsets = f"offsets {batch.header.base_offset}-{batch.header.last_offset}"
+            problem = f"bad CRC of the batch at {batch.position}, {offsets}"
         if problem is None and batch.header.base_offset <= last_offset:
             problem = f"offset {batch.header.base_offset} at {batch.position} comes after {last_offset}"
         last_offset = batch.header.last_offset

@@ -11,7 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 import click
 
@@ -68,11 +68,17 @@ class LazyGroup(click.Group):
                 traceback.print_exc()
             raise
 
-    def main(self, args: Sequence[str] | None = None, prog_name: str | None = "moldau", **extra: Any) -> Any:
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = "moldau",
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> NoReturn:
         """Runs and exits. Every failure leaves by here: one line on stderr, status 1."""
-        extra["standalone_mode"] = False
         try:
-            status = super().main(args, prog_name, **extra)
+            status = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
             sys.stdout.flush()
         except (KeyboardInterrupt, click.Abort):
             sys.exit(SIGINT_STATUS)

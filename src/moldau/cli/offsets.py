@@ -5,7 +5,7 @@
     +N                 N after the oldest             -N               the last N
     :N                 the oldest on, before N        :end             the oldest on, up to the end of now
     @T                 records from time T on         @T1:T2           from T1 on, before T2
-    @:T                the oldest on, before T        A:end            from A on (any of the above), up to the end of now
+    @:T                the oldest on, before T        A:end            from A on (as above), up to the end of now
 
     T: 13 digits       milliseconds since 1970        10 digits        seconds since 1970
        2026-11-15      a day, UTC                     2026-11-15T08:30:00[.5][Z|+01:00]   a moment, UTC unless it says
@@ -81,10 +81,16 @@ _OFFSET_MAX: Final = 2**63 - 1
 def parse_range(text: str, now_ms: int) -> OffsetRange:
     """`-o`'s text as a range; raises BadOffset."""
     chosen = _time_range(text[1:], now_ms) if text.startswith("@") else _offset_range(text)
-    if chosen.end is not None and chosen.begin.anchor is chosen.end.anchor in (Anchor.OFFSET, Anchor.TIME):
-        if chosen.end.value < chosen.begin.value:
-            raise BadOffset(f"{text!r} ends before it begins")
+    if _runs_backwards(chosen):
+        raise BadOffset(f"{text!r} ends before it begins")
     return chosen
+
+
+def _runs_backwards(chosen: OffsetRange) -> bool:
+    """As far as the text alone can tell: two offsets or two times compare, other pairs need the partition's bounds."""
+    begin, end = chosen.begin, chosen.end
+    comparable = end is not None and begin.anchor is end.anchor and end.anchor in (Anchor.OFFSET, Anchor.TIME)
+    return comparable and end is not None and end.value < begin.value
 
 
 def parse_position(text: str, now_ms: int) -> Position:
@@ -129,9 +135,10 @@ def _time_range(text: str, now_ms: int) -> OffsetRange:
         return OffsetRange(parse_moment(text, now_ms))
     for at in (index for index, letter in enumerate(text) if letter == ":"):
         begin, end = text[:at], text[at + 1 :]
-        if (not begin or _is_moment(begin)) and (not end or end == "end" or _is_moment(end) or _DURATION.fullmatch(end)):
-            if begin or end:
-                return _bounded(begin, end, now_ms)
+        begins = not begin or _is_moment(begin)
+        ends = not end or end == "end" or _is_moment(end) or _DURATION.fullmatch(end)
+        if begins and ends and (begin or end):
+            return _bounded(begin, end, now_ms)
     raise BadOffset(f"'@{text}' is not a time; use @MILLISECONDS, @2026-11-15, @2026-11-15T08:30:00Z, @-1h or @T1:T2")
 
 

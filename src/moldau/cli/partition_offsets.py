@@ -6,13 +6,10 @@ All partitions of all topics go in one ListOffsets call per question, whatever t
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from moldau.cli import offsets
-from moldau.cli.connect import CommandFailed, outcome
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient, TopicMetadata
+from moldau.cli.connect import CommandFailed, TopicMetadata, admin_api, outcome
 
 Partition = tuple[str, int]
 Bounds = dict[Partition, tuple[int, int]]
@@ -41,23 +38,21 @@ def chosen(shown: TopicMetadata, only: Sequence[int]) -> list[Partition]:
     return [(shown.topic, number) for number in sorted(only or shown.partitions)]
 
 
-def bounds(admin: AdminClient, partitions: Sequence[Partition], read_committed: bool = False) -> Bounds:
-    from confluent_kafka.admin import OffsetSpec
-
-    starts = _ask(admin, partitions, OffsetSpec.earliest(), read_committed)
-    ends = _ask(admin, partitions, OffsetSpec.latest(), read_committed)
+def bounds(admin: Any, partitions: Sequence[Partition], read_committed: bool = False) -> Bounds:
+    spec = admin_api().OffsetSpec
+    starts = _ask(admin, partitions, spec.earliest(), read_committed)
+    ends = _ask(admin, partitions, spec.latest(), read_committed)
     return {where: (starts[where], ends[where]) for where in partitions}
 
 
 def resolve(
-    admin: AdminClient, partitions: Sequence[Partition], wanted: offsets.OffsetRange, read_committed: bool = False
+    admin: Any, partitions: Sequence[Partition], wanted: offsets.OffsetRange, read_committed: bool = False
 ) -> dict[Partition, ResolvedRange]:
     """Where the range lies in each partition; a begin outside the log is moved to its nearer bound."""
-    from confluent_kafka.admin import OffsetSpec
-
     known = bounds(admin, partitions, read_committed)
     at_time: dict[int, dict[Partition, int]] = {
-        moment: _ask(admin, partitions, OffsetSpec.for_timestamp(moment), read_committed) for moment in wanted.times
+        moment: _ask(admin, partitions, admin_api().OffsetSpec.for_timestamp(moment), read_committed)
+        for moment in wanted.times
     }
     resolved = {}
     for where, (start, end) in known.items():
@@ -68,7 +63,7 @@ def resolve(
     return resolved
 
 
-def _ask(admin: AdminClient, partitions: Sequence[Partition], spec: Any, read_committed: bool) -> dict[Partition, int]:
+def _ask(admin: Any, partitions: Sequence[Partition], spec: Any, read_committed: bool) -> dict[Partition, int]:
     from confluent_kafka import IsolationLevel, TopicPartition
 
     if not partitions:

@@ -10,18 +10,14 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 import click
 
-from moldau.cli import format_language
 from moldau.cli.connect import Broker, CommandFailed, broker_options, complete_topics, failure, key_values
 from moldau.cli.output import progress_bar
 from moldau.cli.partition_offsets import chosen
 from moldau.cli.record_input import BadRecord, Headers, LineParser, envelope_parser, line_parser
-
-if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message, Producer
 
 POLL_EVERY_LINES: Final = 1000
 FILES_AHEAD_BYTES: Final = 1 << 20
@@ -36,19 +32,18 @@ class Deliveries:
     def __init__(self) -> None:
         self.spans: dict[int, list[int]] = {}
         self.failed = 0
-        self.first_error: KafkaError | None = None
+        self.first_error: Any = None
 
-    def report(self, error: KafkaError | None, message: Message) -> None:
+    def report(self, error: Any, message: Any) -> None:
         """The callback of each record."""
         if error is not None:
             self.failed += 1
             self.first_error = self.first_error or error
             return
-        offset = message.offset()
-        assert offset is not None
-        span = self.spans.get(message.partition() or 0)
+        offset: int = message.offset()
+        span = self.spans.get(message.partition())
         if span is None:
-            self.spans[message.partition() or 0] = [1, offset, offset]
+            self.spans[message.partition()] = [1, offset, offset]
             return
         span[0] += 1
         if offset > span[2]:
@@ -69,7 +64,7 @@ class Deliveries:
 
 
 def send_lines(
-    producer: Producer, topic: str, lines: Iterable[bytes], parse: LineParser, partition: int, eager: bool
+    producer: Any, topic: str, lines: Iterable[bytes], parse: LineParser, partition: int, eager: bool
 ) -> Deliveries:
     """Sends every line; stops at the first that is no record or that the broker refused for good."""
     deliveries = Deliveries()
@@ -126,7 +121,9 @@ def lines_of_files(paths: Iterable[str], progress: Callable[[int], None]) -> Ite
 @click.option("-H", "--header", multiple=True, metavar="K=V", callback=key_values, help="A header. Repeatable.")
 @click.option("-p", "--partition", type=click.IntRange(min=0), help="The partition. Unless given, the key decides.")
 @click.option("-z", "--compression", type=click.Choice(CODECS), default="none", show_default=True, help="The codec.")
-@click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True, help="Whom to wait for.")
+@click.option(
+    "--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True, help="Who must have it."
+)
 @click.option("-Z", "--null", "empty_is_null", is_flag=True, help="An empty value is a null: a tombstone.")
 @click.option("--json", "envelopes", is_flag=True, help="Each line is a JSON envelope, as `consume --json` prints.")
 @broker_options
@@ -163,7 +160,10 @@ def produce(
     _check_target(broker, topic, partition)
     producer = broker.producer(_producer_config(compression, acks))
     where = -1 if partition is None else partition
-    deliveries = _send_files(producer, topic, files, parse, where) if files else _send_stdin(producer, topic, parse, where)
+    if files:
+        deliveries = _send_files(producer, topic, files, parse, where)
+    else:
+        deliveries = _send_stdin(producer, topic, parse, where)
     click.echo(deliveries.summary(topic), err=True)
     if deliveries.first_error is not None:
         raise failure(deliveries.first_error, f"{deliveries.failed} records were not written to {topic}")
@@ -172,7 +172,9 @@ def produce(
 def _separator(text: str | None) -> bytes | None:
     if text == "":
         raise click.UsageError("-K needs at least one character", click.get_current_context())
-    return text.encode().decode("unicode_escape").encode("latin-1") if text and "\\" in text else text and text.encode()
+    if text is None or "\\" not in text:
+        return None if text is None else text.encode()
+    return text.encode().decode("unicode_escape").encode("latin-1")
 
 
 def _check_target(broker: Broker, topic: str, partition: int | None) -> None:
@@ -195,7 +197,7 @@ def _producer_config(compression: str, acks: str) -> dict[str, Any]:
     }
 
 
-def _send_stdin(producer: Producer, topic: str, parse: LineParser, partition: int) -> Deliveries:
+def _send_stdin(producer: Any, topic: str, parse: LineParser, partition: int) -> Deliveries:
     """From a file all at once; from a terminal or a pipe each line as it comes, its failure told as it comes."""
     eager = not stat.S_ISREG(os.fstat(sys.stdin.fileno()).st_mode) if _has_descriptor() else False
     return send_lines(producer, topic, lines_of(sys.stdin.buffer), parse, partition, eager)
@@ -209,8 +211,6 @@ def _has_descriptor() -> bool:
     return True
 
 
-def _send_files(
-    producer: Producer, topic: str, files: tuple[str, ...], parse: LineParser, partition: int
-) -> Deliveries:
+def _send_files(producer: Any, topic: str, files: tuple[str, ...], parse: LineParser, partition: int) -> Deliveries:
     with progress_bar(topic, sum(os.path.getsize(path) for path in files)) as progress:
         return send_lines(producer, topic, lines_of_files(files, progress), parse, partition, eager=False)

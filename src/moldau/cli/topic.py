@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -16,6 +16,8 @@ from moldau.cli import offsets, partition_offsets
 from moldau.cli.connect import (
     Broker,
     CommandFailed,
+    TopicMetadata,
+    admin_api,
     broker_options,
     complete_topics,
     existing_topics,
@@ -24,11 +26,7 @@ from moldau.cli.connect import (
     outcome,
 )
 from moldau.cli.output import Table, format_option, show
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient, TopicMetadata
-
-    from moldau.cli.partition_offsets import Bounds
+from moldau.cli.partition_offsets import Bounds
 
 
 @click.group()
@@ -38,7 +36,7 @@ def topic() -> None:
 
 @topic.command()
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
-@click.option("-p", "--partitions", type=click.IntRange(min=1), help="How many. Unless given, the broker's own default.")
+@click.option("-p", "--partitions", type=click.IntRange(min=1), help="How many. Default: the broker's.")
 @click.option("-r", "--replication-factor", type=click.IntRange(min=1), help="Copies of each. Default: the broker's.")
 @click.option("-c", "--config", multiple=True, metavar="K=V", callback=key_values, help="A topic config. Repeatable.")
 @click.option("--if-not-exists", is_flag=True, help="A topic that is there already is no error.")
@@ -56,11 +54,10 @@ def create(
     \b
     moldau topic create orders -p 6 -c retention.ms=86400000 -c compression.type=zstd
     """
-    from confluent_kafka.admin import NewTopic
-
     broker.metadata()
+    new_topic = admin_api().NewTopic
     defaults = {"num_partitions": partitions or -1, "replication_factor": replication_factor or -1}
-    futures = broker.admin.create_topics([NewTopic(name, config=config, **defaults) for name in names])
+    futures = broker.admin.create_topics([new_topic(name, config=config, **defaults) for name in names])
     failures: list[CommandFailed] = []
     for name, future in futures.items():
         try:
@@ -138,21 +135,20 @@ def describe(broker: Broker, names: tuple[str, ...], output_format: str) -> None
 def _partition_table(shown: TopicMetadata, bounds: Bounds) -> Table:
     rows: list[tuple[Any, ...]] = []
     for number, partition in sorted(shown.partitions.items()):
-        start, end = bounds.get((shown.topic, number), (None, None))
-        records = None if start is None or end is None else end - start
+        known = bounds.get((shown.topic, number))
+        start, end, records = (*known, known[1] - known[0]) if known else (None, None, None)
         leader = partition.leader if partition.leader >= 0 else None
         rows.append((number, leader, list(partition.replicas), list(partition.isrs), start, end, records))
     columns = ("PARTITION", "LEADER", "REPLICAS", "ISR", "START", "END", "RECORDS")
     return Table(columns, rows, f"{shown.topic}: {len(rows)} partition{'s' if len(rows) != 1 else ''}")
 
 
-def _config_table(admin: AdminClient, shown: TopicMetadata) -> Table:
+def _config_table(admin: Any, shown: TopicMetadata) -> Table:
     """Only what somebody set on the topic: the defaults are a page, and `kafka-configs --all` prints it."""
-    from confluent_kafka.admin import ConfigResource, ConfigSource
-
-    resource = ConfigResource(ConfigResource.Type.TOPIC, shown.topic)
+    api = admin_api()
+    resource = api.ConfigResource(api.ConfigResource.Type.TOPIC, shown.topic)
     entries = outcome(admin.describe_configs([resource])[resource], shown.topic)
-    on_topic = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+    on_topic = api.ConfigSource.DYNAMIC_TOPIC_CONFIG.value
     rows = [(e.name, e.value, _default_of(e)) for _, e in sorted(entries.items()) if e.source == on_topic]
     return Table(("CONFIG", "VALUE", "DEFAULT"), rows, empty="no configs set: the broker's defaults apply")
 
@@ -169,9 +165,7 @@ def _default_of(entry: Any) -> str | None:
 @click.option("-s", "--set", "to_set", multiple=True, metavar="K=V", callback=key_values, help="Set a config.")
 @click.option("-u", "--unset", "to_unset", multiple=True, metavar="K", help="Return a config to its default.")
 @broker_options
-def alter(
-    broker: Broker, name: str, partitions: int | None, to_set: dict[str, str], to_unset: tuple[str, ...]
-) -> None:
+def alter(broker: Broker, name: str, partitions: int | None, to_set: dict[str, str], to_unset: tuple[str, ...]) -> None:
     """Add partitions to a topic, set or unset its configs.
 
     \b
@@ -193,18 +187,16 @@ def alter(
         click.echo(f"{name}: {partitions} partitions")
 
 
-def _grow(admin: AdminClient, name: str, partitions: int) -> None:
-    from confluent_kafka.admin import NewPartitions
-
-    outcome(admin.create_partitions([NewPartitions(name, partitions)])[name], name)
+def _grow(admin: Any, name: str, partitions: int) -> None:
+    outcome(admin.create_partitions([admin_api().NewPartitions(name, partitions)])[name], name)
 
 
-def _alter_configs(admin: AdminClient, name: str, to_set: dict[str, str], to_unset: Iterable[str]) -> None:
-    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
-
-    entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in to_set.items()]
-    entries += [ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in to_unset]
-    resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
+def _alter_configs(admin: Any, name: str, to_set: dict[str, str], to_unset: Iterable[str]) -> None:
+    api = admin_api()
+    change, entry = api.AlterConfigOpType, api.ConfigEntry
+    entries = [entry(key, value, incremental_operation=change.SET) for key, value in to_set.items()]
+    entries += [entry(key, None, incremental_operation=change.DELETE) for key in to_unset]
+    resource = api.ConfigResource(api.ConfigResource.Type.TOPIC, name, incremental_configs=entries)
     outcome(admin.incremental_alter_configs([resource])[resource], name)
 
 

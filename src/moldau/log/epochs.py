@@ -7,6 +7,7 @@ Epochs and offsets both rise.
 from __future__ import annotations
 
 from bisect import bisect_right
+from itertools import pairwise
 from typing import NamedTuple
 
 from moldau.base.errors import MalformedData
@@ -85,7 +86,7 @@ class LeaderEpochs:
             entries = [EpochEntry(int(epoch), int(start)) for epoch, start in decode_entries(content, fields=2)]
         except ValueError as error:
             raise MalformedData("a leader epoch that is no number") from error
-        for before, after in zip(entries, entries[1:], strict=False):
+        for before, after in pairwise(entries):
             if before.epoch >= after.epoch or before.start_offset >= after.start_offset:
                 raise MalformedData("leader epochs that do not rise")
         return cls(entries)

@@ -6,6 +6,8 @@ Times, high watermarks and threads are handed in.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.ids import TopicPartition
 from moldau.log import layout
@@ -16,7 +18,7 @@ from moldau.log.flush import FlushWork
 from moldau.log.producers import Producers
 from moldau.log.rebuild import reload_producers, write_snapshot
 from moldau.log.retention import expired_count
-from moldau.log.segment import Segment
+from moldau.log.segment import RELATIVE_OFFSET_MAX, Segment
 from moldau.log.segments import Segments
 from moldau.wire.crc import crc32c
 
@@ -36,11 +38,12 @@ class LocalLog:
         end_offset: int,
         recovery_point: int,
         now_ms: int,
+        unsynced: Iterable[File] = (),
     ) -> None:
-        assert start_offset <= end_offset and recovery_point <= end_offset, "a log begins before it ends"
+        assert start_offset <= end_offset, "a log begins before it ends"
+        assert recovery_point <= end_offset, "what is not there cannot be durable"
         self.partition = partition
         self.directory = directory
-        self.config = config
         self.segments = segments
         self.epochs = epochs
         self.producers = producers
@@ -51,14 +54,14 @@ class LocalLog:
         self._files = files
         self._refusal: Exception | None = None
         self._generation = 0
-        self._unsynced: list[File] = []
-        """Files of rolled segments that the next flush has to sync."""
-        self._directory_changed = False
+        self._unsynced = list(unsynced)
+        """Files besides the active segment's that the next flush has to sync."""
+        self._directory_changed = bool(self._unsynced)
         self._flushing: FlushWork | None = None
         self._flushed_ms = now_ms
         self._doomed: list[tuple[int, str]] = []
         """(when, path) of files renamed away that `purge` will unlink."""
-        self._jitter_ms = self._jitter()
+        self.update_config(config)
 
     def update_config(self, config: LogConfig) -> None:
         self.config = config
@@ -84,12 +87,18 @@ class LocalLog:
         if self.segments.active.size:
             self._roll_to(self.end_offset, now_ms)
 
+    def _roll_for(self, base_offset: int, last_offset: int, now_ms: int) -> Segment:
+        """A segment begins where the one before it ends, even if a follower's next batch lies further on: so recovery
+        knows a tail that was lost from an offset that never was. Only a leap too far for the indexes is taken."""
+        is_leap = last_offset - self.end_offset > RELATIVE_OFFSET_MAX
+        return self._roll_to(base_offset if is_leap else self.end_offset, now_ms)
+
     def _roll_to(self, base_offset: int, now_ms: int) -> Segment:
         old = self.segments.active
         if not old.size:
             return self._move_empty_segment(old, base_offset, now_ms)
         snapshot = write_snapshot(self._files, self.directory, self.end_offset, self.producers)
-        unsynced = [old.file, self._files.open(snapshot), *old.seal()]
+        unsynced = [old.file, self._files.open(snapshot), *old.seal(), *old.txn_index.take_unsynced()]
         segment = Segment.create(self._files, self.directory, base_offset, now_ms)
         self.segments.add(segment)
         self._unsynced += unsynced
@@ -113,7 +122,7 @@ class LocalLog:
         return segment
 
     def _jitter(self) -> int:
-        """Spreads the rolls of many partitions over time; the same for the same segment, so nothing is left to chance."""
+        """Spreads the rolls of many partitions over time. By name, not by chance: a restart must not move it."""
         if self.config.segment_jitter_ms <= 0:
             return 0
         seed = f"{self.partition} {self.segments.active.base_offset}".encode()
@@ -140,7 +149,8 @@ class LocalLog:
         if self.epochs.is_dirty:
             work.checkpoints.append((layout.LEADER_EPOCH_CHECKPOINT, self.epochs.encode()))
             self.epochs.is_dirty = False
-        work.files = [*self._unsynced, self.segments.active.file]
+        active = self.segments.active
+        work.files = [*self._unsynced, *active.txn_index.take_unsynced(), active.file]
         work.directory_changed = self._directory_changed
         self._unsynced = []
         self._directory_changed = False
@@ -278,3 +288,7 @@ class LocalLog:
     def refuse(self, reason: Exception) -> None:
         """Takes no more writes."""
         self._refusal = reason
+
+    def retire(self) -> None:
+        """The partition is deleted: whoever still holds the log is told so."""
+        self.refuse(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.partition} is deleted."))

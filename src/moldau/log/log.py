@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
 from moldau.log.config import LOG_APPEND_TIME, LogConfig
 from moldau.log.files import File
+from moldau.log.local_log import LocalLog
 from moldau.log.producers import BatchMemory
 from moldau.log.rebuild import aborted_txn, marker_in, replay_batch
 from moldau.log.segment import Segment
@@ -59,10 +60,6 @@ class Slice(NamedTuple):
 class Log(LocalLog):
     def update_config(self, config: LogConfig) -> None:
         super().update_config(config)
-        self._learn_config()
-
-    def _learn_config(self) -> None:
-        config = self.config
         self._target_compression = config.target_compression
         self._stamps_time = config.message_timestamp_type == LOG_APPEND_TIME
         self._changes_batches = self._stamps_time or config.is_compacted or self._target_compression is not None
@@ -111,7 +108,7 @@ class Log(LocalLog):
                     ErrorCode.RECORD_LIST_TOO_LARGE,
                     f"The record batch has {size} bytes, a segment holds {config.segment_bytes}.",
                 )
-            segment = self._roll_to(base_offset, now_ms)
+            segment = self._roll_for(base_offset, last_offset, now_ms)
         try:
             position = segment.write(batch)
         except StorageFault as fault:
@@ -179,7 +176,7 @@ class Log(LocalLog):
                 break
             batch = batches[position : position + header.size_in_bytes]
             if header.size_in_bytes < BATCH_HEADER_BYTES or not check_crc(batch):
-                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"A leader's batch at offset {header.base_offset} is broken.")
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"A leader's batch at {header.base_offset} is broken.")
             if header.base_offset < self.end_offset or header.last_offset_delta < 0:
                 raise KafkaError(
                     ErrorCode.CORRUPT_MESSAGE,

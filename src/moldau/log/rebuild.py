@@ -6,6 +6,7 @@ Used when a log is opened and after it was cut. Side files that make no sense ar
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from moldau.base.errors import MalformedData
 from moldau.log import layout
@@ -71,14 +72,26 @@ def write_snapshot(files: Files, directory: str, offset: int, producers: Produce
 
 
 def reload_producers(
-    producers: Producers, files: Files, directory: str, names: list[str], segments: Segments, end_offset: int
-) -> None:
-    """Brings `producers` to the state at `end_offset`. Snapshots beyond it, and broken ones, are removed."""
+    producers: Producers,
+    files: Files,
+    directory: str,
+    names: list[str],
+    segments: Segments,
+    end_offset: int,
+    trusted_up_to: int | None = None,
+) -> list[tuple[Segment, AbortedTxn]]:
+    """Brings `producers` to the state at `end_offset`; returns the aborted transactions met on the way.
+
+    Snapshots beyond `trusted_up_to`, by default the end, and broken ones are removed.
+    """
+    if trusted_up_to is None:
+        trusted_up_to = end_offset
     replay_from = 0
     producers.load([])
+    aborted: list[tuple[Segment, AbortedTxn]] = []
     for offset in snapshot_offsets(names):
         path = f"{directory}/{layout.offset_name(offset)}{layout.SNAPSHOT}"
-        content = files.read(path) if offset <= end_offset else None
+        content = files.read(path) if offset <= trusted_up_to else None
         try:
             if content is not None:
                 producers.load(decode_snapshot(content))
@@ -89,14 +102,21 @@ def reload_producers(
         files.unlink(path)
     if replay_from < end_offset:
         for place in range(segments.floor(replay_from), len(segments)):
-            _replay_segment(producers, segments.at(place), replay_from)
+            segment = segments.at(place)
+            aborted += ((segment, txn) for txn in _replay_segment(producers, segment, replay_from))
+    return aborted
 
 
-def _replay_segment(producers: Producers, segment: Segment, from_offset: int) -> None:
+def _replay_segment(producers: Producers, segment: Segment, from_offset: int) -> list[AbortedTxn]:
+    aborted = []
     start = segment.offset_index.lookup(from_offset) if from_offset > segment.base_offset else 0
     for position, header in walk_headers(segment.file, start, segment.size):
-        if header.base_offset >= from_offset:
-            replay_batch(producers, header, lambda: segment.read_batch(position, header.size_in_bytes))  # noqa: B023
+        if header.base_offset < from_offset:
+            continue
+        completed = replay_batch(producers, header, partial(segment.read_batch, position, header.size_in_bytes))
+        if completed is not None and completed.aborted:
+            aborted.append(aborted_txn(producers, completed))
+    return aborted
 
 
 # --- leader epochs ----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""One segment: a .log file, what is known of its batches, and its indexes. The newest of a log is written, all are read.
+"""One segment: a .log file, what is known of its batches, and its indexes. The newest is written to, all are read.
 
 Offsets, epochs and producers are the log's affair; a segment stores batches at positions and finds them again.
 Its files are opened when first needed and let go by `rest`.
@@ -16,7 +16,7 @@ from moldau.log.offset_index import OffsetIndex
 from moldau.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from moldau.log.time_index import TimeIndex, TimestampOffset
 from moldau.log.txn_index import TxnIndex
-from moldau.log.walk import walk_headers
+from moldau.log.walk import find_offset, walk_headers
 from moldau.wire.crc import crc32c
 from moldau.wire.records import decode_records
 
@@ -177,13 +177,13 @@ class Segment:
         return position
 
     def note_batch(
-        self, base_offset: int, last_offset: int, max_timestamp: int, size: int, position: int, index_interval_bytes: int
+        self, base_offset: int, last_offset: int, max_timestamp: int, size: int, position: int, index_interval: int
     ) -> None:
         """Learns where a batch is, now that it is in the file: at `position`, the end until now."""
         largest = self.largest_timestamp
         if max_timestamp > largest.timestamp:
             largest = self.largest = TimestampOffset(max_timestamp, last_offset)
-        if self._bytes_since_index > index_interval_bytes:
+        if self._bytes_since_index > index_interval:
             self.offset_index.append(last_offset, position)
             self.time_index.append(largest.timestamp, largest.offset)
             self._bytes_since_index = 0
@@ -262,11 +262,18 @@ class Segment:
                 self.largest = TimestampOffset(header.max_timestamp, header.last_offset)
 
     def reload_tail(self) -> int:
-        """For the newest segment of a log that was closed: what `note_batch` must know. Returns the next offset."""
+        """For the newest segment of a log that was closed: what `note_batch` must know. Returns the next offset.
+
+        MalformedData if the file does not end with a whole batch, or the index does not point at one.
+        """
+        if not self.size:
+            return self.base_offset
         index = self.offset_index
-        indexed = index.entry(len(index) - 1)[1] if len(index) else 0
+        indexed_offset, indexed = index.entry(len(index) - 1) if len(index) else (None, 0)
         next_offset = self.base_offset
-        for _, header in walk_headers(self.file, indexed, self.size):
+        for position, header in walk_headers(self.file, indexed, self.size):
+            if position == indexed and indexed_offset not in (None, header.last_offset):
+                raise MalformedData(f"{self.path}{layout.OFFSET_INDEX}: the last entry points at another batch")
             next_offset = header.next_offset
         self._bytes_since_index = self.size - indexed
         return next_offset
@@ -275,10 +282,7 @@ class Segment:
 
     def locate(self, offset: int) -> tuple[int, int] | None:
         """(position, base offset) of the batch that holds `offset`, or of the next one; None beyond the last."""
-        for position, header in walk_headers(self.file, self.offset_index.lookup(offset), self.size):
-            if header.base_offset + header.last_offset_delta >= offset:
-                return position, header.base_offset
-        return None
+        return find_offset(self.file, self.offset_index.lookup(offset), self.size, offset)
 
     def position_of(self, offset: int) -> int | None:
         """Like `locate`, without a disk read for batches written lately."""

@@ -31,9 +31,7 @@ class Quorum:
         """Stands for election in a new epoch, and wins: the epoch is remembered before anything is written in it."""
         known = self._store.read()
         self.leader_epoch = (known.leader_epoch if known else 0) + 1
-        self._store.write(
-            QuorumState(self._cluster_id, self._node_id, self.leader_epoch, self._node_id, self._voters)
-        )
+        self._store.write(QuorumState(self._cluster_id, self._node_id, self.leader_epoch, self._node_id, self._voters))
         change = control_record(ControlType.LEADER_CHANGE, self._leader_change(), now_ms)
         self._log.append(
             build_batch([change], is_control=True, leader_epoch=self.leader_epoch), self.leader_epoch, now_ms

@@ -14,6 +14,7 @@ from moldau.base.ids import TopicPartition, Uuid
 from moldau.base.later import Later
 from moldau.log.log import Appended, Log, Slice
 from moldau.metadata.image import PartitionState
+from moldau.replica.flushing import Flusher
 
 ACKS_ALL = -1
 
@@ -22,12 +23,6 @@ class Watcher(Protocol):
     """A fetch that wants to know of new data."""
 
     def touched(self, partition: Partition, size: int) -> None: ...
-
-
-class Flusher(Protocol):
-    """Brings logs to disk, many appends at a time, and calls `Partition.flushed` afterwards."""
-
-    def request(self, partition: Partition) -> None: ...
 
 
 class Partition:
@@ -98,7 +93,7 @@ class Partition:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
         if not appended.duplicate:
             self._advance(len(batches))
-        if log.unflushed_messages >= log.config.flush_messages:
+        if log.end_offset - log.recovery_point >= log.config.flush_messages:
             self._flusher.request(self)
         return appended
 

@@ -6,26 +6,30 @@ Finding one costs two lookups, however many there are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from random import Random
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition, Uuid
 from moldau.log.config import LogConfig
+from moldau.log.log import Log
 from moldau.log.store import LogStore
 from moldau.metadata.apply import Changes
 from moldau.metadata.image import MetadataImage, TopicImage
 from moldau.metadata.records import ConfigResource
-from moldau.replica.partition import Flusher, Partition
+from moldau.replica.flushing import Flusher
+from moldau.replica.partition import Partition
 
 Effective = Callable[[Mapping[str, str]], Mapping[str, str]]
 """From what was set on a topic to all its configs, as texts."""
 
 
 class Partitions:
-    def __init__(self, node_id: int, store: LogStore, flusher: Flusher, effective: Effective) -> None:
+    def __init__(self, node_id: int, store: LogStore, flusher: Flusher, effective: Effective, rng: Random) -> None:
         self._node_id = node_id
         self._store = store
         self._flusher = flusher
         self._effective = effective
+        self._rng = rng
         self._topics: dict[str, dict[int, Partition]] = {}
 
     def __iter__(self) -> Iterator[Partition]:
@@ -46,7 +50,7 @@ class Partitions:
     def follow(self, image: MetadataImage, changes: Changes, now_ms: int) -> None:
         """Brings what is here in line with what the image says of it."""
         for removed in changes.removed:
-            self._remove(removed)
+            self._remove(removed, now_ms)
         reconfigured = {name for kind, name in changes.configs if kind == ConfigResource.TOPIC}
         everything = any(kind == ConfigResource.BROKER for kind, _ in changes.configs)
         for name in changes.topics:
@@ -73,7 +77,7 @@ class Partitions:
         self, name: TopicPartition, topic_id: Uuid, config: tuple[LogConfig, int], image: MetadataImage, now_ms: int
     ) -> Partition:
         log_config, min_insync_replicas = config
-        log = self._store.get_or_create(name.topic, name.partition, topic_id, log_config, now_ms)
+        log = self._log(name, topic_id, log_config, now_ms)
         return Partition(
             name,
             topic_id,
@@ -81,9 +85,20 @@ class Partitions:
             image.topics[name.topic].partitions[name.partition],
             self._node_id,
             min_insync_replicas,
-            min(self._store.high_watermark(name.topic, name.partition), log.end_offset),
+            min(self._store.high_watermarks.get(name, 0), log.end_offset),
             self._flusher,
         )
+
+    def _log(self, name: TopicPartition, topic_id: Uuid, config: LogConfig, now_ms: int) -> Log:
+        """The log that was found at start, or a new one. One of an earlier topic of the same name gives way."""
+        found = self._store.get(name)
+        if found is not None and self._store.topic_id(name) not in (topic_id, None):
+            self._store.delete(name, self._rng.randbytes(16), now_ms)
+            found = None
+        if found is None:
+            return self._store.create(name, topic_id, config, now_ms)
+        found.update_config(config)
+        return found
 
     def _reconfigure(self, image: MetadataImage, topic: str) -> None:
         config, min_insync_replicas = self._config(image, topic)
@@ -91,12 +106,12 @@ class Partitions:
             partition.log.update_config(config)
             partition.min_insync_replicas = min_insync_replicas
 
-    def _remove(self, topic: TopicImage) -> None:
+    def _remove(self, topic: TopicImage, now_ms: int) -> None:
         hosted = self._topics.get(topic.name, {})
         for index, partition in list(hosted.items()):
             if partition.topic_id == topic.id:
                 del hosted[index]
                 partition.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                self._store.delete(topic.name, index)
+                self._store.delete(partition.name, self._rng.randbytes(16), now_ms)
         if not hosted:
             self._topics.pop(topic.name, None)

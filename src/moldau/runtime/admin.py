@@ -47,9 +47,7 @@ class Admin:
         self._rng = rng
 
     def create_topics(self, ask: CreateTopicsRequest) -> Later[CreateTopicsResponse]:
-        return self._controller.submit(
-            lambda image: decide_create_topics(image, ask, self._defaults(image), self._rng)
-        )
+        return self._controller.submit(lambda image: decide_create_topics(image, ask, self._defaults(image), self._rng))
 
     def delete_topics(self, ask: DeleteTopicsRequest) -> Later[DeleteTopicsResponse]:
         return self._controller.submit(lambda image: decide_delete_topics(image, ask, self._defaults(image)))
@@ -62,9 +60,7 @@ class Admin:
             lambda image: decide_alter_configs(image, ask, broker_layers(image, self._node_id, self._static))
         )
 
-    def incremental_alter_configs(
-        self, ask: IncrementalAlterConfigsRequest
-    ) -> Later[IncrementalAlterConfigsResponse]:
+    def incremental_alter_configs(self, ask: IncrementalAlterConfigsRequest) -> Later[IncrementalAlterConfigsResponse]:
         return self._controller.submit(
             lambda image: decide_incremental_alter_configs(
                 image, ask, broker_layers(image, self._node_id, self._static)

@@ -14,18 +14,17 @@ from moldau.base.clock import Clock
 from moldau.base.later import Later
 from moldau.log.log import Log
 from moldau.log.validate import Origin
+from moldau.log.walk import walk_headers
 from moldau.metadata.apply import Changes, apply
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import decode_record, encode_record
 from moldau.raft.quorum import Quorum
-from moldau.replica.partition import Flusher
-from moldau.wire.batch import split_batches
+from moldau.replica.flushing import Flusher
 from moldau.wire.records import decode_records
 
 R = TypeVar("R")
-REPLAY_BYTES = 4 << 20
 
 
 class MetadataLog:
@@ -86,10 +85,8 @@ class Controller:
         if decision.records:
             values = [encode_record(record) for record in decision.records]
             end_offset = self._quorum.append(values, self._clock.now_ms())
-            self._image, changes = apply(
-                self._image, decision.records, end_offset - 1, self._quorum.leader_epoch
-            )
-            self._flusher.request(self)  # type: ignore[arg-type]
+            self._image, changes = apply(self._image, decision.records, end_offset - 1, self._quorum.leader_epoch)
+            self._flusher.request(self)
         self._parked.append(_Parked(self.log.end_offset, self._image, changes, answer, decision.response))
         self._release()
         return answer
@@ -105,18 +102,13 @@ class Controller:
             parked.answer.complete(parked.response)
 
     def _replay(self) -> Changes:
-        """Applies every record of the log, a large piece of it at a time."""
-        log = self.log
+        """Applies every record of the log."""
         changes = Changes()
-        offset = log.start_offset
-        while offset < log.end_offset:
-            piece = log.read(offset, REPLAY_BYTES, log.end_offset)
-            assert piece is not None, "the log ends before its end offset"
-            view = memoryview(piece.read())
-            for header, batch in whole_batches(view):
+        for segment in self.log.segments:
+            for position, header in walk_headers(segment.file, 0, segment.size):
                 if not header.is_control:
+                    batch = segment.read_batch(position, header.size_in_bytes)
                     records = [decode_record(record.value or b"") for record in decode_records(batch, header)]
                     self._image, touched = apply(self._image, records, header.last_offset, header.leader_epoch)
                     changes.merge(touched)
-                offset = header.next_offset
         return changes

@@ -8,20 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
 
 from moldau.base.errors import StorageFault
 from moldau.log.flush import FlushWork
-from moldau.log.log import Log
-
-
-class Flushable(Protocol):
-    @property
-    def log(self) -> Log: ...
-
-    def flushed(self) -> None:
-        """More of the log is on disk than before."""
-        ...
+from moldau.replica.flushing import Flushable
 
 
 class GroupFlusher:
@@ -31,8 +21,8 @@ class GroupFlusher:
         self._asked: dict[Flushable, None] = {}
         self._running: asyncio.Future[None] | None = None
 
-    def request(self, partition: Flushable) -> None:
-        self._asked[partition] = None
+    def request(self, log: Flushable) -> None:
+        self._asked[log] = None
         if self._running is None:
             self._begin()
 

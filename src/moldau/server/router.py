@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from moldau.base.errors import MalformedData
+from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.later import Later
 from moldau.server.conversation import Reply
 from moldau.wire.apis import APIS, ApiKey, request_class
@@ -33,18 +33,24 @@ class Caller(NamedTuple):
 class Handler(Protocol):
     """One API. `answer` is plain code, run to the end: order on the wire is order in the log."""
 
-    api: ClassVar[ApiKey]
-    versions: ClassVar[tuple[int, int]]
+    @property
+    def api(self) -> ApiKey: ...
+
+    @property
+    def versions(self) -> tuple[int, int]: ...
 
     def answer(self, ask: Any, caller: Caller) -> Message | Later[Any] | None: ...
 
 
 class Router:
-    def __init__(self, handlers: Iterable[Handler]) -> None:
+    def __init__(self) -> None:
         self._handlers: dict[int, Handler] = {}
+
+    def serve(self, handlers: Iterable[Handler]) -> None:
         for handler in handlers:
             known = APIS[handler.api]
-            assert known.lowest <= handler.versions[0] and handler.versions[1] <= known.highest, handler.api
+            assert known.lowest <= handler.versions[0], handler.api
+            assert handler.versions[1] <= known.highest, handler.api
             self._handlers[handler.api] = handler
 
     def served(self) -> dict[int, tuple[int, int]]:
@@ -54,7 +60,7 @@ class Router:
     def answer(self, frame: memoryview, listener: str, address: str) -> Reply:
         """Raises MalformedData for what ends the connection."""
         header, position = read_request_header(frame)
-        key, version, correlation_id, client_id = header
+        key, version, _, client_id = header
         handler = self._handlers.get(key)
         if handler is None:
             raise MalformedData(f"API key {key} is not served")
@@ -62,16 +68,15 @@ class Router:
         if not low <= version <= high:
             if key != ApiKey.API_VERSIONS:
                 raise MalformedData(f"{APIS[key].name} version {version} is not served, {low} to {high} are")
-            header, position = header._replace(api_version=0), len(frame)
+            header = header._replace(api_version=0)
             ask: Message = request_class(key)()
         else:
-            ask, position = decode_from(request_class(key), frame, version, position)
-        if position != len(frame):
-            raise MalformedData(f"{len(frame) - position} bytes after the end of {APIS[key].name} v{version}")
+            # Bytes behind the request are let be, as Kafka does: librdkafka sends some after Metadata v13.
+            ask, _ = decode_from(request_class(key), frame, version, position)
         try:
             response = handler.answer(ask, Caller(listener, address, client_id, version))
-        except MalformedData:
-            raise
+        except (MalformedData, StorageFault) as fault:
+            raise MalformedData(f"{APIS[key].name}: {fault}") from fault
         except Exception as fault:
             log.exception("%s v%d from %s failed", APIS[key].name, version, address)
             raise MalformedData(f"{APIS[key].name} failed here: {fault!r}") from fault

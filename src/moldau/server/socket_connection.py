@@ -129,12 +129,12 @@ class SocketConnection:
             self._queue(reply)
         if self._out and not self._writing and not self._fetching:
             self._pump()
-        if self._closed:
-            return
         self._pace()
 
     def _pace(self) -> None:
         """A client that does not read its replies is not read from either."""
+        if self._closed:
+            return
         wanted = not self._out and not self._conversation.is_full
         if wanted and not self._conversation.is_answered:
             try:

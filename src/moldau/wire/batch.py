@@ -56,6 +56,8 @@ _UINT32 = struct.Struct(">I")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 _ATTRIBUTES_POSITION: Final = 21
+ATTRIBUTES_LOW_BYTE: Final = _ATTRIBUTES_POSITION + 1
+"""Where codec, timestamp type, transactional and control bits are."""
 _MAX_TIMESTAMP_POSITION: Final = 35
 _LEADER_EPOCH_POSITION: Final = 12
 
@@ -149,7 +151,7 @@ def stamp(batch: memoryview, base_offset: int, leader_epoch: int) -> None:
 
 def stamp_log_append_time(batch: memoryview, now_ms: int) -> None:
     """Marks the batch as stamped by the broker: every record's timestamp becomes `now_ms`. Needs a new CRC."""
-    batch[_ATTRIBUTES_POSITION + 1] |= LOG_APPEND_TIME_BIT
+    batch[ATTRIBUTES_LOW_BYTE] |= LOG_APPEND_TIME_BIT
     _INT64.pack_into(batch, _MAX_TIMESTAMP_POSITION, now_ms)
     stamp_crc(batch)
 

@@ -58,6 +58,11 @@ def random_message(cls: type[Message], version: int, mood: Mood, seed: object) -
     return _Maker(version, mood, rng).message(cls, 0)
 
 
+def least_element(field: Field, version: int) -> Any:
+    """The smallest thing an array of that field can hold."""
+    return _Maker(version, Mood.LEAST, random.Random(0)).single(field, 1)
+
+
 class _Maker:
     def __init__(self, version: int, mood: Mood, rng: random.Random) -> None:
         self.version = version

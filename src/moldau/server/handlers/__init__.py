@@ -1,0 +1,80 @@
+"""One API, one small file; here is the list of those a node serves, each given what it needs and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from moldau.base.clock import Clock, Timers
+from moldau.metadata.current import CurrentImage
+from moldau.replica.partitions import Partitions
+from moldau.replica.sessions import SessionCache
+from moldau.replica.waiting import ParkedFetches
+from moldau.runtime.admin import Admin
+from moldau.runtime.producer_ids import ProducerIds
+from moldau.server.handlers.alter_configs import AlterConfigs
+from moldau.server.handlers.api_versions import ApiVersions
+from moldau.server.handlers.create_partitions import CreatePartitions
+from moldau.server.handlers.create_topics import CreateTopics
+from moldau.server.handlers.delete_records import DeleteRecords
+from moldau.server.handlers.delete_topics import DeleteTopics
+from moldau.server.handlers.describe_cluster import DescribeCluster
+from moldau.server.handlers.describe_configs import DescribeConfigs
+from moldau.server.handlers.describe_log_dirs import DescribeLogDirs, DiskSpace
+from moldau.server.handlers.describe_producers import DescribeProducers
+from moldau.server.handlers.describe_topic_partitions import DescribeTopicPartitions
+from moldau.server.handlers.fetch import Fetch
+from moldau.server.handlers.incremental_alter_configs import IncrementalAlterConfigs
+from moldau.server.handlers.init_producer_id import InitProducerId
+from moldau.server.handlers.list_offsets import ListOffsets
+from moldau.server.handlers.metadata import Metadata
+from moldau.server.handlers.offset_for_leader_epoch import OffsetForLeaderEpoch
+from moldau.server.handlers.produce import Produce
+from moldau.server.router import Handler
+from moldau.wire.messages.fetch import FetchResponse
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a node has to offer its handlers."""
+
+    current: CurrentImage
+    partitions: Partitions
+    admin: Admin
+    producer_ids: ProducerIds
+    sessions: SessionCache
+    parked: ParkedFetches[FetchResponse]
+    clock: Clock
+    timers: Timers
+    served: Callable[[], dict[int, tuple[int, int]]]
+    node_id: int
+    cluster_id: str
+    static: Mapping[str, str]
+    log_dir: str
+    disk_space: DiskSpace
+    auto_create_topics: bool
+    fetch_bytes_max: int
+
+
+def handlers(node: Parts) -> list[Handler]:
+    current, partitions, admin = node.current, node.partitions, node.admin
+    return [
+        Produce(current, partitions, node.clock, node.timers),
+        Fetch(current, partitions, node.sessions, node.parked, node.clock, node.fetch_bytes_max),
+        ListOffsets(partitions),
+        Metadata(current, admin, node.cluster_id, node.auto_create_topics),
+        ApiVersions(current, node.served),
+        CreateTopics(admin),
+        DeleteTopics(admin),
+        DeleteRecords(partitions),
+        InitProducerId(node.producer_ids),
+        OffsetForLeaderEpoch(partitions),
+        DescribeConfigs(current, node.node_id, node.static),
+        AlterConfigs(admin),
+        DescribeLogDirs(partitions, node.log_dir, node.disk_space),
+        CreatePartitions(admin),
+        IncrementalAlterConfigs(admin),
+        DescribeCluster(current, node.cluster_id),
+        DescribeProducers(partitions),
+        DescribeTopicPartitions(current),
+    ]

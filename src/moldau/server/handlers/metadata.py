@@ -34,8 +34,6 @@ CLUSTER_OPERATIONS = 0b1_1111_1010_0000
 NOT_ASKED = -(2**31)
 
 
-
-
 class Metadata:
     api = ApiKey.METADATA
     versions = (0, 13)

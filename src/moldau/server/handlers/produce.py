@@ -6,6 +6,8 @@ can only be told by closing the connection, as Kafka does.
 
 from __future__ import annotations
 
+from functools import partial
+
 from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.later import Later
@@ -15,7 +17,7 @@ from moldau.replica.partition import ACKS_ALL
 from moldau.replica.partitions import Partitions
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
-from moldau.wire.batch import compression_of, is_transactional
+from moldau.wire.batch import ATTRIBUTES_LOW_BYTE, BATCH_HEADER_BYTES, CODEC_MASK, TRANSACTIONAL_BIT
 from moldau.wire.compression import Compression
 from moldau.wire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -88,7 +90,9 @@ class Produce:
                 waiting.append((done, promise))
         return done
 
-    def _when_acknowledged(self, response: ProduceResponse, waiting: Waiting, timeout_ms: int) -> Later[ProduceResponse]:
+    def _when_acknowledged(
+        self, response: ProduceResponse, waiting: Waiting, timeout_ms: int
+    ) -> Later[ProduceResponse]:
         """Answers when all partitions are acknowledged, or says which were not when the client's time is up."""
         answer: Later[ProduceResponse] = Later()
         left = len(waiting)
@@ -112,7 +116,7 @@ class Produce:
 
         timer = self._timers.after_ms(max(timeout_ms, 0), time_is_up)
         for done, promise in waiting:
-            promise.then(lambda code, done=done: settle(done, code))
+            promise.then(partial(settle, done))
         return answer
 
 
@@ -123,9 +127,12 @@ def _check(ask: ProduceRequest, data: PartitionProduceData, caller: Caller) -> N
     records = data.records
     if not isinstance(records, memoryview) or not len(records):
         raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request must hold one record batch for each partition")
-    if caller.version < ZSTD_FROM_VERSION and compression_of(records) == Compression.ZSTD:
+    if len(records) < BATCH_HEADER_BYTES:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a record batch is cut short")
+    attributes = records[ATTRIBUTES_LOW_BYTE]
+    if caller.version < ZSTD_FROM_VERSION and attributes & CODEC_MASK == Compression.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs produce version 7 or later")
-    if is_transactional(records):
+    if attributes & TRANSACTIONAL_BIT:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
 
 

@@ -1,0 +1,230 @@
+"""kafka-dump-log: the batches, records and index entries of log files, line for line as Kafka prints them.
+
+What is read is data_files.py's; here are Kafka's flags and words. `moldau log dump` shows the same in tables.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from moldau.base.errors import MalformedData
+from moldau.cli import data_files
+from moldau.cli.data_files import BatchFile, FileBatch
+from moldau.cli.flags import Flag, Flags, Given
+from moldau.cli.kafka import tool
+from moldau.cli.kafka.control_records import control_text
+from moldau.cli.kafka.index_lines import Findings, dump_offset_index, dump_time_index
+from moldau.log import layout
+from moldau.log.producer_snapshot import decode_snapshot
+from moldau.wire.batch import DELETE_HORIZON_BIT, BatchHeader, check_crc
+from moldau.wire.records import Record, control_type, decode_records, read_end_txn_marker
+
+INT_MAX: Final = 2**31 - 1
+LATER: Final = ("offsets", "transaction-log", "cluster-metadata", "remote-log-metadata", "share-group-state")
+"""Decoders of logs that other parts write; they come with those parts."""
+
+FLAGS: Final = Flags(
+    "This tool helps to parse a log file and dump its contents to the console,"
+    " useful for debugging a seemingly corrupt log segment.",
+    [
+        Flag("files", "REQUIRED: The log and index files to dump, separated by commas.", "file1, file2, ..."),
+        Flag("print-data-log", "Print the contents of records too. Any decoder option implies it."),
+        Flag("deep-iteration", "Print the records of each batch. --print-data-log implies it."),
+        Flag("skip-record-metadata", "Print nothing of records but key and payload, and no control records."),
+        Flag("max-bytes", "Read no more than this of each .log file.", "size", "Integer", str(INT_MAX)),
+        Flag("max-message-size", "Size of the largest message.", "size", "Integer", str(5 << 20)),
+        Flag("verify-index-only", "Check index files against their log without printing them."),
+        Flag("index-sanity-check", "Only make the check that a broker makes at start."),
+        Flag("key-decoder-class", "How keys are read.", "String", argument_optional=True),
+        Flag("value-decoder-class", "How values are read.", "String", argument_optional=True),
+        *(Flag(f"{name}-decoder", "Not there yet: it comes with the part that writes such a log.") for name in LATER),
+    ],
+)
+
+Decoder = Callable[[bytes], str]
+_DECODERS: Final[dict[str, Decoder]] = {
+    "StringDecoder": lambda raw: raw.decode(errors="replace"),
+    "IntegerDecoder": lambda raw: str(struct.unpack(">i", raw)[0]),
+    "LongDecoder": lambda raw: str(struct.unpack(">q", raw)[0]),
+    "DefaultDecoder": lambda raw: raw.hex(),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return tool.run("kafka-dump-log", FLAGS, _run, argv)
+
+
+def _run(given: Given) -> int:
+    given.require("files")
+    for name in LATER:
+        if given.has(f"{name}-decoder"):
+            raise tool.ToolFailed(
+                f"--{name}-decoder is not there yet: it comes with the part that writes such a log."
+                " --print-data-log prints its records undecoded"
+            )
+    records = RecordPrinter(given)
+    findings = Findings()
+    bytes_max = given.integer("max-bytes") or 0
+    for path in (given.text("files") or "").split(","):
+        print(f"Dumping {path}")
+        try:
+            _dump(path, given, records, findings, bytes_max)
+        except OSError as error:
+            raise tool.ToolFailed(f"{path}: {error.strerror}; --files names files of a data directory") from error
+        except (MalformedData, ValueError, struct.error) as error:
+            raise tool.ToolFailed(f"{path}: {error}") from error
+    for line in findings.lines():
+        tool.complain(line)
+    return 0
+
+
+def _dump(path: str, given: Given, records: RecordPrinter, findings: Findings, bytes_max: int) -> None:
+    check_only, quiet = given.has("index-sanity-check"), given.has("verify-index-only")
+    if data_files.holds_batches(path):
+        _dump_batches(path, records, findings, bytes_max)
+    elif path.endswith(layout.OFFSET_INDEX):
+        dump_offset_index(path, check_only, quiet, findings)
+    elif path.endswith(layout.TIME_INDEX):
+        dump_time_index(path, check_only, quiet, findings)
+    elif path.endswith(layout.SNAPSHOT):
+        _dump_producers(path)
+    elif path.endswith(layout.TXN_INDEX):
+        for version, producer_id, first, last, stable in data_files.read_txn_index(path):
+            print(
+                f"version: {version} producerId: {producer_id} firstOffset: {first} lastOffset: {last}"
+                f" lastStableOffset: {stable}"
+            )
+    else:
+        tool.complain(f"Ignoring unknown file {path}")
+
+
+def _dump_batches(path: str, records: RecordPrinter, findings: Findings, bytes_max: int) -> None:
+    print(_headline(path))
+    file = BatchFile(path, bytes_max)
+    last_offset = -1
+    for batch in file.batches():
+        print(batch_line(batch))
+        if records.wanted:
+            for record in decode_records(batch.window, batch.header):
+                if last_offset not in (-1, record.offset - 1):
+                    findings.not_consecutive(path, last_offset, record.offset)
+                last_offset = record.offset
+                records.print(record, batch.header)
+    trailing = file.size - file.valid_bytes
+    if trailing and bytes_max == INT_MAX:
+        print(f"Found {trailing} invalid bytes at the end of {os.path.basename(path)}")
+
+
+def _headline(path: str) -> str:
+    name = os.path.basename(path)
+    if name == "bootstrap.checkpoint":
+        return "KRaft bootstrap snapshot"
+    if name.endswith(data_files.METADATA_SNAPSHOT):
+        offset, _, epoch = name.removesuffix(data_files.METADATA_SNAPSHOT).partition("-")
+        return f"Snapshot end offset: {int(offset)}, epoch: {int(epoch)}"
+    return f"Log starting offset: {data_files.base_offset_of(path)}"
+
+
+def batch_line(batch: FileBatch) -> str:
+    position, header, window = batch
+    horizon = f"[{header.base_timestamp}]" if header.attributes & DELETE_HORIZON_BIT else ".empty"
+    return (
+        f"baseOffset: {header.base_offset} lastOffset: {header.last_offset} count: {header.record_count}"
+        f" baseSequence: {header.base_sequence} lastSequence: {header.last_sequence}"
+        f" producerId: {header.producer_id} producerEpoch: {header.producer_epoch}"
+        f" partitionLeaderEpoch: {header.leader_epoch} isTransactional: {_java(header.is_transactional)}"
+        f" isControl: {_java(header.is_control)} deleteHorizonMs: OptionalLong{horizon}"
+        f" position: {position} {_timestamp_type(header)}: {header.max_timestamp}"
+        f" size: {header.size_in_bytes} magic: {header.magic} compresscodec: {header.compression.name.lower()}"
+        f" crc: {header.crc} isvalid: {_java(check_crc(window))}"
+    )
+
+
+def _java(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _timestamp_type(header: BatchHeader) -> str:
+    return "LogAppendTime" if header.is_log_append_time else "CreateTime"
+
+
+class RecordPrinter:
+    """What is printed of a record, as the flags ask for it."""
+
+    def __init__(self, given: Given) -> None:
+        decoders = ("key-decoder-class", "value-decoder-class")
+        self._contents = given.has("print-data-log") or any(map(given.has, decoders))
+        self._metadata = not given.has("skip-record-metadata")
+        self._key, self._value = (_decoder(given.text(name)) for name in decoders)
+        self.wanted = self._contents or given.has("deep-iteration")
+
+    def print(self, record: Record, batch: BatchHeader) -> None:
+        """One line, empty where the flags leave nothing of the record."""
+        words = [_record_metadata(record, batch)] if self._metadata else []
+        if batch.is_control:
+            words += [_control_words(record)] if self._metadata else []
+        elif self._contents:
+            words += [f"key: {self._key(record.key)}"] if record.key is not None else []
+            words += [f"payload: {self._value(record.value)}"] if record.value is not None else []
+        print(f"| {' '.join(words)}" if words else "")
+
+
+def _decoder(class_name: str | None) -> Decoder:
+    """By the last part of the class name: it had other packages in other releases."""
+    name = (class_name or "StringDecoder").rpartition(".")[2]
+    if name not in _DECODERS:
+        raise tool.ToolFailed(f"No decoder {class_name} here: there are {', '.join(_DECODERS)}")
+    return _DECODERS[name]
+
+
+def _record_metadata(record: Record, batch: BatchHeader) -> str:
+    sequence = -1
+    if batch.base_sequence >= 0:
+        sequence = (batch.base_sequence + record.offset - batch.base_offset) & INT_MAX
+    return (
+        f"offset: {record.offset} {_timestamp_type(batch)}: {record.timestamp} keySize: {_size(record.key)}"
+        f" valueSize: {_size(record.value)} sequence: {sequence}"
+        f" headerKeys: [{','.join(name for name, _ in record.headers)}]"
+    )
+
+
+def _size(raw: bytes | None) -> int:
+    return -1 if raw is None else len(raw)
+
+
+def _control_words(record: Record) -> str:
+    marker = read_end_txn_marker(record)
+    if marker is not None:
+        kind = "COMMIT" if marker.committed else "ABORT"
+        return f"endTxnMarker: {kind} coordinatorEpoch: {marker.coordinator_epoch}"
+    control = control_type(record)
+    told = control_text(control, record)
+    if told is not None:
+        return told
+    number = int(control)
+    return f"controlType: {getattr(control, 'name', 'UNKNOWN')}({number})"
+
+
+def _dump_producers(path: str) -> None:
+    with open(path, "rb") as file:
+        producers = decode_snapshot(file.read())
+    for producer in producers:
+        line = (
+            f"producerId: {producer.producer_id} producerEpoch: {producer.epoch}"
+            f" coordinatorEpoch: {producer.coordinator_epoch} currentTxnFirstOffset: {_optional(producer.transaction_start)}"
+            f" lastTimestamp: {producer.last_timestamp} "
+        )
+        if producer.batches:
+            batch = producer.batches[-1]
+            line += (
+                f"firstSequence: {batch.first_sequence} lastSequence: {batch.last_sequence} lastOffset: {batch.last_offset}"
+                f" offsetDelta: {batch.last_offset - batch.first_offset} timestamp: {batch.timestamp}"
+            )
+        print(line)
+
+
+def _optional(offset: int) -> str:
+    return f"OptionalLong[{offset}]" if offset >= 0 else "OptionalLong.empty"

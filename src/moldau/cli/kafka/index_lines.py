@@ -1,0 +1,130 @@
+"""Index files as kafka-dump-log prints them, and what it finds wrong with them.
+
+Kafka tells what it found after all files were printed, on stderr, by kind; the exit status stays 0.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Final
+
+from moldau.base.errors import MalformedData
+from moldau.cli import data_files
+from moldau.cli.data_files import BatchFile, FileBatch
+from moldau.log import layout, offset_index, time_index
+from moldau.wire.batch import NO_TIMESTAMP
+from moldau.wire.records import decode_records
+
+_KINDS: Final = (
+    ("Mismatches in :{path}", "  Index offset: {0}, log offset: {1}"),
+    ("Found timestamp mismatch in :{path}", "  Index timestamp: {0}, log timestamp: {1}"),
+    ("Found out of order timestamp in :{path}", "  Index timestamp: {0}, Previously indexed timestamp: {1}"),
+    ("The following indexed offsets are not found in the log.", "Indexed offset: {0}, found log offset: {1}"),
+    ("Non-consecutive offsets in {path}", "  {0} is followed by {1}"),
+)
+_OFFSET, _TIMESTAMP, _ORDER, _MISSING, _CONSECUTIVE = range(len(_KINDS))
+
+
+class Findings:
+    """Pairs of numbers that should have agreed, by kind and file."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, str], list[tuple[int, int]]] = {}
+
+    def add(self, kind: int, path: str, indexed: int, logged: int) -> None:
+        self._found.setdefault((kind, os.path.abspath(path)), []).append((indexed, logged))
+
+    def not_consecutive(self, path: str, first: int, second: int) -> None:
+        self.add(_CONSECUTIVE, path, first, second)
+
+    def lines(self) -> Iterator[str]:
+        for (kind, path), pairs in sorted(self._found.items()):
+            headline, line = _KINDS[kind]
+            yield headline.format(path=path)
+            # Kafka puts each of these two kinds before those it found earlier.
+            for pair in reversed(pairs) if kind in (_OFFSET, _CONSECUTIVE) else pairs:
+                yield line.format(*pair)
+
+
+def dump_offset_index(path: str, check_only: bool, quiet: bool, findings: Findings) -> None:
+    size = os.path.getsize(path)
+    if size < offset_index.ENTRY_BYTES:
+        print(f"{path} is empty.")
+        return
+    if check_only:
+        _check_size(path, size, offset_index.ENTRY_BYTES)
+        print(f"{path} passed sanity check.")
+        return
+    index = data_files.read_offset_index(path)
+    segment = BatchFile(data_files.sibling(path, layout.LOG))
+    for number in range(len(index)):
+        offset, position = index.entry(number)
+        batch = segment.batch_at(position)
+        if batch is None:
+            raise MalformedData(f"entry {number} points at {position}, where the log has no batch")
+        if batch.header.last_offset != offset:
+            findings.add(_OFFSET, path, offset, batch.header.last_offset)
+        if not quiet:
+            print(f"offset: {offset} position: {position}")
+
+
+def _check_size(path: str, size: int, entry_bytes: int) -> None:
+    if size % entry_bytes:
+        raise MalformedData(f"the index is corrupt: {size} bytes are no multiple of {entry_bytes}")
+
+
+def _check_last_timestamp(path: str) -> None:
+    """Kafka looks at the very last entry, so an active segment's file with its zeros does not pass: nor does it here."""
+    with open(path, "rb") as file:
+        first = file.read(time_index.ENTRY_BYTES)
+        if not first:
+            return
+        file.seek(-time_index.ENTRY_BYTES, os.SEEK_END)
+        last = file.read()
+    (first_timestamp, _), (last_timestamp, _) = time_index.ENTRY.unpack(first), time_index.ENTRY.unpack(last)
+    if last_timestamp < first_timestamp:
+        raise MalformedData(
+            f"the index is corrupt: its last timestamp is {last_timestamp}, less than its first, {first_timestamp}"
+        )
+
+
+def dump_time_index(path: str, check_only: bool, quiet: bool, findings: Findings) -> None:
+    if check_only:
+        _check_size(path, os.path.getsize(path), time_index.ENTRY_BYTES)
+        _check_last_timestamp(path)
+        print(f"{path} passed sanity check.")
+        return
+    times = data_files.read_time_index(path)
+    offsets = data_files.read_offset_index(data_files.sibling(path, layout.OFFSET_INDEX))
+    segment = BatchFile(data_files.sibling(path, layout.LOG))
+    previous = NO_TIMESTAMP
+    for number in range(len(times)):
+        timestamp, offset, _ = times.entry(number)
+        _compare(path, timestamp, offset, previous, _first_reaching(segment, offsets, offset), findings)
+        if not quiet:
+            print(f"timestamp: {timestamp} offset: {offset}")
+        previous = timestamp
+
+
+def _first_reaching(segment: BatchFile, offsets: offset_index.OffsetIndex, offset: int) -> FileBatch | None:
+    """By the index, and from the beginning should that lead astray: it is under examination itself."""
+    found: FileBatch | None = None
+    for position in (offsets.lookup(offset), 0):
+        found = next((batch for batch in segment.batches(position) if batch.header.last_offset >= offset), None)
+        if found is not None and found.header.last_offset == offset:
+            break
+    return found
+
+
+def _compare(
+    path: str, timestamp: int, offset: int, previous: int, batch: FileBatch | None, findings: Findings
+) -> None:
+    if batch is None or batch.header.last_offset != offset:
+        findings.add(_MISSING, path, offset, batch.header.last_offset if batch else -1)
+        return
+    youngest = max((record.timestamp for record in decode_records(batch.window, batch.header)), default=NO_TIMESTAMP)
+    if youngest != timestamp:
+        findings.add(_TIMESTAMP, path, timestamp, youngest)
+    if previous >= timestamp:
+        findings.add(_ORDER, path, timestamp, previous)

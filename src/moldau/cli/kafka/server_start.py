@@ -1,0 +1,113 @@
+"""kafka-server-start: `[-daemon] server.properties [--override property=value]*`; and the one way every server starts.
+
+Settings are read and complained about here, the data directories are claimed, then `moldau.node` runs until a signal.
+Nothing may be imported that a running server does not need.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from moldau.base.errors import MalformedData, StorageFault
+from moldau.base.setting_sources import SettingsError, parse_override
+from moldau.cli.kafka.tool import ToolFailed, guarded
+from moldau.settings import Settings, load
+
+USAGE: Final = "USAGE: kafka-server-start.sh [-daemon] server.properties [--override property=value]*"
+DAEMON_OUTPUT: Final = "kafkaServer.out"
+
+
+class StartLine(NamedTuple):
+    """What the command line says."""
+
+    file: str
+    overrides: tuple[tuple[str, str], ...]
+    daemon: bool
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return guarded(_start, argv)
+
+
+def parse_line(words: Sequence[str]) -> StartLine | None:
+    """None when no file is named. SettingsError for words that mean nothing here."""
+    files: list[str] = []
+    overrides: list[tuple[str, str]] = []
+    daemon = False
+    rest = iter(words)
+    for word in rest:
+        if word in ("-daemon", "--daemon"):
+            daemon = True
+        elif word == "--override":
+            overrides.append(parse_override(next(rest, "")))
+        elif word.startswith("--override="):
+            overrides.append(parse_override(word.partition("=")[2]))
+        elif word.startswith("-") or files:
+            raise SettingsError(f"{word}: not understood; {USAGE}")
+        else:
+            files.append(word)
+    return StartLine(files[0], tuple(overrides), daemon) if files else None
+
+
+def serve(read_settings: Callable[[], Settings]) -> int:
+    """Runs a node until it is told to stop; whatever keeps it from running is one line."""
+    settings = settings_or_line(read_settings)
+    from moldau import node  # after the settings: a wrong one is told before the broker's code is even read
+    from moldau.log.meta_properties import ForeignDirectory
+
+    try:
+        return node.run(settings, announce=lambda line: print(line, flush=True))
+    except (StorageFault, MalformedData, ForeignDirectory) as refused:
+        raise ToolFailed(str(refused)) from refused
+    except OSError as refused:  # a port in use, an address that is not ours
+        raise ToolFailed(f"{refused.strerror or refused}") from refused
+
+
+def settings_or_line(read_settings: Callable[[], Settings]) -> Settings:
+    try:
+        return read_settings()
+    except SettingsError as wrong:
+        raise ToolFailed(str(wrong)) from wrong
+
+
+def _start(words: Sequence[str]) -> int:
+    try:
+        line = parse_line(words)
+    except SettingsError as wrong:
+        raise ToolFailed(str(wrong)) from wrong
+    if line is None:
+        print(USAGE)
+        return 1
+    if line.daemon:
+        return _detach(line)
+    return serve(lambda: load(line.file, os.environ, line.overrides))
+
+
+def _detach(line: StartLine) -> int:
+    """The same command in a session of its own. A wrong setting is told here, where somebody still reads."""
+    settings_or_line(lambda: load(line.file, os.environ, line.overrides))
+    log_dir = os.environ.get("LOG_DIR", "logs")
+    words = [line.file]
+    for key, value in line.overrides:
+        words += ["--override", f"{key}={value}"]
+    try:
+        os.makedirs(log_dir, exist_ok=True)
+        with open(os.path.join(log_dir, DAEMON_OUTPUT), "ab") as output:
+            subprocess.Popen(
+                [sys.executable, "-m", __spec__.name if __spec__ else __name__, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+    except OSError as refused:
+        raise ToolFailed(f"{log_dir}: {refused.strerror}") from refused
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

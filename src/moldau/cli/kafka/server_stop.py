@@ -1,0 +1,169 @@
+"""kafka-server-stop: asks the servers that run on this machine to stop, by SIGTERM, all or those of a node or role.
+
+A server is known by its command line, as it is to Kafka's own script; which node it is, by reading its settings from
+where it read them. Nothing is asked of the servers themselves: one that hangs can be stopped too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from moldau.base.setting_sources import SettingsError, parse_override
+from moldau.cli.kafka.server_start import parse_line
+from moldau.cli.kafka.tool import ToolFailed, guarded
+from moldau.settings import Settings, load
+
+_START_SCRIPTS: Final = frozenset(("kafka-server-start", "kafka-server-start.sh"))
+_START_MODULE: Final = "moldau.cli.kafka.server_start"
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    pid: int
+    argv: tuple[str, ...]
+    cwd: str = "."
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    process: Process
+    words: tuple[str, ...]
+    """The command line after what starts a server."""
+    is_moldau_start: bool
+
+    def settings(self) -> Settings:
+        """Read again from the same places; SettingsError if they have changed for the worse, or are gone."""
+        if self.is_moldau_start:
+            file, overrides = _moldau_start_line(self.words)
+        else:
+            line = parse_line(self.words)
+            file, overrides = (line.file, list(line.overrides)) if line else (None, [])
+        path = None if file is None else os.path.join(self.process.cwd, file)
+        return load(path, self.process.environ, overrides)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return guarded(_stop, argv)
+
+
+def as_server(process: Process) -> Server | None:
+    """The server a process is, if it is one. A shell that merely started it is not."""
+    program, *words = process.argv or ("",)
+    if not os.path.basename(program).startswith("python"):
+        return None
+    while words and words[0].startswith("-") and words[0] != "-m":
+        words.pop(0)  # options of the interpreter
+    if words[:2] == ["-m", _START_MODULE]:
+        return Server(process, tuple(words[2:]), is_moldau_start=False)
+    if words and (os.path.basename(words[0]) in _START_SCRIPTS or words[0].endswith("cli/kafka/server_start.py")):
+        return Server(process, tuple(words[1:]), is_moldau_start=False)
+    after = _after_moldau(words)
+    # `moldau --debug start`: options of the door may come before the command
+    while after and after[0].startswith("-"):
+        after.pop(0)
+    return Server(process, tuple(after[1:]), is_moldau_start=True) if after and after[0] == "start" else None
+
+
+def _after_moldau(words: list[str]) -> list[str]:
+    if words[:2] == ["-m", "moldau"]:
+        return words[2:]
+    if words and (os.path.basename(words[0]) == "moldau" or words[0].endswith("moldau/__main__.py")):
+        return words[1:]
+    return []
+
+
+def _moldau_start_line(words: Sequence[str]) -> tuple[str | None, list[tuple[str, str]]]:
+    """The file and the overrides; the other options of `moldau start` say nothing of node or role."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--config", "-c")
+    parser.add_argument("--override", "-o", action="append", default=[])
+    parser.add_argument("--data-dir", "-d")
+    parser.add_argument("--listen", "-l")
+    known, _ = parser.parse_known_args(list(words))
+    return known.config, [parse_override(text) for text in known.override]
+
+
+def processes() -> Iterator[Process]:
+    """Every process that can be looked at."""
+    if not os.path.isdir("/proc/self"):
+        yield from _listed_by_ps()
+        return
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            process = _read_process(int(name))
+            if process:
+                yield process
+
+
+def _read_process(pid: int) -> Process | None:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            argv = tuple(os.fsdecode(word) for word in file.read().split(b"\0")[:-1])
+    except OSError:
+        return None  # ended while we looked
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            pairs = (os.fsdecode(pair).partition("=") for pair in file.read().split(b"\0") if pair)
+            return Process(pid, argv, os.readlink(f"/proc/{pid}/cwd"), {key: value for key, _, value in pairs})
+    except OSError:
+        return Process(pid, argv)  # somebody else's: its command line is public, the rest is not
+
+
+def _listed_by_ps() -> Iterator[Process]:
+    listing = subprocess.run(["ps", "-axo", "pid=,command="], capture_output=True, text=True, check=True).stdout
+    for line in listing.splitlines():
+        pid, *argv = line.split()
+        yield Process(int(pid), tuple(argv))
+
+
+def _stop(words: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="kafka-server-stop", description="Stop the servers of this machine.")
+    parser.add_argument("--process-role", metavar="ROLE", help="only those whose process.roles is this")
+    parser.add_argument("--node-id", type=int, metavar="ID", help="only the one with this node.id")
+    wanted = parser.parse_args(list(words))
+    if wanted.node_id is not None and wanted.process_role:
+        print("When both node-id and process-role are provided, the value for node-id will take precedence")
+    servers = [server for process in processes() if process.pid != os.getpid() and (server := as_server(process))]
+    chosen = [server for server in servers if _is_wanted(server, wanted.node_id, wanted.process_role)]
+    if not chosen:
+        print("No kafka server to stop")
+        return 1
+    for server in chosen:
+        _signal(server.process.pid)
+    return 0
+
+
+def _is_wanted(server: Server, node_id: int | None, role: str | None) -> bool:
+    if node_id is None and not role:
+        return True
+    try:
+        settings = server.settings()
+    except SettingsError as wrong:
+        raise ToolFailed(f"cannot tell which node process {server.process.pid} is: {wrong}") from wrong
+    if node_id is not None:
+        return settings.node_id == node_id
+    return ",".join(settings.process_roles) == role
+
+
+def _signal(pid: int) -> None:
+    name = f"SIG{os.environ.get('SIGNAL', 'TERM')}"
+    if name not in signal.Signals.__members__:
+        raise ToolFailed(f"SIGNAL={name[3:]}: no such signal; expected a name such as TERM or INT")
+    try:
+        os.kill(pid, signal.Signals[name])
+    except ProcessLookupError:
+        return  # it has stopped by itself
+    except PermissionError:
+        raise ToolFailed(f"process {pid} belongs to another user; stop it as that user") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""`moldau start`: a broker on this machine, with nothing said or with Kafka's own settings.
+
+How a server starts is told in `moldau.cli.kafka.server_start`; here are only the options. No client library and no
+table may be imported: the whole start is to take less than half a second.
+"""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from moldau.base.setting_sources import Said, parse_override
+from moldau.cli.kafka.server_start import serve
+from moldau.cli.kafka.tool import ToolFailed
+from moldau.settings import Settings, load
+
+
+@click.command(short_help="Start a broker on this machine.")
+@click.option("--config", "-c", "file", metavar="FILE", help="A server.properties file, with Kafka's names.")
+@click.option("--data-dir", "-d", metavar="DIR", help="Where data is kept (log.dirs). Default: ./moldau-data")
+@click.option("--listen", "-l", metavar="HOST:PORT", help="Where to listen (listeners). Default: localhost:9092")
+@click.option("--override", "-o", "overrides", metavar="K=V", multiple=True, help="Any setting of Kafka's; repeatable.")
+@click.pass_context
+def start(
+    ctx: click.Context, file: str | None, data_dir: str | None, listen: str | None, overrides: tuple[str, ...]
+) -> None:
+    """Start a broker on this machine and serve until Ctrl-C.
+
+    Settings have Kafka's names and come, each winning over the one before, from the file, from KAFKA_* variables of
+    the environment and from --override. An empty data directory is made ready by itself.
+
+    \b
+    moldau start
+    moldau start --listen 0.0.0.0:9092 --data-dir /var/lib/moldau
+    moldau start --config server.properties --override num.partitions=6
+    """
+    flags = _flags(data_dir, listen)
+
+    def read_settings() -> Settings:
+        return load(file, os.environ, [parse_override(text) for text in overrides], flags)
+
+    try:
+        ctx.exit(serve(read_settings))
+    except ToolFailed as failed:
+        raise click.ClickException(str(failed)) from failed
+
+
+def _flags(data_dir: str | None, listen: str | None) -> dict[str, Said]:
+    flags: dict[str, Said] = {}
+    if data_dir is not None:
+        flags["log.dirs"] = Said(data_dir, "--data-dir")
+    if listen is not None:
+        flags["listeners"] = Said(f"PLAINTEXT://{listen}", "--listen")
+    return flags

@@ -1,0 +1,218 @@
+"""All logs of one data directory: found at start, made and deleted while running, marked clean at the end.
+
+Owns the directory (`.lock`) and the checkpoints that speak of many logs at once. Clock-free: times are handed in.
+High watermarks are the caller's knowledge; the store only writes them down and reads them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from moldau.base.errors import MalformedData
+from moldau.base.ids import TopicPartition, Uuid
+from moldau.log import checkpoints, layout
+from moldau.log.config import LogConfig
+from moldau.log.epochs import LeaderEpochs
+from moldau.log.files import Files, write_all
+from moldau.log.log import Log
+from moldau.log.producers import Producers
+from moldau.log.recovery import RecoveryReport, open_log
+from moldau.log.segment import Segment
+from moldau.log.segments import Segments
+
+ConfigOf = Callable[[TopicPartition], LogConfig]
+
+
+@dataclass(slots=True)
+class StoreReport:
+    """What was found at start."""
+
+    was_clean: bool
+    logs: int = 0
+    recovered: list[RecoveryReport] = field(default_factory=list)
+    """Only those with something to tell."""
+    unreadable: list[tuple[str, str]] = field(default_factory=list)
+    """(directory, why) of partitions that could not be opened and were left untouched."""
+
+
+class LogStore:
+    def __init__(self, files: Files, directory: str) -> None:
+        """Takes the directory for this process; StorageFault if another one has it."""
+        files.mkdir(directory)
+        self.directory = directory
+        self.high_watermarks: dict[TopicPartition, int] = {}
+        """As last written down before the start: where a replica may begin."""
+        self._files = files
+        self._lock = files.lock(f"{directory}/{layout.LOCK}")
+        self._logs: dict[TopicPartition, Log] = {}
+        self._topic_ids: dict[TopicPartition, Uuid] = {}
+        self._doomed: list[tuple[int, str]] = []
+        self._written: dict[str, bytes] = {}
+
+    def __iter__(self) -> Iterator[Log]:
+        return iter(self._logs.values())
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+    def __contains__(self, partition: TopicPartition) -> bool:
+        return partition in self._logs
+
+    def get(self, partition: TopicPartition) -> Log | None:
+        return self._logs.get(partition)
+
+    def topic_id(self, partition: TopicPartition) -> Uuid | None:
+        """As the partition's own directory says; None if it says nothing that can be read."""
+        return self._topic_ids.get(partition)
+
+    # --- start --------------------------------------------------------------------------------------------------
+
+    def load(self, config_of: ConfigOf, now_ms: int) -> StoreReport:
+        """Opens every log there is. The clean-shutdown marker goes first: from here on a crash is a crash."""
+        names = self._files.names(self.directory)
+        report = StoreReport(was_clean=layout.CLEAN_SHUTDOWN in names)
+        if report.was_clean:
+            self._files.unlink(f"{self.directory}/{layout.CLEAN_SHUTDOWN}")
+            self._files.sync_directory(self.directory)
+        recovery_points = self._read_checkpoint(layout.RECOVERY_POINTS)
+        starts = self._read_checkpoint(layout.LOG_STARTS)
+        self.high_watermarks = self._read_checkpoint(layout.HIGH_WATERMARKS)
+        for name in sorted(names):
+            partition = layout.partition_of(name)
+            if layout.is_deleted_directory(name):
+                self._doomed.append((now_ms, f"{self.directory}/{name}"))
+            elif partition is not None:
+                self._load_log(
+                    partition,
+                    config_of(partition),
+                    starts.get(partition),
+                    recovery_points.get(partition, 0),
+                    now_ms,
+                    report,
+                )
+        report.logs = len(self._logs)
+        return report
+
+    def _load_log(
+        self,
+        partition: TopicPartition,
+        config: LogConfig,
+        start_offset: int | None,
+        recovery_point: int,
+        now_ms: int,
+        report: StoreReport,
+    ) -> None:
+        directory = self._directory_of(partition)
+        metadata = self._files.read(f"{directory}/{layout.PARTITION_METADATA}")
+        try:
+            if metadata is not None:
+                self._topic_ids[partition] = checkpoints.decode_partition_metadata(metadata)
+        except MalformedData:
+            metadata = None
+        try:
+            log, recovered = open_log(
+                self._files, directory, partition, config,
+                start_offset=start_offset, recovery_point=recovery_point,
+                is_clean=report.was_clean, now_ms=now_ms,
+            )  # fmt: skip
+        except MalformedData as error:
+            report.unreadable.append((directory, str(error)))
+            return
+        self._logs[partition] = log
+        if metadata is None:
+            recovered.notes.append("no topic id could be read from partition.metadata")
+        if recovered.is_worth_telling:
+            report.recovered.append(recovered)
+
+    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        return checkpoints.read_offsets(self._files, f"{self.directory}/{name}") or {}
+
+    # --- while running ------------------------------------------------------------------------------------------
+
+    def create(
+        self, partition: TopicPartition, topic_id: Uuid, config: LogConfig, now_ms: int, start_offset: int = 0
+    ) -> Log:
+        """A new, empty log. It is durable after its first flush, like all it will hold."""
+        assert partition not in self._logs, f"{partition} exists"
+        directory = self._directory_of(partition)
+        self._files.mkdir(directory)
+        metadata = self._files.open(f"{directory}/{layout.PARTITION_METADATA}", create=True)
+        metadata.truncate(0)
+        write_all(metadata, checkpoints.encode_partition_metadata(topic_id), 0)
+        segment = Segment.create(self._files, directory, start_offset, now_ms)
+        log = Log(
+            self._files, directory, partition, config, Segments([segment]), LeaderEpochs(), Producers(),
+            start_offset=start_offset, end_offset=start_offset, recovery_point=start_offset,
+            now_ms=now_ms, unsynced=[metadata],
+        )  # fmt: skip
+        self._logs[partition] = log
+        self._topic_ids[partition] = topic_id
+        return log
+
+    def delete(self, partition: TopicPartition, unique: bytes, now_ms: int) -> None:
+        """Takes the log out of the store at once; its directory, renamed with the help of a fresh UUID, goes later."""
+        log = self._logs.pop(partition)
+        self._topic_ids.pop(partition, None)
+        log.retire()
+        target = f"{self.directory}/{layout.deleted_directory_name(partition, unique)}"
+        self._files.rename(log.directory, target)
+        self._files.sync_directory(self.directory)
+        self._doomed.append((now_ms + log.config.file_delete_delay_ms, target))
+
+    def truncate(self, partition: TopicPartition, offset: int) -> None:
+        """Cuts a log. The recovery point on disk goes down first: else a crash would trust bytes never synced."""
+        log = self._logs[partition]
+        if offset < log.recovery_point:
+            points = {each.partition: each.recovery_point for each in self}
+            points[partition] = offset
+            self._write_checkpoint(layout.RECOVERY_POINTS, points)
+        log.truncate_to(offset)
+
+    def purge(self, now_ms: int) -> None:
+        """Removes what was deleted long enough ago: old segments, and directories of deleted partitions."""
+        for log in self:
+            log.purge(now_ms)
+        for due_ms, directory in self._doomed:
+            if due_ms <= now_ms:
+                for name in self._files.names(directory):
+                    self._files.unlink(f"{directory}/{name}")
+                self._files.rmdir(directory)
+        self._doomed = [(due_ms, directory) for due_ms, directory in self._doomed if due_ms > now_ms]
+
+    def write_checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
+        """Recovery points, log starts and, if given, high watermarks. Files that would not change are left alone."""
+        for log in self:
+            # A start beyond what is durable could, after a crash, lie beyond the end of the log.
+            if log.start_offset > log.recovery_point:
+                log.flush()
+        self._write_checkpoint(layout.RECOVERY_POINTS, {log.partition: log.recovery_point for log in self})
+        starts = {log.partition: log.start_offset for log in self if log.start_offset > log.segments.first.base_offset}
+        self._write_checkpoint(layout.LOG_STARTS, starts)
+        if high_watermarks is not None:
+            self._write_checkpoint(layout.HIGH_WATERMARKS, high_watermarks)
+
+    def _write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        content = checkpoints.encode_offsets(offsets)
+        if self._written.get(name) != content:
+            checkpoints.replace_file(self._files, self.directory, name, content)
+            self._written[name] = content
+
+    def _directory_of(self, partition: TopicPartition) -> str:
+        return f"{self.directory}/{partition}"
+
+    # --- end ----------------------------------------------------------------------------------------------------
+
+    def close(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
+        """Syncs everything and says so with the marker. If any log cannot be closed there is none: recovery decides."""
+        try:
+            for log in self:
+                log.close()
+            self.write_checkpoints(high_watermarks)
+            checkpoints.replace_file(self._files, self.directory, layout.CLEAN_SHUTDOWN, b"")
+        finally:
+            self._lock.release()
+
+    def abandon(self) -> None:
+        """Lets go of the directory as a crash would: what is there is for recovery to judge."""
+        self._lock.release()

@@ -1,0 +1,66 @@
+"""What must be done now and then: retention, flushing by time, checkpoints, forgetting idle producers.
+
+Each chore is plain code run from its own small loop; a fault in one of them ends the node, it is not swallowed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+from moldau.base.clock import Clock
+from moldau.base.ids import TopicPartition
+from moldau.log.store import LogStore
+from moldau.replica.flushing import Flusher
+from moldau.replica.partition import Partition
+
+log = logging.getLogger("moldau.housekeeping")
+
+
+class Housekeeping:
+    def __init__(
+        self,
+        partitions: Iterable[Partition],
+        store: LogStore,
+        flusher: Flusher,
+        clock: Clock,
+        producer_id_expiration_ms: int,
+    ) -> None:
+        self._partitions = partitions
+        self._store = store
+        self._flusher = flusher
+        self._clock = clock
+        self._producer_id_expiration_ms = producer_id_expiration_ms
+
+    async def every(self, interval_ms: int, chore: Callable[[], None]) -> None:
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            chore()
+
+    def keep_checkpoints(self) -> None:
+        """Writes how far the logs are safe, where they begin and how far consumers may read."""
+        self._store.write_checkpoints(self.high_watermarks())
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        return {partition.name: partition.high_watermark for partition in self._partitions}
+
+    def retain(self) -> None:
+        """Takes out segments whose time has come, and removes the files of those taken out before."""
+        now_ms = self._clock.now_ms()
+        for partition in list(self._partitions):
+            dropped = partition.log.delete_expired(now_ms, partition.high_watermark)
+            if dropped:
+                log.info("%s: %d segments deleted by retention", partition.name, len(dropped))
+        self._store.purge(now_ms)
+
+    def flush_by_time(self) -> None:
+        now_ms = self._clock.now_ms()
+        for partition in self._partitions:
+            if partition.log.flush_due(now_ms):
+                self._flusher.request(partition)
+
+    def expire_producers(self) -> None:
+        now_ms = self._clock.now_ms()
+        for partition in self._partitions:
+            partition.log.producers.expire(now_ms, self._producer_id_expiration_ms)

@@ -1,0 +1,47 @@
+"""DescribeCluster v0–2. Which brokers there are; endpoint types other than brokers are not served here (KIP-919)."""
+
+from __future__ import annotations
+
+from moldau.base.errors import ErrorCode
+from moldau.metadata.current import CurrentImage
+from moldau.server.handlers.metadata import CLUSTER_OPERATIONS, NOT_ASKED
+from moldau.server.router import Caller
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+BROKER_ENDPOINTS = 1
+CONTROLLER_ENDPOINTS = 2
+
+
+class DescribeCluster:
+    api = ApiKey.DESCRIBE_CLUSTER
+    versions = (0, 2)
+
+    def __init__(self, current: CurrentImage, cluster_id: str) -> None:
+        self._current = current
+        self._cluster_id = cluster_id
+
+    def answer(self, ask: DescribeClusterRequest, caller: Caller) -> DescribeClusterResponse:
+        if ask.endpoint_type != BROKER_ENDPOINTS:
+            known = ask.endpoint_type == CONTROLLER_ENDPOINTS
+            code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+            return DescribeClusterResponse(
+                error_code=code, error_message=f"Endpoint type {ask.endpoint_type} is not served on this listener."
+            )
+        brokers = [
+            DescribeClusterBroker(broker.id, endpoint.host, endpoint.port, broker.rack, broker.fenced)
+            for broker in self._current.image.brokers.values()
+            if (endpoint := broker.endpoint(caller.listener)) and (ask.include_fenced_brokers or not broker.fenced)
+        ]
+        return DescribeClusterResponse(
+            cluster_id=self._cluster_id,
+            controller_id=brokers[0].broker_id if brokers else -1,
+            brokers=brokers,
+            cluster_authorized_operations=CLUSTER_OPERATIONS
+            if ask.include_cluster_authorized_operations
+            else NOT_ASKED,
+        )

@@ -1,0 +1,84 @@
+"""DescribeConfigs v1–4. Every config a topic or broker has, with its value, where it came from, and who else speaks of it.
+
+All of them, defaults too: clients that read, change and write back rely on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from moldau.base.broker_configs import cluster_default_configs, effective_broker_configs
+from moldau.base.config_def import ConfigEntry
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.names import topic_name_problem
+from moldau.base.topic_configs import effective_topic_configs
+from moldau.metadata.controller.configs import CLUSTER_DEFAULT, broker_layers
+from moldau.metadata.current import CurrentImage
+from moldau.metadata.records import ConfigResource
+from moldau.server.router import Caller
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+
+class DescribeConfigs:
+    api = ApiKey.DESCRIBE_CONFIGS
+    versions = (1, 4)
+
+    def __init__(self, current: CurrentImage, node_id: int, static: Mapping[str, str]) -> None:
+        self._current = current
+        self._node_id = node_id
+        self._static = static
+
+    def answer(self, ask: DescribeConfigsRequest, caller: Caller) -> DescribeConfigsResponse:
+        return DescribeConfigsResponse(results=[self._describe(resource, ask) for resource in ask.resources])
+
+    def _describe(self, resource: DescribeConfigsResource, ask: DescribeConfigsRequest) -> DescribeConfigsResult:
+        try:
+            entries = self._entries(resource.resource_type, resource.resource_name)
+        except KafkaError as refused:
+            return DescribeConfigsResult(refused.code, refused.message, resource.resource_type, resource.resource_name)
+        wanted = resource.configuration_keys
+        found = [_result(entry, ask) for entry in entries if wanted is None or not wanted or entry.name in wanted]
+        return DescribeConfigsResult(0, None, resource.resource_type, resource.resource_name, found)
+
+    def _entries(self, kind: int, name: str) -> Iterable[ConfigEntry]:
+        image = self._current.image
+        layers = broker_layers(image, self._node_id, self._static)
+        if kind == ConfigResource.TOPIC:
+            problem = topic_name_problem(name)
+            if problem:
+                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
+            if name not in image.topics:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return effective_topic_configs(image.configs_of(kind, name), layers)
+        if kind == ConfigResource.BROKER and name == CLUSTER_DEFAULT:
+            return cluster_default_configs(layers)
+        if kind == ConfigResource.BROKER:
+            if name != str(self._node_id):
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"Unexpected broker id, expected {self._node_id} or empty string, but received {name}",
+                )
+            return effective_broker_configs(layers)
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+
+
+def _result(entry: ConfigEntry, ask: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    synonyms = entry.synonyms if ask.include_synonyms else ()
+    return DescribeConfigsResourceResult(
+        entry.name,
+        entry.value,
+        entry.definition.read_only,
+        entry.source,
+        entry.definition.sensitive,
+        [DescribeConfigsSynonym(each.name, each.value, each.source) for each in synonyms],
+        entry.definition.type,
+        entry.definition.documentation if ask.include_documentation else None,
+    )

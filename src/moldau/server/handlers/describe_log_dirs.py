@@ -1,0 +1,50 @@
+"""DescribeLogDirs v1–5. How much each partition takes on disk, and (v4) how much room is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from moldau.base.errors import StorageFault
+from moldau.replica.partition import Partition
+from moldau.replica.partitions import Partitions
+from moldau.server.router import Caller
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+DiskSpace = Callable[[], tuple[int, int]]
+"""(total, usable) bytes of the volume the data directory is on."""
+UNKNOWN_SPACE = (-1, -1)
+
+
+class DescribeLogDirs:
+    api = ApiKey.DESCRIBE_LOG_DIRS
+    versions = (1, 5)
+
+    def __init__(self, partitions: Partitions, log_dir: str, disk_space: DiskSpace) -> None:
+        self._partitions = partitions
+        self._log_dir = log_dir
+        self._disk_space = disk_space
+
+    def answer(self, ask: DescribeLogDirsRequest, caller: Caller) -> DescribeLogDirsResponse:
+        found: dict[str, list[DescribeLogDirsPartition]] = {}
+        for partition in self._wanted(ask):
+            size = DescribeLogDirsPartition(partition.name.partition, partition.log.size_bytes)
+            found.setdefault(partition.name.topic, []).append(size)
+        topics = [DescribeLogDirsTopic(name, sizes) for name, sizes in found.items()]
+        try:
+            total, usable = self._disk_space()
+        except StorageFault:
+            total, usable = UNKNOWN_SPACE
+        return DescribeLogDirsResponse(results=[DescribeLogDirsResult(0, self._log_dir, topics, total, usable)])
+
+    def _wanted(self, ask: DescribeLogDirsRequest) -> list[Partition]:
+        if ask.topics is None:
+            return list(self._partitions)
+        named = {(topic.topic, index) for topic in ask.topics for index in topic.partitions}
+        return [found for key in sorted(named) if (found := self._partitions.find(*key)) is not None]

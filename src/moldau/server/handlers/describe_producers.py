@@ -1,0 +1,50 @@
+"""DescribeProducers v0. The idempotent producers a partition remembers."""
+
+from __future__ import annotations
+
+from moldau.base.errors import KafkaError
+from moldau.replica.partitions import Partitions
+from moldau.server.router import Caller
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+
+class DescribeProducers:
+    api = ApiKey.DESCRIBE_PRODUCERS
+    versions = (0, 0)
+
+    def __init__(self, partitions: Partitions) -> None:
+        self._partitions = partitions
+
+    def answer(self, ask: DescribeProducersRequest, caller: Caller) -> DescribeProducersResponse:
+        return DescribeProducersResponse(
+            topics=[
+                TopicResponse(topic.name, [self._describe(topic.name, index) for index in topic.partition_indexes])
+                for topic in ask.topics
+            ]
+        )
+
+    def _describe(self, topic: str, index: int) -> PartitionResponse:
+        try:
+            partition = self._partitions.get(topic, index)
+            partition.fence(-1)
+        except KafkaError as refused:
+            return PartitionResponse(index, refused.code, refused.message)
+        producers = [
+            ProducerState(
+                entry.producer_id,
+                entry.epoch,
+                entry.last_sequence,
+                entry.last_timestamp,
+                entry.coordinator_epoch,
+                entry.transaction_start,
+            )
+            for entry in partition.log.producers.active()
+        ]
+        return PartitionResponse(index, 0, None, producers)

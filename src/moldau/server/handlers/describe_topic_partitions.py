@@ -1,0 +1,91 @@
+"""DescribeTopicPartitions v0 (KIP-966). Topics in pages: so many partitions, then a cursor where to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from moldau.base.errors import ErrorCode
+from moldau.base.names import INTERNAL_TOPICS, topic_name_problem
+from moldau.metadata.current import CurrentImage
+from moldau.metadata.image import MetadataImage, PartitionState
+from moldau.server.handlers.metadata import TOPIC_OPERATIONS
+from moldau.server.router import Caller
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+    ResponseCursor,
+)
+
+PARTITIONS_PER_PAGE_MAX = 2000
+
+
+class DescribeTopicPartitions:
+    api = ApiKey.DESCRIBE_TOPIC_PARTITIONS
+    versions = (0, 0)
+
+    def __init__(self, current: CurrentImage) -> None:
+        self._current = current
+
+    def answer(self, ask: DescribeTopicPartitionsRequest, caller: Caller) -> DescribeTopicPartitionsResponse:
+        image = self._current.image
+        left = max(1, min(ask.response_partition_limit, PARTITIONS_PER_PAGE_MAX))
+        response = DescribeTopicPartitionsResponse()
+        topics: list[DescribeTopicPartitionsResponseTopic] = []
+        for name, first in _wanted(image, ask):
+            topic = image.topics.get(name)
+            if topic is None:
+                topics.append(_absent(name))
+                continue
+            if left == 0:
+                response.next_cursor = ResponseCursor(name, first)
+                break
+            page = topic.partitions[first : first + left]
+            topics.append(
+                DescribeTopicPartitionsResponseTopic(
+                    0,
+                    name,
+                    topic.id,
+                    name in INTERNAL_TOPICS,
+                    [_partition(first + place, state) for place, state in enumerate(page)],
+                    TOPIC_OPERATIONS,
+                )
+            )
+            left -= len(page)
+            if first + len(page) < len(topic.partitions):
+                response.next_cursor = ResponseCursor(name, first + len(page))
+                break
+        response.topics = topics
+        return response
+
+
+def _wanted(image: MetadataImage, ask: DescribeTopicPartitionsRequest) -> Iterator[tuple[str, int]]:
+    """Topic names in order from the cursor on, each with the partition to begin at; all topics if none is named."""
+    names = sorted({topic.name for topic in ask.topics} or image.topics)
+    cursor = ask.cursor
+    for name in names:
+        if cursor is None or name > cursor.topic_name:
+            yield name, 0
+        elif name == cursor.topic_name:
+            yield name, max(0, cursor.partition_index)
+
+
+def _absent(name: str) -> DescribeTopicPartitionsResponseTopic:
+    bad = topic_name_problem(name)
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION if bad else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return DescribeTopicPartitionsResponseTopic(code, name)
+
+
+def _partition(index: int, state: PartitionState) -> DescribeTopicPartitionsResponsePartition:
+    return DescribeTopicPartitionsResponsePartition(
+        0 if state.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+        index,
+        state.leader,
+        state.leader_epoch,
+        state.replicas,
+        state.isr,
+        (),
+        (),
+    )

@@ -1,0 +1,29 @@
+"""InitProducerId v0–6. Gives an idempotent producer its id, out of a block reserved in the metadata log.
+
+A transactional id needs the transaction coordinator, which this release does not have: the client is told so.
+"""
+
+from __future__ import annotations
+
+from moldau.base.errors import ErrorCode
+from moldau.base.later import Later
+from moldau.runtime.producer_ids import ProducerIds
+from moldau.server.router import Caller
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+
+class InitProducerId:
+    api = ApiKey.INIT_PRODUCER_ID
+    versions = (0, 6)
+
+    def __init__(self, producer_ids: ProducerIds) -> None:
+        self._producer_ids = producer_ids
+
+    def answer(
+        self, ask: InitProducerIdRequest, caller: Caller
+    ) -> InitProducerIdResponse | Later[InitProducerIdResponse]:
+        if ask.transactional_id is not None:
+            no_id = ErrorCode.INVALID_REQUEST if not ask.transactional_id else ErrorCode.COORDINATOR_NOT_AVAILABLE
+            return InitProducerIdResponse(error_code=no_id)
+        return self._producer_ids.next().map(lambda given: InitProducerIdResponse(producer_id=given, producer_epoch=0))

@@ -1,0 +1,91 @@
+"""ListOffsets v1–11. Where a log begins and ends, and which offset a time has.
+
+-1 latest (the last stable offset for readers of committed data), -2 earliest, -3 the record with the largest timestamp
+(v7), -4 earliest local (v8), -5 latest tiered (v9), -6 earliest pending upload (v11). A time finds the first record that
+is not older; none is -1. There is no tiered storage: all that is there is local, nothing was ever uploaded.
+"""
+
+from __future__ import annotations
+
+from moldau.base.errors import ErrorCode, KafkaError, StorageFault
+from moldau.replica.partition import Partition
+from moldau.replica.partitions import Partitions
+from moldau.server.router import Caller
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+NEEDS_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+READ_COMMITTED = 1
+
+
+class ListOffsets:
+    api = ApiKey.LIST_OFFSETS
+    versions = (1, 11)
+
+    def __init__(self, partitions: Partitions) -> None:
+        self._partitions = partitions
+
+    def answer(self, ask: ListOffsetsRequest, caller: Caller) -> ListOffsetsResponse:
+        committed = ask.isolation_level == READ_COMMITTED
+        topics = []
+        for topic in ask.topics:
+            times: dict[int, int] = {}
+            for wanted in topic.partitions:
+                times[wanted.partition_index] = times.get(wanted.partition_index, 0) + 1
+            found = [
+                self._offset(topic.name, wanted, committed, caller)
+                if times[wanted.partition_index] == 1
+                else ListOffsetsPartitionResponse(wanted.partition_index, ErrorCode.INVALID_REQUEST)
+                for wanted in topic.partitions
+            ]
+            topics.append(ListOffsetsTopicResponse(topic.name, found))
+        return ListOffsetsResponse(topics=topics)
+
+    def _offset(
+        self, topic: str, wanted: ListOffsetsPartition, committed: bool, caller: Caller
+    ) -> ListOffsetsPartitionResponse:
+        index = wanted.partition_index
+        try:
+            partition = self._partitions.get(topic, index)
+            partition.fence(wanted.current_leader_epoch)
+            if wanted.timestamp < 0 and caller.version < NEEDS_VERSION.get(wanted.timestamp, 0):
+                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+            timestamp, offset = _look_up(partition, wanted.timestamp, committed)
+        except KafkaError as refused:
+            return ListOffsetsPartitionResponse(index, refused.code)
+        except StorageFault:
+            return ListOffsetsPartitionResponse(index, ErrorCode.KAFKA_STORAGE_ERROR)
+        epoch = partition.log.epochs.epoch_for_offset(offset) if offset >= 0 else -1
+        return ListOffsetsPartitionResponse(index, 0, timestamp, offset, epoch)
+
+
+def _look_up(partition: Partition, timestamp: int, committed: bool) -> tuple[int, int]:
+    """(timestamp, offset), each -1 where there is none to tell."""
+    log = partition.log
+    up_to = partition.last_stable_offset if committed else partition.high_watermark
+    match timestamp:
+        case -1:
+            return -1, up_to
+        case -2 | -4:
+            return -1, log.start_offset
+        case -3:
+            latest = log.max_timestamp_offset()
+            return (latest.timestamp, latest.offset) if latest and latest.offset < up_to else (-1, -1)
+        case -5 | -6:
+            return -1, -1
+    if timestamp < 0:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    found = log.offset_for_time(timestamp, up_to)
+    return (found.timestamp, found.offset) if found else (-1, -1)

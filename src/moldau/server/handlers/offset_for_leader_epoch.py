@@ -1,0 +1,40 @@
+"""OffsetForLeaderEpoch v2–4. Where an epoch ended: how a client finds out that its log has parted from ours (KIP-320)."""
+
+from __future__ import annotations
+
+from moldau.base.errors import KafkaError
+from moldau.replica.partitions import Partitions
+from moldau.server.router import Caller
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+
+class OffsetForLeaderEpoch:
+    api = ApiKey.OFFSET_FOR_LEADER_EPOCH
+    versions = (2, 4)
+
+    def __init__(self, partitions: Partitions) -> None:
+        self._partitions = partitions
+
+    def answer(self, ask: OffsetForLeaderEpochRequest, caller: Caller) -> OffsetForLeaderEpochResponse:
+        return OffsetForLeaderEpochResponse(
+            topics=[
+                OffsetForLeaderTopicResult(topic.topic, [self._end(topic.topic, wanted) for wanted in topic.partitions])
+                for topic in ask.topics
+            ]
+        )
+
+    def _end(self, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+        try:
+            partition = self._partitions.get(topic, wanted.partition)
+            partition.fence(wanted.current_leader_epoch)
+        except KafkaError as refused:
+            return EpochEndOffset(refused.code, wanted.partition)
+        epoch, end_offset = partition.log.epochs.end_offset_for(wanted.leader_epoch, partition.log.end_offset)
+        return EpochEndOffset(0, wanted.partition, epoch, end_offset)

@@ -1,0 +1,100 @@
+"""A real broker inside this process, for tests and notebooks: own thread, free port, temporary directory.
+
+    with broker() as kafka:
+        Producer({"bootstrap.servers": kafka.bootstrap_servers}).produce("orders", b"one")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+
+from moldau.node import Node, new_loop
+from moldau.settings import from_properties
+
+START_TIMEOUT_S = 30.0
+TEST_DEFAULTS = {"group.initial.rebalance.delay.ms": "0", "log.segment.bytes": str(64 << 20)}
+
+
+class TestBroker:
+    """A broker that runs in a thread of its own until `stop`."""
+
+    __test__ = False  # not a test class, whatever pytest thinks of its name
+
+    def __init__(self, data_dir: Path, properties: Mapping[str, str] | None = None) -> None:
+        self.data_dir = data_dir
+        self._properties = {
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "log.dirs": str(data_dir),
+            **TEST_DEFAULTS,
+            **(properties or {}),
+        }
+        self._thread = threading.Thread(target=self._serve, name="moldau broker", daemon=True)
+        self._ready: Future[str] = Future()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._fault: BaseException | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The address to give to clients."""
+        return self._ready.result(START_TIMEOUT_S)
+
+    def start(self) -> TestBroker:
+        """Returns when clients can connect; raises what kept it from starting."""
+        self._thread.start()
+        self._ready.result(START_TIMEOUT_S)
+        return self
+
+    def stop(self) -> None:
+        """Stops cleanly: everything is on disk afterwards, and `data_dir` can be started again."""
+        if self._loop is not None and self._stopping is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._thread.join()
+        if self._fault is not None:
+            raise self._fault
+
+    def __repr__(self) -> str:
+        return f"<Moldau broker at {self.bootstrap_servers}, data in {self.data_dir}>"
+
+    def _serve(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=new_loop) as runner:
+                runner.run(self._run())
+        except BaseException as fault:
+            if self._ready.done():
+                self._fault = fault
+            else:
+                self._ready.set_exception(fault)
+
+    async def _run(self) -> None:
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        node = Node(from_properties(self._properties))
+        await node.start()
+        self._ready.set_result(node.addresses[0].address)
+        await self._stopping.wait()
+        await node.stop()
+
+
+@contextmanager
+def broker(data_dir: str | Path | None = None, **properties: str) -> Iterator[TestBroker]:
+    """A broker for the length of a `with`. Settings are Kafka's, with underscores: `num_partitions="3"`."""
+    named = {name.replace("_", "."): value for name, value in properties.items()}
+    if data_dir is not None:
+        yield from _running(TestBroker(Path(data_dir), named))
+        return
+    with tempfile.TemporaryDirectory(prefix="moldau-") as directory:
+        yield from _running(TestBroker(Path(directory), named))
+
+
+def _running(one: TestBroker) -> Iterator[TestBroker]:
+    one.start()
+    try:
+        yield one
+    finally:
+        one.stop()

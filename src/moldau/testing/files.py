@@ -1,0 +1,275 @@
+"""Files in memory with a page cache that can be lost: written is not synced, and a crash shows the difference.
+
+For tests only. A crash keeps what was synced; of the rest it keeps what chance leaves: a prefix of the writes, the last
+of them torn, or pages that were never written back and read as zeros. Names behave the same: until a directory is
+synced, the latest creations, renames and removals in it may be undone, newest first.
+
+Faults to ask for: a disk that is full after so many bytes, a sync that fails, writes that come out short, power lost
+at the n-th operation.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from moldau.base.errors import StorageFault
+
+Buffer = bytes | bytearray | memoryview
+
+PAGE_BYTES = 512
+"""Smaller than a real page, so that small tests tear across several."""
+
+
+class PowerLoss(BaseException):
+    """Raised at the operation at which the machine goes dark. Not an Exception: nobody may catch and go on."""
+
+
+@dataclass(slots=True)
+class _Inode:
+    data: bytearray = field(default_factory=bytearray)
+    synced: bytes = b""
+    pending: list[tuple[int, bytes | None]] = field(default_factory=list)
+    """Writes (position, bytes) and truncations (size, None) since the last sync, in order."""
+
+    def write(self, position: int, data: bytes) -> None:
+        if position > len(self.data):
+            self.data += bytes(position - len(self.data))
+        self.data[position : position + len(data)] = data
+        self.pending.append((position, data))
+
+    def truncate(self, size: int) -> None:
+        if size == len(self.data):
+            return
+        if size < len(self.data):
+            del self.data[size:]
+        else:
+            self.data += bytes(size - len(self.data))
+        self.pending.append((size, None))
+
+    def sync(self) -> None:
+        self.synced = bytes(self.data)
+        self.pending.clear()
+
+    def after_crash(self, rng: random.Random) -> _Inode:
+        survivor = _Inode(bytearray(self.synced), self.synced)
+        kept = rng.randint(0, len(self.pending))
+        for number, (position, data) in enumerate(self.pending[:kept]):
+            if data is None:
+                survivor.truncate(position)
+            elif number == kept - 1 and rng.random() < 0.5:
+                survivor.write(position, data[: rng.randint(0, len(data))])
+            elif rng.random() < 0.15:
+                survivor.write(position, _with_lost_pages(data, rng))
+            else:
+                survivor.write(position, data)
+        survivor.sync()
+        return survivor
+
+
+def _with_lost_pages(data: bytes, rng: random.Random) -> bytes:
+    pages = [data[start : start + PAGE_BYTES] for start in range(0, len(data), PAGE_BYTES)]
+    return b"".join(bytes(len(page)) if rng.random() < 0.5 else page for page in pages)
+
+
+class MemoryFile:
+    def __init__(self, files: MemoryFiles, path: str, inode: _Inode) -> None:
+        self.path = path
+        self._files = files
+        self._inode = inode
+
+    def pwrite(self, data: Buffer, position: int) -> int:
+        self._files.step()
+        allowed = self._files.allow_bytes(self.path, position + len(data) - len(self._inode.data), len(data))
+        self._inode.write(position, bytes(data[:allowed]))
+        return allowed
+
+    def pread(self, length: int, position: int) -> bytes:
+        return bytes(self._inode.data[position : position + length])
+
+    def size(self) -> int:
+        return len(self._inode.data)
+
+    def truncate(self, size: int) -> None:
+        self._files.step()
+        if self._files.truncate_fails:
+            raise _fault(self.path, errno.EIO)
+        self._files.free_bytes(len(self._inode.data) - size)
+        self._inode.truncate(size)
+
+    def sync(self) -> None:
+        self._files.step()
+        if self._files.sync_fails:
+            # As Linux does: the pages are marked clean, what they held is gone with the next crash.
+            self._inode.pending.clear()
+            raise _fault(self.path, errno.EIO)
+        self._inode.sync()
+
+    def fileno(self) -> int:
+        raise OSError("a file in memory has no descriptor")
+
+
+class MemoryLock:
+    def __init__(self, release: Callable[[], None]) -> None:
+        self.release = release
+
+
+class MemoryFiles:
+    """One machine's disk. `crash` gives the disk as the machine finds it when it comes up again."""
+
+    def __init__(self) -> None:
+        self.bytes_left: int | None = None
+        """Until the disk is full; None for never."""
+        self.write_bytes_max: int | None = None
+        """The most that one write takes."""
+        self.sync_fails = False
+        self.truncate_fails = False
+        self.operations = 0
+        self.power_lost_at: int | None = None
+        """The number of the operation that is not done any more."""
+        self._inodes: dict[str, _Inode] = {}
+        self._directories: set[str] = {""}
+        self._undo: dict[str, list[Callable[[], None]]] = {}
+        """Per directory, how to take back each change of names since its last sync."""
+        self._locks: set[str] = set()
+
+    # --- faults -------------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Counts an operation that changes something; the lights go out before it if that was asked for."""
+        if self.power_lost_at is not None and self.operations >= self.power_lost_at:
+            raise PowerLoss
+        self.operations += 1
+
+    def allow_bytes(self, path: str, growth: int, length: int) -> int:
+        """How many bytes of a write are taken."""
+        if self.write_bytes_max is not None and length > self.write_bytes_max:
+            growth -= length - self.write_bytes_max
+            length = self.write_bytes_max
+        if self.bytes_left is not None and growth > 0:
+            taken = min(growth, self.bytes_left)
+            self.bytes_left -= taken
+            length -= growth - taken
+            if length <= 0:
+                raise _fault(path, errno.ENOSPC)
+        return length
+
+    def free_bytes(self, count: int) -> None:
+        if self.bytes_left is not None:
+            self.bytes_left += count
+
+    def crash(self, rng: random.Random) -> MemoryFiles:
+        """What is left after power is lost now. The old object must not be used any more."""
+        for undo in self._undo.values():
+            for take_back in reversed(undo[rng.randint(0, len(undo)) :]):
+                take_back()
+        survivor = MemoryFiles()
+        survivor._directories = set(self._directories)
+        survivor._inodes = {path: inode.after_crash(rng) for path, inode in self._inodes.items()}
+        return survivor
+
+    def restart(self) -> MemoryFiles:
+        """The process dies, the machine stays up: all that was written is there, no lock is."""
+        survivor = MemoryFiles()
+        survivor._directories, survivor._inodes, survivor._undo = self._directories, self._inodes, self._undo
+        return survivor
+
+    # --- Files --------------------------------------------------------------------------------------------------
+
+    def open(self, path: str, *, create: bool = False) -> MemoryFile:
+        inode = self._inodes.get(path)
+        if inode is None:
+            if not create:
+                raise _fault(path, errno.ENOENT)
+            self._require_directory(_parent(path))
+            self.step()
+            inode = self._inodes[path] = _Inode()
+            self._note(path, lambda: self._inodes.pop(path, None))
+        return MemoryFile(self, path, inode)
+
+    def read(self, path: str) -> bytes | None:
+        inode = self._inodes.get(path)
+        return None if inode is None else bytes(inode.data)
+
+    def names(self, directory: str) -> list[str]:
+        self._require_directory(directory)
+        paths = [*self._inodes, *self._directories]
+        return [path.rpartition("/")[2] for path in paths if path and _parent(path) == directory]
+
+    def size(self, path: str) -> int:
+        return self.open(path).size()
+
+    def exists(self, path: str) -> bool:
+        return path in self._inodes or path in self._directories
+
+    def rename(self, source: str, target: str) -> None:
+        self.step()
+        if source in self._directories:
+            self._rename_directory(source, target)
+            return
+        if source not in self._inodes:
+            raise _fault(source, errno.ENOENT)
+        moved, replaced = self._inodes.pop(source), self._inodes.get(target)
+        self._inodes[target] = moved
+
+        def take_back() -> None:
+            self._inodes[source] = moved
+            if replaced is None:
+                self._inodes.pop(target, None)
+            else:
+                self._inodes[target] = replaced
+
+        self._note(target, take_back)
+
+    def _rename_directory(self, source: str, target: str) -> None:
+        """Kept at once: nothing that is tested depends on losing it."""
+        self._directories.remove(source)
+        self._directories.add(target)
+        for path in [path for path in self._inodes if path.startswith(source + "/")]:
+            self._inodes[target + path[len(source) :]] = self._inodes.pop(path)
+        self._undo.pop(source, None)
+
+    def unlink(self, path: str) -> None:
+        if path not in self._inodes:
+            return
+        self.step()
+        inode = self._inodes.pop(path)
+        self._note(path, lambda: self._inodes.__setitem__(path, inode))
+
+    def mkdir(self, directory: str) -> None:
+        """Directories are durable at once: losing a whole one loses nothing that a log could have promised."""
+        while directory:
+            self._directories.add(directory)
+            directory = _parent(directory)
+
+    def rmdir(self, directory: str) -> None:
+        self.step()
+        self._directories.remove(directory)
+
+    def sync_directory(self, directory: str) -> None:
+        self.step()
+        self._undo.pop(directory, None)
+
+    def lock(self, path: str) -> MemoryLock:
+        if path in self._locks:
+            raise StorageFault(path, OSError(errno.EAGAIN, "another process is using this log directory"))
+        self._locks.add(path)
+        return MemoryLock(lambda: self._locks.discard(path))
+
+    def _require_directory(self, directory: str) -> None:
+        if directory not in self._directories:
+            raise _fault(directory, errno.ENOENT)
+
+    def _note(self, path: str, take_back: Callable[[], object]) -> None:
+        self._undo.setdefault(_parent(path), []).append(lambda: (take_back(), None)[1])
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _fault(path: str, number: int) -> StorageFault:
+    return StorageFault(path, OSError(number, os.strerror(number)))

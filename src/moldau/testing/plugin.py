@@ -1,0 +1,29 @@
+"""The pytest plugin: fixtures that give tests a real broker. Nothing is imported before a test asks for one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from moldau.testing.broker import TestBroker
+
+
+@pytest.fixture
+def moldau_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
+    """A broker of this test's own, empty, stopped when the test ends. `moldau_broker.bootstrap_servers` is its address."""
+    from moldau.testing.broker import broker
+
+    with broker(tmp_path_factory.mktemp("moldau")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def moldau_shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
+    """One broker for the whole run: quicker, if tests take care to use topics of their own."""
+    from moldau.testing.broker import broker
+
+    with broker(tmp_path_factory.mktemp("moldau")) as running:
+        yield running

@@ -1,0 +1,370 @@
+"""kafka-storage, kafka-server-start, kafka-server-stop and `moldau start`, run as people run them.
+
+Texts and exit statuses of kafka-storage are those of Apache Kafka 4.3.1's tool. No broker is shared: each test that
+needs a server starts its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from moldau import __version__
+from moldau.base.ids import uuid_from_text
+from moldau.base.setting_sources import SettingsError
+from moldau.cli.kafka import server_start, server_stop, storage
+from moldau.cli.kafka.server_stop import Process, as_server
+
+CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
+REPOSITORY = Path(__file__).parents[2]
+PATIENCE_S = 20
+
+
+@pytest.fixture(scope="session", autouse=True)
+def broker_answers() -> None:
+    """Nothing here speaks to the broker that the other tests of this directory share."""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    file = tmp_path / "server.properties"
+    file.write_text(f"node.id=3\nlog.dirs={tmp_path}/a\nlisteners=PLAINTEXT://127.0.0.1:0\n")
+    return file
+
+
+@pytest.fixture(autouse=True)
+def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("KAFKA_") or name in ("CLUSTER_ID", "LOG_DIR")]:
+        monkeypatch.delenv(name)
+
+
+# --- kafka-storage ----------------------------------------------------------------------------------------------
+
+
+def run_storage(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    status = storage.main(words)
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_a_new_id(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run_storage(capsys, "random-uuid")
+    assert status == 0
+    assert len(uuid_from_text(out.strip())) == 16
+
+
+def test_no_id_begins_with_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = iter([uuid.UUID(bytes=b"\xf8" + bytes(15)), uuid.UUID(bytes=bytes(16))])
+    monkeypatch.setattr(uuid, "uuid4", lambda: next(drawn))
+    assert storage.random_uuid() == bytes(16)
+
+
+def test_format_then_info(capsys: pytest.CaptureFixture[str], config: Path, tmp_path: Path) -> None:
+    asked = ("info", "-c", str(config))
+    assert run_storage(capsys, *asked) == (1, f"Found problem:\n  {tmp_path}/a does not exist\n\n", "")
+    format = ("format", "-t", CLUSTER, "-c", str(config), "--standalone")
+    assert run_storage(capsys, *format) == (
+        0,
+        f"Formatting dynamic metadata voter directory {tmp_path}/a with metadata.version 4.3-IV0.\n",
+        "",
+    )
+    status, out, _ = run_storage(capsys, *asked)
+    assert status == 0
+    shown = rf"Found metadata: \{{cluster.id={CLUSTER}, directory.id=[\w-]{{22}}, node.id=3, version=1\}}"
+    assert re.fullmatch(rf"Found log directory:\n  {tmp_path}/a\n\n{shown}\n\n", out)
+    assert run_storage(capsys, *format) == (
+        1,
+        "",
+        f"Log directory {tmp_path}/a is already formatted. "
+        "Use --ignore-formatted to ignore this directory and format the others.\n",
+    )
+    assert run_storage(capsys, *format, "--ignore-formatted") == (
+        0,
+        "All of the log directories are already formatted.\n",
+        "",
+    )
+
+
+def test_a_directory_more(capsys: pytest.CaptureFixture[str], config: Path, tmp_path: Path) -> None:
+    format = ("format", "-t", CLUSTER, "-c", str(config), "--ignore-formatted")
+    run_storage(capsys, *format)
+    config.write_text(f"node.id=3\nlog.dirs={tmp_path}/a,{tmp_path}/b,{tmp_path}/c\n")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "c").touch()
+    status, out, _ = run_storage(capsys, "info", "-c", str(config))
+    assert status == 1
+    assert f"Found log directories:\n  {tmp_path}/a\n  {tmp_path}/b\n\n" in out
+    assert f"Found problems:\n  {tmp_path}/b is not formatted.\n  {tmp_path}/c is not a directory\n\n" in out
+    (tmp_path / "c").unlink()
+    assert run_storage(capsys, *format)[:2] == (
+        0,
+        f"Formatting data directory {tmp_path}/b with metadata.version 4.3-IV0.\n"
+        f"Formatting data directory {tmp_path}/c with metadata.version 4.3-IV0.\n",
+    )
+
+
+def test_another_clusters_directory_is_not_touched(
+    capsys: pytest.CaptureFixture[str], config: Path, tmp_path: Path
+) -> None:
+    run_storage(capsys, "format", "-t", CLUSTER, "-c", str(config))
+    assert run_storage(capsys, "format", "-t", "other", "-c", str(config), "-g") == (
+        1,
+        "",
+        f"Invalid cluster.id in: {tmp_path}/a/meta.properties. Expected other, but read {CLUSTER}\n",
+    )
+
+
+def test_the_first_controllers_directory_may_be_named(
+    capsys: pytest.CaptureFixture[str], config: Path, tmp_path: Path
+) -> None:
+    directory = "JEXY6aqzQY-32P5TStzaFg"
+    format = ("format", "-t", CLUSTER, "-c", str(config), "--initial-controllers")
+    assert run_storage(capsys, *format, f"3@localhost:9093:{directory}")[0] == 0
+    assert f"directory.id={directory}" in (tmp_path / "a" / "meta.properties").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["-t", "not an id"], "--cluster-id not an id: expected an id such as"),
+        (["-t", CLUSTER, "--add-scram", "SCRAM-SHA-256=[name=a,password=b]"], "--add-scram: users and passwords are"),
+        (["-t", CLUSTER, "--no-initial-controllers"], "a cluster of several nodes is not supported yet"),
+        (["-t", CLUSTER, "-I", "3@a:1:JEXY6aqzQY-32P5TStzaFg,4@b:1:MvDxzVmcRsaTz33bUuRU6A"], "name this node alone"),
+        (["-t", CLUSTER, "-I", "4@a:1:JEXY6aqzQY-32P5TStzaFg"], "expected 3@host:port:directory-id"),
+        (["-t", CLUSTER, "-I", "nonsense"], "expected 3@host:port:directory-id"),
+        (["-t", CLUSTER, "-r", "9.9"], "Unknown metadata.version '9.9'. Supported metadata.version are: 4.3-IV0"),
+        (["-t", CLUSTER, "-f", "x=1"], "Unknown feature: x"),
+        (["-t", CLUSTER, "-f", "group.version=9"], "expected a level of group.version from 0 to 1"),
+    ],
+)
+def test_what_cannot_be_formatted_is_one_line(
+    capsys: pytest.CaptureFixture[str], config: Path, tmp_path: Path, words: list[str], complaint: str
+) -> None:
+    status, out, err = run_storage(capsys, "format", "-c", str(config), *words)
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert complaint in err
+    assert not (tmp_path / "a").exists()
+
+
+def test_voters_and_a_dynamic_quorum_exclude_each_other(capsys: pytest.CaptureFixture[str], config: Path) -> None:
+    config.write_text(config.read_text() + "controller.quorum.voters=3@localhost:9093\n")
+    status, _, err = run_storage(capsys, "format", "-t", CLUSTER, "-c", str(config), "--standalone")
+    assert (status, "You cannot specify controller.quorum.voters" in err) == (1, True)
+
+
+@pytest.mark.parametrize("words", [[], ["bogus"], ["format"], ["info"], ["feature-dependencies"]])
+def test_a_wrong_command_line_is_told_with_status_1(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        storage.main(words)
+    assert ended.value.code == 1
+    err = capsys.readouterr().err
+    assert err.startswith("usage: kafka-storage")
+    assert "kafka-storage: error: " in err
+
+
+def test_a_config_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = run_storage(capsys, "info", "-c", "/no/such.properties")
+    assert (status, err) == (1, "/no/such.properties: cannot be read: No such file or directory\n")
+
+
+def test_features_of_a_release(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run_storage(capsys, "version-mapping", "--release-version", "4.3")
+    assert status == 0
+    assert out.startswith("metadata.version=30 (4.3-IV0)\nkraft.version=1\ntransaction.version=2\n")
+    assert run_storage(capsys, "feature-dependencies", "-f", "group.version=1")[:2] == (
+        0,
+        "group.version=1 has no dependencies.\n",
+    )
+    assert run_storage(capsys, "feature-dependencies", "-f", "x=2")[0] == 1
+
+
+# --- the command line of a start, and which processes are servers ------------------------------------------------
+
+
+def test_the_words_of_a_start() -> None:
+    line = server_start.parse_line(["-daemon", "x.properties", "--override", "a=b", "--override=c=d=e"])
+    assert line == server_start.StartLine("x.properties", (("a", "b"), ("c", "d=e")), daemon=True)
+    assert server_start.parse_line([]) is None
+
+
+@pytest.mark.parametrize("words", [["x", "--override"], ["x", "--override", "a"], ["x", "y"], ["x", "--bogus"]])
+def test_words_that_mean_nothing(words: list[str]) -> None:
+    with pytest.raises(SettingsError):
+        server_start.parse_line(words)
+
+
+def test_a_start_without_a_file_says_how_it_is_used(capsys: pytest.CaptureFixture[str]) -> None:
+    assert server_start.main([]) == 1
+    assert capsys.readouterr().out.startswith("USAGE: kafka-server-start.sh [-daemon] server.properties")
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (
+            ["/usr/bin/python3", "-m", "moldau.cli.kafka.server_start", "x", "--override", "a=b"],
+            ["x", "--override", "a=b"],
+        ),
+        (["python", "-X", "-u", "-m", "moldau.cli.kafka.server_start", "x"], None),
+        (["python", "-u", "-m", "moldau.cli.kafka.server_start", "x"], ["x"]),
+        (["/venv/bin/python", "/venv/bin/kafka-server-start.sh", "x"], ["x"]),
+        (["/venv/bin/python3.12", "/venv/bin/kafka-server-start", "x"], ["x"]),
+        (["python", "/venv/bin/moldau", "start", "-c", "x"], ["-c", "x"]),
+        (["python", "/venv/bin/moldau", "--debug", "start"], []),
+        (["python", "-m", "moldau", "start"], []),
+        (["python", "/venv/bin/moldau", "topic", "create", "start"], None),
+        (["python", "/venv/bin/kafka-server-stop.sh"], None),
+        (["bash", "bin/kafka-server-start.sh", "x"], None),
+        (["bash", "-c", "kafka-server-start.sh x"], None),
+        (["vim", "kafka-server-start.sh"], None),
+        (["java", "kafka.Kafka", "server.properties"], None),
+        (["python", "-c", "print('moldau start')"], None),
+        (["python"], None),
+        ([], None),
+    ],
+)
+def test_which_processes_are_servers(argv: list[str], words: list[str] | None) -> None:
+    server = as_server(Process(1, tuple(argv)))
+    assert (list(server.words) if server else None) == words
+
+
+def test_a_servers_settings_are_read_from_where_it_reads_them(config: Path) -> None:
+    def node_id(*argv: str, environ: dict[str, str] | None = None) -> int:
+        server = as_server(Process(1, ("python", *argv), str(config.parent), environ or {}))
+        assert server is not None
+        return server.settings().node_id
+
+    assert node_id("-m", "moldau.cli.kafka.server_start", config.name) == 3
+    assert node_id("-m", "moldau.cli.kafka.server_start", config.name, environ={"KAFKA_NODE_ID": "4"}) == 4
+    assert node_id("-m", "moldau.cli.kafka.server_start", config.name, "--override", "node.id=5") == 5
+    assert node_id("-m", "moldau", "start", "--listen", ":1", "--config", config.name) == 3
+    assert node_id("-m", "moldau", "start", f"--config={config.name}", "-o", "node.id=6", "-d", "/x") == 6
+    assert node_id("-m", "moldau", "start") == 1
+
+
+# --- servers that run --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lonely_node_id() -> int:
+    """A node id that no other server on this machine has: stopping must find this one and no other."""
+    return uuid.uuid4().int % 1_000_000_000 + 1_000_000_000
+
+
+class Running:
+    def __init__(self, words: list[str], cwd: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", *words], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def first_line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def end(self) -> tuple[int, str]:
+        """The exit status, and all that was said on stderr."""
+        _, err = self.process.communicate(timeout=PATIENCE_S)
+        return self.process.returncode, err
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[list[Running]]:
+    running: list[Running] = []
+    yield running
+    for each in running:
+        each.kill()
+
+
+def test_moldau_start_says_when_it_is_ready_and_server_stop_ends_it(
+    started: list[Running], tmp_path: Path, lonely_node_id: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["moldau", "start", "--listen", "127.0.0.1:0", "-d", "data", "-o", f"node.id={lonely_node_id}"]
+    started.append(server := Running(words, tmp_path))
+    ready = (
+        rf"Moldau {re.escape(__version__)} is ready: 127\.0\.0\.1:(\d+) \(node {lonely_node_id}, data in data\)\. .*\n"
+    )
+    found = re.fullmatch(ready, server.first_line())
+    assert found is not None
+    with socket.create_connection(("127.0.0.1", int(found[1])), timeout=PATIENCE_S):
+        pass
+    assert f"node.id={lonely_node_id}" in (tmp_path / "data" / "meta.properties").read_text()
+    assert server_stop.main([f"--node-id={lonely_node_id}"]) == 0
+    assert server.end() == (0, "")
+    assert server_stop.main([f"--node-id={lonely_node_id}"]) == 1
+    assert capsys.readouterr().out == "No kafka server to stop\n"
+
+
+def test_a_daemon_leaves_its_output_in_a_file(
+    tmp_path: Path, lonely_node_id: int, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert server_start.main(["-daemon", str(config), "--override", f"node.id={lonely_node_id}"]) == 0
+    (server,) = [
+        server
+        for process in server_stop.processes()
+        if (server := as_server(process)) and f"node.id={lonely_node_id}" in server.words
+    ]
+    ended = os.pidfd_open(server.process.pid)
+    try:
+        with subprocess.Popen(["tail", "-n", "+1", "-F", "logs/kafkaServer.out"], stdout=subprocess.PIPE) as tail:
+            assert tail.stdout is not None
+            assert b"is ready" in tail.stdout.readline()
+            tail.kill()
+    finally:
+        assert server_stop.main(["--node-id", str(lonely_node_id)]) == 0
+    os.waitid(os.P_PIDFD, ended, os.WEXITED)
+    os.close(ended)
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        (
+            "num.partitions=none",
+            "--override: Invalid value none for configuration num.partitions: Not a number of type INT",
+        ),
+        ("process.roles=broker", "a cluster of several nodes is not supported yet"),
+        ("log.dirs=/proc/no", "/proc/no"),
+    ],
+)
+def test_what_keeps_a_server_from_starting_is_one_line(
+    started: list[Running], tmp_path: Path, config: Path, override: str, expected: str
+) -> None:
+    for words in (
+        ["moldau.cli.kafka.server_start", str(config), "--override", override],
+        ["moldau", "start", "-c", str(config), "-o", override],
+    ):
+        started.append(server := Running(words, tmp_path))
+        status, err = server.end()
+        assert (status, err.count("\n")) == (1, 1)
+        assert expected in err
+
+
+def test_a_daemon_with_a_wrong_setting_says_so_before_it_leaves(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert server_start.main(["-daemon", str(config), "--override", "node.id=x"]) == 1
+    assert "Invalid value x for configuration node.id" in capsys.readouterr().err
+    assert not (tmp_path / "logs").exists()
+
+
+def test_the_example_file_is_taken_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    from moldau.settings import load
+
+    settings = load(str(REPOSITORY / "config" / "server.properties"))
+    assert settings.warnings == ()
+    assert [str(each) for each in settings.listeners] == ["PLAINTEXT://localhost:9092"]

@@ -1,0 +1,74 @@
+"""Batches and logs for the tests of the log room."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from moldau.base.ids import TopicPartition
+from moldau.log.config import LogConfig
+from moldau.log.files import Files
+from moldau.log.log import Log
+from moldau.log.store import LogStore, StoreReport
+from moldau.testing.files import MemoryFiles
+from moldau.wire.batch import BatchHeader, split_batches
+from moldau.wire.compression import Compression
+from moldau.wire.records import IN_LINE, Record, build_batch, decode_records
+
+NOW_MS = 1_700_000_000_000
+PARTITION = TopicPartition("orders", 0)
+TOPIC_ID = bytes(range(16))
+
+
+def batch_of(
+    values: Sequence[bytes | None] = (b"value",),
+    *,
+    timestamp: int = NOW_MS,
+    key: bytes | None = b"key",
+    compression: Compression = Compression.NONE,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    is_transactional: bool = False,
+) -> memoryview:
+    records = [Record(IN_LINE, timestamp, key, value) for value in values]
+    return memoryview(
+        build_batch(
+            records,
+            compression=compression,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            is_transactional=is_transactional,
+        )
+    )
+
+
+def new_log(config: LogConfig | None = None, files: Files | None = None, start_offset: int = 0) -> Log:
+    store = LogStore(files or MemoryFiles(), "data")
+    return store.create(PARTITION, TOPIC_ID, config or LogConfig(), NOW_MS, start_offset)
+
+
+def load_store(files: Files, config: LogConfig | None = None) -> tuple[LogStore, StoreReport]:
+    store = LogStore(files, "data")
+    return store, store.load(lambda _: config or LogConfig(), NOW_MS)
+
+
+def read_batches(log: Log, offset: int | None = None, up_to: int | None = None) -> list[tuple[BatchHeader, bytes]]:
+    """Every batch a consumer would get, fetch by fetch, each fetch large."""
+    offset = log.start_offset if offset is None else offset
+    up_to = log.end_offset if up_to is None else up_to
+    found = []
+    while (piece := log.read(offset, 1 << 30, up_to)) is not None:
+        for header, window in split_batches(memoryview(piece.read())):
+            found.append((header, bytes(window)))
+            offset = header.next_offset
+    return found
+
+
+def read_records(log: Log, offset: int | None = None, up_to: int | None = None) -> list[Record]:
+    return [record for _, batch in read_batches(log, offset, up_to) for record in decode_records(batch)]
+
+
+def read_values(log: Log) -> dict[int, bytes | None]:
+    """Offset -> value of every record that is not below the start of the log."""
+    return {record.offset: record.value for record in read_records(log) if record.offset >= log.start_offset}

@@ -1,0 +1,267 @@
+"""Power is lost at every operation on the disk, one after the other, and what comes up again is compared with what was
+promised: records that were flushed are there once and in order, nothing that was never written is, and the log can be
+read, deduplicated and written as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, read_batches, read_values
+
+from moldau.base.ids import TopicPartition
+from moldau.log.config import LogConfig
+from moldau.log.log import Log
+from moldau.log.store import LogStore
+from moldau.testing.files import MemoryFiles, PowerLoss
+from moldau.wire.batch import check_crc
+from moldau.wire.records import decode_records
+
+CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=150, retention_bytes=4000, retention_ms=-1)
+HOUR_MS = 3600 * 1000
+
+
+class History:
+    """What was done to one log, and so what a crash may leave of it."""
+
+    def __init__(self) -> None:
+        self.written: dict[int, set[bytes]] = {}
+        """Every value ever given to an offset."""
+        self.promised: dict[int, bytes] = {}
+        """Values that were flushed, and that nobody has asked to remove since."""
+        self.current: dict[int, bytes] = {}
+        self.sequences = {1: 0, 2: 0}
+        self.epoch = 0
+        self.serial = 0
+
+    def remove_from(self, offset: int) -> None:
+        self.current = {at: value for at, value in self.current.items() if at < offset}
+        self.promised = {at: value for at, value in self.promised.items() if at < offset}
+
+    def remove_below(self, offset: int) -> None:
+        self.current = {at: value for at, value in self.current.items() if at >= offset}
+        self.promised = {at: value for at, value in self.promised.items() if at >= offset}
+
+
+class Scenario:
+    """One life of a store, always the same, until the power goes."""
+
+    def __init__(self, files: MemoryFiles) -> None:
+        self.files = files
+        self.history = History()
+        self.store: LogStore
+        self.log: Log
+
+    def run(self) -> None:
+        self.store, _ = load_store(self.files, CONFIG)
+        self.log = self.store.create(PARTITION, TOPIC_ID, CONFIG, NOW_MS)
+        self.append(6)
+        self.flush()
+        self.append(5)
+        self.new_leader()
+        self.append(4)
+        self.flush()
+        self.store.write_checkpoints({PARTITION: self.log.end_offset})
+        self.append(3)
+        self.delete_records(5)
+        self.retain()
+        self.store.write_checkpoints({PARTITION: self.log.end_offset})
+        self.append(4)
+        self.reopen()
+        self.append(5)
+        self.flush()
+        self.store.write_checkpoints({PARTITION: self.log.end_offset})
+        self.truncate(self.log.end_offset - 14)
+        self.new_leader()
+        self.append(6)
+        self.flush()
+        self.append(2)
+        self.store.write_checkpoints({PARTITION: self.log.end_offset})
+        self.append(3)
+        self.reopen()
+
+    def append(self, count: int) -> None:
+        history = self.history
+        for _ in range(count):
+            history.serial += 1
+            producer_id = 1 + history.serial % 2
+            size = 1 + history.serial % 3
+            values = [b"%d/%d " % (history.serial, index) * (5 + 20 * index) for index in range(size)]
+            batch = batch_of(
+                values,
+                timestamp=NOW_MS + history.serial,
+                producer_id=producer_id,
+                producer_epoch=0,
+                base_sequence=history.sequences[producer_id],
+            )
+            first = self.log.end_offset
+            for offset, value in enumerate(values, first):
+                history.written.setdefault(offset, set()).add(value)
+            self.log.append(batch, leader_epoch=history.epoch, now_ms=NOW_MS)
+            history.sequences[producer_id] += size
+            history.current.update(enumerate(values, first))
+
+    def flush(self) -> None:
+        self.log.flush(NOW_MS)
+        self.history.promised = dict(self.history.current)
+
+    def new_leader(self) -> None:
+        self.history.epoch += 2
+
+    def delete_records(self, offset: int) -> None:
+        self.history.remove_below(offset)
+        self.log.delete_records(offset)
+
+    def retain(self) -> None:
+        # Which segments go is for the log to say: what it may take is everything below its last segment.
+        promised = self.history.promised
+        self.history.remove_below(self.log.segments.active.base_offset)
+        self.log.delete_expired(NOW_MS, self.log.end_offset)
+        self.history.promised = promised
+        self.history.current = dict(read_values(self.log))  # type: ignore[arg-type]
+        self.history.remove_below(self.log.start_offset)
+        self.log.purge(NOW_MS + HOUR_MS)
+
+    def truncate(self, offset: int) -> None:
+        self.history.remove_from(offset)
+        self.store.truncate(PARTITION, offset)
+        self.history.remove_from(self.log.end_offset)
+        for producer in self.log.producers.active():
+            self.history.sequences[producer.producer_id] = producer.last_sequence + 1
+
+    def reopen(self) -> None:
+        self.store.close({PARTITION: self.log.end_offset})
+        self.history.promised = dict(self.history.current)
+        self.store, report = load_store(self.files, CONFIG)
+        assert report.was_clean
+        assert report.recovered == []
+        reopened = self.store.get(PARTITION)
+        assert reopened is not None
+        self.log = reopened
+
+
+def operations_of_a_whole_run() -> int:
+    files = MemoryFiles()
+    Scenario(files).run()
+    return files.operations
+
+
+def check_recovered(log: Log, history: History) -> None:
+    batches = read_batches(log)
+    for (before, _), (after, _) in pairwise(batches):
+        assert after.base_offset == before.next_offset, "a hole in the log"
+    for header, batch in batches:
+        assert check_crc(memoryview(batch))
+        assert log.epochs.epoch_for_offset(max(header.base_offset, log.start_offset)) == header.leader_epoch
+        for record in decode_records(batch):
+            assert record.value in history.written[record.offset], "a record that nobody wrote there"
+    values = read_values(log)
+    for offset, value in history.promised.items():
+        if offset >= log.start_offset:
+            assert values.get(offset) == value, f"offset {offset} was flushed and is gone"
+    check_indexes(log)
+    check_producers(log)
+
+
+def check_indexes(log: Log) -> None:
+    """Every offset is found where a plain walk over everything finds it."""
+    for header, batch in read_batches(log):
+        for offset in range(max(header.base_offset, log.start_offset), header.next_offset):
+            piece = log.read(offset, 1, log.end_offset)
+            assert piece is not None
+            assert piece.read() == batch
+        found = log.offset_for_time(header.max_timestamp, log.end_offset)
+        assert found is not None
+        assert found.timestamp >= header.max_timestamp
+        assert found.offset <= header.last_offset
+    for segment in log.segments:
+        segment.rest()
+
+
+def check_producers(log: Log) -> None:
+    """The last batch of each producer is known again when it is sent again, and the next one is welcome."""
+    last = {header.producer_id: (header, batch) for header, batch in read_batches(log)}
+    known = {entry.producer_id: entry.last_sequence for entry in log.producers.active()}
+    for producer_id, (header, batch) in last.items():
+        assert known[producer_id] == header.last_sequence
+        again = memoryview(bytearray(batch))
+        again[:8] = bytes(8)
+        appended = log.append(again, leader_epoch=header.leader_epoch, now_ms=NOW_MS)
+        assert appended.duplicate
+        assert appended.first_offset == header.base_offset
+    for producer_id, sequence in known.items():
+        following = batch_of(producer_id=producer_id, producer_epoch=0, base_sequence=sequence + 1)
+        end_offset = log.end_offset
+        assert log.append(following, leader_epoch=100, now_ms=NOW_MS).first_offset == end_offset
+
+
+def recovered_log(files: MemoryFiles) -> Log | None:
+    store, report = load_store(files, CONFIG)
+    assert report.unreadable == []
+    assert not any(recovered.lost_durable for recovered in report.recovered)
+    return store.get(TopicPartition(*PARTITION))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_power_lost_at_every_operation(seed: int) -> None:
+    total = operations_of_a_whole_run()
+    assert total > 150, "the scenario has become too small to mean anything"
+    for lost_at in range(total):
+        files = MemoryFiles()
+        files.power_lost_at = lost_at
+        scenario = Scenario(files)
+        with pytest.raises(PowerLoss):
+            scenario.run()
+        log = recovered_log(files.crash(random.Random(f"{seed} {lost_at}")))
+        try:
+            if log is not None:
+                check_recovered(log, scenario.history)
+            else:
+                assert not scenario.history.promised
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}, power lost at operation {lost_at}: {error}") from error
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_power_lost_during_recovery(seed: int) -> None:
+    """Recovery itself may be cut short, and must then do as well the next time."""
+    total = operations_of_a_whole_run()
+    for lost_at in range(40, total, 7):
+        files = MemoryFiles()
+        files.power_lost_at = lost_at
+        scenario = Scenario(files)
+        with pytest.raises(PowerLoss):
+            scenario.run()
+        rng = random.Random(f"{seed} {lost_at}")
+        files = files.crash(rng)
+        for lost_again_at in (1, 3, 7):
+            files.power_lost_at = lost_again_at
+            try:
+                load_store(files, CONFIG)
+            except PowerLoss:
+                files = files.crash(rng)
+            else:
+                files = files.restart()
+        log = recovered_log(files)
+        assert log is not None
+        check_recovered(log, scenario.history)
+
+
+def test_killed_without_losing_power() -> None:
+    """kill -9: the page cache survives, so every acknowledged record must."""
+    total = operations_of_a_whole_run()
+    for lost_at in range(0, total, 3):
+        files = MemoryFiles()
+        files.power_lost_at = lost_at
+        scenario = Scenario(files)
+        with pytest.raises(PowerLoss):
+            scenario.run()
+        log = recovered_log(files.restart())
+        if log is not None:
+            values = read_values(log)
+            for offset, value in scenario.history.current.items():
+                if offset >= log.start_offset:
+                    assert values.get(offset) == value
+            check_recovered(log, scenario.history)
