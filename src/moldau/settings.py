@@ -19,6 +19,8 @@ from moldau.base.listeners import WILDCARD_HOSTS, Listener, parse_listener, pars
 from moldau.base.setting_sources import Said, SettingsError, Values, read_environment, read_file
 from moldau.base.topic_configs import TOPIC_CONFIGS, topic_config_values
 
+__all__ = ["Settings", "SettingsError", "check_cluster_id", "from_properties", "load"]
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:

@@ -83,7 +83,10 @@ def compress(codec: str, data: bytes) -> bytes:
         case "snappy":
             return bytes(cramjam.snappy.compress_raw(data))
         case "lz4":
-            return bytes(cramjam.lz4.compress(data))
+            # Kafka's readers know independent blocks only; the library links them unless told otherwise.
+            compressor = cramjam.lz4.Compressor(level=0, content_checksum=False, block_linked=False)
+            compressor.compress(data)
+            return bytes(compressor.finish())
         case "zstd":
             return bytes(cramjam.zstd.compress(data))
     return data

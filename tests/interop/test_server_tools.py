@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import socket
 import subprocess
 import sys
@@ -213,7 +214,7 @@ def test_a_start_without_a_file_says_how_it_is_used(capsys: pytest.CaptureFixtur
             ["/usr/bin/python3", "-m", "moldau.cli.kafka.server_start", "x", "--override", "a=b"],
             ["x", "--override", "a=b"],
         ),
-        (["python", "-X", "-u", "-m", "moldau.cli.kafka.server_start", "x"], None),
+        (["python", "-X", "dev", "-m", "moldau.cli.kafka.server_start", "x"], ["x"]),
         (["python", "-u", "-m", "moldau.cli.kafka.server_start", "x"], ["x"]),
         (["/venv/bin/python", "/venv/bin/kafka-server-start.sh", "x"], ["x"]),
         (["/venv/bin/python3.12", "/venv/bin/kafka-server-start", "x"], ["x"]),
@@ -292,6 +293,7 @@ def test_moldau_start_says_when_it_is_ready_and_server_stop_ends_it(
     started: list[Running], tmp_path: Path, lonely_node_id: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["moldau", "start", "--listen", "127.0.0.1:0", "-d", "data", "-o", f"node.id={lonely_node_id}"]
+    words += ["-o", "num.partition=3"]
     started.append(server := Running(words, tmp_path))
     ready = (
         rf"Moldau {re.escape(__version__)} is ready: 127\.0\.0\.1:(\d+) \(node {lonely_node_id}, data in data\)\. .*\n"
@@ -302,31 +304,32 @@ def test_moldau_start_says_when_it_is_ready_and_server_stop_ends_it(
         pass
     assert f"node.id={lonely_node_id}" in (tmp_path / "data" / "meta.properties").read_text()
     assert server_stop.main([f"--node-id={lonely_node_id}"]) == 0
-    assert server.end() == (0, "")
+    status, err = server.end()
+    assert (status, "Traceback" in err) == (0, False)
+    warning = "Warning: --override: unknown setting num.partition is ignored; did you mean num.partitions?\n"
+    assert err.count(warning) == 1
     assert server_stop.main([f"--node-id={lonely_node_id}"]) == 1
     assert capsys.readouterr().out == "No kafka server to stop\n"
 
 
-def test_a_daemon_leaves_its_output_in_a_file(
-    tmp_path: Path, lonely_node_id: int, config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert server_start.main(["-daemon", str(config), "--override", f"node.id={lonely_node_id}"]) == 0
-    (server,) = [
-        server
-        for process in server_stop.processes()
-        if (server := as_server(process)) and f"node.id={lonely_node_id}" in server.words
-    ]
-    ended = os.pidfd_open(server.process.pid)
+def test_a_daemon_leaves_its_output_in_a_file(tmp_path: Path, lonely_node_id: int, config: Path) -> None:
+    words = ["-daemon", str(config), "--override", f"node.id={lonely_node_id}"]
+    start = [sys.executable, "-m", "moldau.cli.kafka.server_start", *words]
+    assert subprocess.run(start, cwd=tmp_path, timeout=PATIENCE_S, check=True, capture_output=True).stdout == b""
+    running = filter(None, map(as_server, server_stop.processes()))
+    (server,) = [each for each in running if f"node.id={lonely_node_id}" in each.words]
+    ended = select.poll()
+    ended.register(handle := os.pidfd_open(server.process.pid), select.POLLIN)
     try:
-        with subprocess.Popen(["tail", "-n", "+1", "-F", "logs/kafkaServer.out"], stdout=subprocess.PIPE) as tail:
+        follow = ["tail", "-n", "+1", "-F", tmp_path / "logs" / "kafkaServer.out"]
+        with subprocess.Popen(follow, stdout=subprocess.PIPE) as tail:
             assert tail.stdout is not None
-            assert b"is ready" in tail.stdout.readline()
+            assert any(b"is ready" in line for line in tail.stdout)
             tail.kill()
     finally:
         assert server_stop.main(["--node-id", str(lonely_node_id)]) == 0
-    os.waitid(os.P_PIDFD, ended, os.WEXITED)
-    os.close(ended)
+    assert ended.poll(PATIENCE_S * 1000)
+    os.close(handle)
 
 
 @pytest.mark.parametrize(
@@ -351,6 +354,13 @@ def test_what_keeps_a_server_from_starting_is_one_line(
         status, err = server.end()
         assert (status, err.count("\n")) == (1, 1)
         assert expected in err
+
+
+def test_an_address_that_is_taken_is_named(started: list[Running], tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        started.append(server := Running(["moldau", "start", "--listen", address], tmp_path))
+        assert server.end() == (1, f"moldau: cannot listen on {address}: Address already in use; see listeners\n")
 
 
 def test_a_daemon_with_a_wrong_setting_says_so_before_it_leaves(

@@ -202,6 +202,20 @@ def test_addresses_of_the_sixth_version() -> None:
     assert (listener.host, listener.address, str(listener)) == ("::1", "[::1]:9092", "PLAINTEXT://[::1]:9092")
 
 
+def test_any_number_of_listeners_may_take_any_free_port() -> None:
+    settings = from_properties({"listeners": "PLAINTEXT://localhost:0,CONTROLLER://localhost:0"})
+    assert settings.listeners + settings.controller_listeners == (
+        plaintext("localhost", 0),
+        plaintext("localhost", 0, "CONTROLLER"),
+    )
+
+
+def test_directories_left_out_are_named() -> None:
+    assert from_properties({"log.dirs": "/a,/b"}).warnings == (
+        "properties: of several log.dirs only the first is used in Moldau yet",
+    )
+
+
 def test_cluster_id_must_look_like_one() -> None:
     assert load(environ={"CLUSTER_ID": ""}).cluster_id is None
     with pytest.raises(SettingsError, match="CLUSTER_ID not an id"):

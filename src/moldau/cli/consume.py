@@ -29,7 +29,8 @@ from moldau.cli.format_language import BadFormat, Formatter
 from moldau.cli.partition_offsets import Partition, ResolvedRange
 
 FETCH_RECORDS_MAX: Final = 1000
-POLL_SECONDS: Final = 0.1
+POLL_SECONDS: Final = 0.2
+"""The longest that Ctrl-C waits."""
 GROUP_SECONDS: Final = 3.0
 ENDLESS: Final = 1 << 63
 CLIENT_CONFIG: Final = {
@@ -47,12 +48,13 @@ class Message(format_language.Record, Protocol):
 
 
 class Printer:
-    """Writes records and counts them; what is written leaves the process after every poll."""
+    """Renders records and counts them; what was rendered leaves the process in one write after every poll."""
 
     def __init__(self, render: Formatter, out: BinaryIO, limit: int | None) -> None:
         self._render = render
         self._out = out
         self._left = ENDLESS if limit is None else limit
+        self._rendered: list[bytes] = []
         self.printed = 0
 
     def is_full(self) -> bool:
@@ -61,10 +63,21 @@ class Printer:
     def print(self, message: Message) -> None:
         self.printed += 1
         self._left -= 1
-        self._out.write(self._render(message, self.printed))
+        self._rendered.append(self._render(message, self.printed))
 
     def flush(self) -> None:
+        self._out.write(b"".join(self._rendered))
         self._out.flush()
+        self._rendered.clear()
+
+
+def arrived(consumer: Any) -> list[Message]:
+    """The messages that are here, or the first to come within POLL_SECONDS.
+
+    Asked for many at once librdkafka waits the whole time for more; so one is waited for, and the rest is taken along.
+    """
+    first = consumer.poll(POLL_SECONDS)
+    return [] if first is None else [first, *consumer.consume(FETCH_RECORDS_MAX, 0)]
 
 
 def read_assigned(consumer: Any, ranges: dict[Partition, ResolvedRange], printer: Printer) -> None:
@@ -75,15 +88,17 @@ def read_assigned(consumer: Any, ranges: dict[Partition, ResolvedRange], printer
     waiting = {where for where, span in ranges.items() if span.begin < ends[where]}
     consumer.assign([TopicPartition(*where, ranges[where].begin) for where in waiting])
     while waiting and not printer.is_full():
-        messages: list[Message] = consumer.consume(FETCH_RECORDS_MAX, POLL_SECONDS)
-        for message in messages:
-            offset = _offset_reached(message)
+        for message in arrived(consumer):
             where = (message.topic() or "", message.partition() or 0)
-            if message.error() is None and offset < ends[where] and where in waiting:
-                printer.print(message)
-                offset += 1
-                if printer.is_full():
-                    break
+            if message.error() is not None:
+                offset = _end_of_log(message)
+            else:
+                offset = message.offset() or 0
+                if offset < ends[where] and where in waiting:
+                    printer.print(message)
+                    offset += 1
+                    if printer.is_full():
+                        break
             # The record before the end may be gone (compacted) or a marker: then the end of the log says it, or the
             # first record behind it.
             if offset >= ends[where] and where in waiting:
@@ -103,11 +118,10 @@ def read_group(consumer: Any, topics: list[str], exit_at_end: bool, printer: Pri
 
     consumer.subscribe(topics, on_assign=on_assign)
     while not printer.is_full() and not (exit_at_end and assigned and assigned <= at_end):
-        messages: list[Message] = consumer.consume(FETCH_RECORDS_MAX, POLL_SECONDS)
-        for message in messages:
+        for message in arrived(consumer):
             where = (message.topic() or "", message.partition() or 0)
-            _offset_reached(message)
             if message.error() is not None:
+                _end_of_log(message)
                 at_end.add(where)
                 continue
             at_end.discard(where)
@@ -117,16 +131,14 @@ def read_group(consumer: Any, topics: list[str], exit_at_end: bool, printer: Pri
         printer.flush()
 
 
-def _offset_reached(message: Message) -> int:
-    """The offset of a record, or of the end of the log that the message tells of; raises for any other error."""
+def _end_of_log(message: Message) -> int:
+    """The offset at which librdkafka says the log ends; raises for any other error in a record's place."""
     from confluent_kafka import KafkaError
 
     error = message.error()
-    if error is not None and error.code() != KafkaError._PARTITION_EOF:
+    if error.code() != KafkaError._PARTITION_EOF:
         raise failure(error, f"{message.topic()} partition {message.partition()}" if message.topic() else "")
-    offset = message.offset()
-    assert offset is not None
-    return offset
+    return message.offset() or 0
 
 
 @click.command()

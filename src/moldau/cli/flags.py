@@ -47,6 +47,10 @@ class Flag:
     kind: str = "String"
     default: str | None = None
     argument_optional: bool = False
+    short: str = ""
+    """One letter, for the tools that have such."""
+    many: bool = False
+    """Takes all words up to the next that begins with a dash."""
     older: tuple[str, ...] = ()
     """Names of former releases, read as this one with a word of warning."""
     replaced_by: str = ""
@@ -57,6 +61,8 @@ class Flag:
         """How the flag stands in the left column of the help."""
         if not self.takes:
             return f"--{self.name}"
+        if self.many:
+            return f"--{self.name} {self.takes} ..."
         named = self.kind if self.takes == self.kind else f"{self.kind}: {self.takes}"
         return f"--{self.name} [{named}]" if self.argument_optional else f"--{self.name} <{named}>"
 
@@ -76,6 +82,8 @@ class Given:
 
     flags: dict[str, Flag]
     values: dict[str, list[str]] = field(default_factory=dict)
+    order: list[tuple[str, str]] = field(default_factory=list)
+    """Flags and values as they stood, a switch with an empty value: for the tool where one flag belongs to another."""
     warnings: list[str] = field(default_factory=list)
     """What Kafka says of a deprecated flag, and where Kafka says it: on stdout."""
     notes: list[str] = field(default_factory=list)
@@ -155,7 +163,7 @@ class Flags:
     def _read(self, argv: Sequence[str]) -> Given:
         given = Given({flag.name: flag for flag in (*self.flags, HELP, VERSION)})
         known = dict(given.flags)
-        known.update((old, flag) for flag in self.flags for old in flag.older)
+        known.update((old, flag) for flag in self.flags for old in (*flag.older, flag.short))
         words = list(reversed(argv))
         while words:
             word = words.pop()
@@ -165,9 +173,11 @@ class Flags:
                 continue
             name, equals, value = word.lstrip("-").partition("=")
             flag = self._flag(known, name)
-            if name != flag.name:
+            if name in flag.older:
                 given.notes.append(f"Option --{name} is deprecated. Use --{flag.name} instead.")
-            given.values.setdefault(flag.name, []).extend(_argument(flag, value if equals else None, words))
+            argument = _argument(flag, value if equals else None, words)
+            given.values.setdefault(flag.name, []).extend(argument)
+            given.order.append((flag.name, " ".join(argument)))
         return given
 
     def _flag(self, known: dict[str, Flag], name: str) -> Flag:
@@ -195,7 +205,10 @@ def _argument(flag: Flag, attached: str | None, words: list[str]) -> list[str]:
         return [words.pop()] if words and not words[-1].startswith("-") else []
     if not words:
         raise UsageError(f"Option {flag.name} requires an argument")
-    return [words.pop()]
+    taken = [words.pop()]
+    while flag.many and words and not words[-1].startswith("-"):
+        taken.append(words.pop())
+    return taken
 
 
 def _row(left: str, right: str, width: int) -> Iterable[tuple[str, str]]:

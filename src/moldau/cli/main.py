@@ -59,10 +59,18 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, command.summary) for name, command in COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command. Ctrl-C and a reader that left (`| head`) are no errors, and click would make them look so."""
         try:
-            return super().invoke(ctx)
-        except (BrokenPipeError, click.Abort, click.exceptions.Exit):
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except (click.Abort, click.exceptions.Exit):
             raise
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(SIGINT_STATUS) from None
+        except BrokenPipeError:
+            _forget_stdout()
+            raise click.exceptions.Exit(SIGPIPE_STATUS) from None
         except Exception:
             if ctx.params["debug"]:
                 traceback.print_exc()
@@ -79,12 +87,8 @@ class LazyGroup(click.Group):
         """Runs and exits. Every failure leaves by here: one line on stderr, status 1."""
         try:
             status = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
-            sys.stdout.flush()
-        except (KeyboardInterrupt, click.Abort):
+        except click.Abort:
             sys.exit(SIGINT_STATUS)
-        except BrokenPipeError:
-            _forget_stdout()
-            sys.exit(SIGPIPE_STATUS)
         except Exception as error:
             click.echo(f"moldau: {one_line(error)}", err=True)
             sys.exit(1)
@@ -117,6 +121,7 @@ def _sentence(text: str) -> str:
 
 
 @click.group(
+    "moldau",
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="The address of the broker is given by -b/--bootstrap-server, by the variable MOLDAU_BOOTSTRAP, or is"

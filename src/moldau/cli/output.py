@@ -32,6 +32,20 @@ format_option: Callable[[F], F] = click.option(
 )
 
 
+class Bytes(int):
+    """A size: for programs a number, for people the nearest unit."""
+
+    def __str__(self) -> str:
+        size = float(self)
+        for unit in ("B", "KiB", "MiB", "GiB"):
+            if size < 1024:
+                break
+            size /= 1024
+        else:
+            unit = "TiB"
+        return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+
+
 @dataclass(frozen=True)
 class Table:
     """Column names and rows of cells. A number is set to the right; a list is shown with commas; None as a dash."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from moldau.cli import offsets, partition_offsets
+from moldau.cli import offsets, partition_offsets, topic_sizes
 from moldau.cli.connect import (
     Broker,
     CommandFailed,
@@ -25,7 +25,7 @@ from moldau.cli.connect import (
     key_values,
     outcome,
 )
-from moldau.cli.output import Table, format_option, show
+from moldau.cli.output import Bytes, Table, format_option, show
 from moldau.cli.partition_offsets import Bounds
 
 
@@ -84,19 +84,28 @@ def _says_it_exists(error: CommandFailed) -> bool:
 @format_option
 @broker_options
 def list_topics(broker: Broker, internal: bool, output_format: str) -> None:
-    """List the topics, with their partitions, replicas and number of records.
+    """List the topics, with their partitions, replicas, number of records and bytes on disk.
 
     \b
     moldau topic list
     moldau topic list --format json | jq -r '.[].name'
     """
-    topics = [t for name, t in sorted(broker.metadata().topics.items()) if internal or not is_internal(name)]
+    metadata = broker.metadata()
+    topics = [t for name, t in sorted(metadata.topics.items()) if internal or not is_internal(name)]
     bounds = partition_offsets.bounds(broker.admin, partition_offsets.led(topics))
+    known_sizes = topic_sizes.sizes(broker, metadata)
     rows = [
-        (shown.topic, len(shown.partitions), _replication_factor(shown), records_in(shown, bounds)) for shown in topics
+        (
+            shown.topic,
+            len(shown.partitions),
+            _replication_factor(shown),
+            records_in(shown, bounds),
+            None if known_sizes is None else Bytes(known_sizes.get(shown.topic, 0)),
+        )
+        for shown in topics
     ]
-    table = Table(("NAME", "PARTITIONS", "REPLICAS", "RECORDS"), rows, empty="no topics; `moldau topic create NAME`")
-    show(output_format, table)
+    columns = ("NAME", "PARTITIONS", "REPLICAS", "RECORDS", "SIZE")
+    show(output_format, Table(columns, rows, empty="no topics yet; `moldau topic create NAME` makes one"))
 
 
 def _replication_factor(shown: TopicMetadata) -> int:

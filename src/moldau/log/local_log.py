@@ -236,6 +236,13 @@ class LocalLog:
 
     # --- cut ----------------------------------------------------------------------------------------------------
 
+    def end_after_cut(self, offset: int) -> int:
+        """Where the log will end if cut at `offset`: at the start of the batch that holds it."""
+        if offset < self.segments.first.base_offset:
+            return offset
+        found = self.segments.at(self.segments.floor(offset)).locate(offset)
+        return offset if found is None else found[1]
+
     def truncate_to(self, offset: int) -> None:
         """Cuts off `offset` and all after it; the batch that holds it goes whole, and the log then ends before that.
 
@@ -249,6 +256,8 @@ class LocalLog:
         self._generation += 1
         while self.segments.active.base_offset >= offset and len(self.segments) > 1:
             self._unlink_segment(self.segments.drop_last())
+        # Before anything new is written: a segment that a crash brought back would stand behind other records.
+        self._files.sync_directory(self.directory)
         self.end_offset = self.segments.active.truncate(offset)
         self._after_cut()
 
@@ -258,6 +267,7 @@ class LocalLog:
         created_ms = self.segments.active.created_ms
         for segment in reversed(list(self.segments)):
             self._unlink_segment(segment)
+        self._files.sync_directory(self.directory)
         fresh = Segment.create(self._files, self.directory, offset, created_ms)
         self.segments.replace_all(fresh)
         self.start_offset = self.end_offset = offset

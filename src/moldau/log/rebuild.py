@@ -134,10 +134,13 @@ def read_epochs(files: Files, directory: str) -> LeaderEpochs | None:
 
 
 def epochs_from_batches(segments: Segments) -> LeaderEpochs:
-    """Every batch tells the epoch that wrote it: slow, and always right."""
+    """Every batch tells the epoch that wrote it: slow, and always right. Ends where the batches cannot be read."""
     epochs = LeaderEpochs()
-    for place in range(len(segments)):
-        segment = segments.at(place)
-        for _, header in walk_headers(segment.file, 0, segment.size):
-            epochs.assign(header.leader_epoch, header.base_offset)
+    try:
+        for place in range(len(segments)):
+            segment = segments.at(place)
+            for _, header in walk_headers(segment.file, 0, segment.size):
+                epochs.assign(header.leader_epoch, header.base_offset)
+    except MalformedData:
+        return epochs
     return epochs

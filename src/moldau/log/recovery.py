@@ -66,7 +66,9 @@ def open_log(
     report = RecoveryReport(partition)
     names = _tidy(files, directory, files.names(directory))
     segments = _find_segments(files, directory, names, start_offset, now_ms)
-    epochs = _load_epochs(files, directory, segments, report)
+    epochs = read_epochs(files, directory)
+    if epochs is None:
+        epochs = _rebuild_epochs(segments, report, is_clean)
     clean_end = _clean_end(segments, report) if is_clean else None
     producers = Producers()
     if clean_end is not None:
@@ -76,7 +78,8 @@ def open_log(
         # Thousands of partitions mostly sleep: each opens its files again when it is first used.
         segments.active.rest()
     else:
-        place = segments.floor(recovery_point) if not is_clean else len(segments) - 1
+        # The segment that ends right at the recovery point may have been rolled after that flush, its indexes unsynced.
+        place = segments.floor(recovery_point - 1) if not is_clean else len(segments) - 1
         segments, end_offset = _Recovery(files, directory, epochs, report).recover(list(segments), place)
         recovered = list(segments)[place:]
         unsynced = [segment.file for segment in recovered]
@@ -130,18 +133,12 @@ def _find_segments(files: Files, directory: str, names: list[str], start_offset:
     return Segments(found or [Segment.create(files, directory, max(start_offset or 0, 0), now_ms)])
 
 
-def _load_epochs(files: Files, directory: str, segments: Segments, report: RecoveryReport) -> LeaderEpochs:
-    epochs = read_epochs(files, directory)
-    if epochs is not None:
-        return epochs
+def _rebuild_epochs(segments: Segments, report: RecoveryReport, is_clean: bool) -> LeaderEpochs:
     if not any(segment.size for segment in segments):
         return LeaderEpochs()
-    report.notes.append("the leader epochs were rebuilt")
-    try:
-        return epochs_from_batches(segments)
-    except MalformedData:
-        # A torn tail, which recovery cuts off next; what was read before it is right, and rebuilt from there on.
-        return LeaderEpochs()
+    if is_clean:
+        report.notes.append("the leader epochs were rebuilt")
+    return epochs_from_batches(segments)
 
 
 def _clean_end(segments: Segments, report: RecoveryReport) -> int | None:
@@ -203,7 +200,9 @@ class _Recovery:
         next_offset = segment.base_offset
         for position, header in verified_batches(file, 0, size):
             too_far = header.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
-            if header.base_offset < next_offset or header.last_offset_delta < 0 or too_far:
+            # Epochs never go down in a log: such a batch was cut off once, and came back with the crash.
+            is_stale = header.leader_epoch < self._epochs.latest
+            if header.base_offset < next_offset or header.last_offset_delta < 0 or too_far or is_stale:
                 break
             segment.note_batch(
                 header.base_offset, header.last_offset, header.max_timestamp, header.size_in_bytes, position, 4096

@@ -163,9 +163,10 @@ class LogStore:
     def truncate(self, partition: TopicPartition, offset: int) -> None:
         """Cuts a log. The recovery point on disk goes down first: else a crash would trust bytes never synced."""
         log = self._logs[partition]
-        if offset < log.recovery_point:
+        end_offset = log.end_after_cut(offset)
+        if end_offset < log.recovery_point:
             points = {each.partition: each.recovery_point for each in self}
-            points[partition] = offset
+            points[partition] = end_offset
             self._write_checkpoint(layout.RECOVERY_POINTS, points)
         log.truncate_to(offset)
 

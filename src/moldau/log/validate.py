@@ -12,10 +12,12 @@ from typing import Final
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.log.config import LOG_APPEND_TIME, LogConfig
 from moldau.wire.batch import (
+    ATTRIBUTES_LOW_BYTE,
     BATCH_HEADER,
     BATCH_HEADER_BYTES,
     CODEC_MASK,
     CONTROL_BIT,
+    CRC_POSITION,
     CRC_START,
     LENGTH_PREFIX,
     LOG_APPEND_TIME_BIT,
@@ -23,12 +25,16 @@ from moldau.wire.batch import (
     MAGIC_POSITION,
     NO_TIMESTAMP,
     BatchHeader,
+    stamp_create_time,
 )
 from moldau.wire.compression import Compression
 from moldau.wire.crc import crc32c
 from moldau.wire.records import Record, build_batch, decode_records
 
 CODEC_MAX: Final = max(Compression)
+
+LEGACY_BATCH_BYTES_MIN: Final = LENGTH_PREFIX.size + 14
+"""The smallest message of magic 0 with its offset and length: what claims less is nobody's batch."""
 
 
 class Origin(Enum):
@@ -57,32 +63,55 @@ HeaderFields = tuple[int, int, int, int, int, int, int, int, int, int, int, int,
 
 
 def check_batch(batch: memoryview, config: LogConfig, now_ms: int, origin: Origin) -> HeaderFields:
-    """Refuses with Kafka's error what may not be appended; returns the header for the rest of the way."""
-    size = len(batch)
-    if size < BATCH_HEADER_BYTES:
-        raise _not_one_batch(batch)
+    """Refuses with Kafka's error what may not be appended; returns the header for the rest of the way.
+
+    `batch` is exactly one batch, see `one_batch`. What Kafka puts right in a client's header is put right here.
+    """
     fields: HeaderFields = BATCH_HEADER.unpack_from(batch)
-    (base_offset, batch_length, _, magic, crc, attributes, last_offset_delta,
+    (base_offset, _, _, _, crc, attributes, last_offset_delta,
      base_timestamp, max_timestamp, producer_id, _, base_sequence, record_count) = fields  # fmt: skip
-    if magic != MAGIC or LENGTH_PREFIX.size + batch_length != size:
-        raise _not_one_batch(batch)
-    if size > config.max_message_bytes and origin is not Origin.RAFT:
-        raise too_large(size, config)
+    if len(batch) > config.max_message_bytes and origin is not Origin.RAFT:
+        raise too_large(len(batch), config)
     if crc32c(batch[CRC_START:]) != crc:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "The record batch does not match its CRC.")
+        raise _corrupt("The record batch does not match its CRC.")
     if attributes & CODEC_MASK > CODEC_MAX:
         raise _invalid(f"The record batch names compression codec {attributes & CODEC_MASK}, which does not exist.")
     if last_offset_delta + 1 != record_count or record_count < 1:
         raise _invalid(f"The record batch counts {record_count} records, its last offset delta is {last_offset_delta}.")
     if origin is Origin.CLIENT:
-        if base_offset or attributes & (CONTROL_BIT | LOG_APPEND_TIME_BIT) or (producer_id >= 0 > base_sequence):
+        if base_offset or attributes & CONTROL_BIT or (producer_id >= 0 > base_sequence):
             raise _not_a_clients(BatchHeader._make(fields))
         if (
-            max_timestamp > now_ms + config.message_timestamp_after_max_ms
+            attributes & LOG_APPEND_TIME_BIT
+            or max_timestamp > now_ms + config.message_timestamp_after_max_ms
             or base_timestamp < now_ms - config.message_timestamp_before_max_ms
-        ) and config.message_timestamp_type != LOG_APPEND_TIME:
-            _check_timestamps(batch, config, now_ms)
+        ):
+            return _check_timestamps(batch, config, now_ms)
     return fields
+
+
+def one_batch(records: memoryview) -> memoryview:
+    """The one batch of magic 2 that a produce request must hold, told apart as Kafka does, in its order.
+
+    Fewer bytes behind it than would make the head of another batch are passed over; anything else is refused.
+    """
+    sent = len(records)
+    if sent < CRC_POSITION:
+        raise _invalid("The records hold no batch: there must be exactly one.")
+    size = LENGTH_PREFIX.size + LENGTH_PREFIX.unpack_from(records)[1]
+    magic = records[MAGIC_POSITION]
+    if size < LEGACY_BATCH_BYTES_MIN or magic > MAGIC:
+        raise _corrupt(f"The record batch claims {size} bytes and magic {magic}.")
+    if size > sent:
+        raise _invalid(f"The record batch claims {size} bytes, {sent} were sent: there must be one whole batch.")
+    if magic != MAGIC:
+        raise _invalid(f"The record batch has magic {magic}, only magic 2 is accepted.")
+    if size < BATCH_HEADER_BYTES:
+        raise _corrupt(f"The record batch claims {size} bytes, fewer than its header has.")
+    if sent - size >= CRC_POSITION:
+        one_batch(records[size:])
+        raise _invalid("More than one record batch was sent: there must be exactly one.")
+    return records[:size]
 
 
 def check_keys(batch: memoryview) -> None:
@@ -128,41 +157,36 @@ def too_large(size: int, config: LogConfig) -> KafkaError:
     )
 
 
-def _check_timestamps(batch: memoryview, config: LogConfig, now_ms: int) -> None:
-    """The header says that some timestamp is out of range; say which. Records without a timestamp are let pass."""
+def _check_timestamps(batch: memoryview, config: LogConfig, now_ms: int) -> HeaderFields:
+    """The header says that something is wrong with the time; look at the records, and say which ones it is.
+
+    If none is, the header lied: then it is put right, as Kafka does.
+    """
+    is_log_append_time = bool(batch[ATTRIBUTES_LOW_BYTE] & LOG_APPEND_TIME_BIT)
+    records = open_records(batch)
     earliest = now_ms - config.message_timestamp_before_max_ms
     latest = now_ms + config.message_timestamp_after_max_ms
-    errors = [
-        (index, f"Timestamp {record.timestamp} is not within [{earliest}, {latest}].")
-        for index, record in enumerate(open_records(batch))
-        if record.timestamp != NO_TIMESTAMP and not earliest <= record.timestamp <= latest
-    ]
-    max_timestamp = BatchHeader._make(BATCH_HEADER.unpack_from(batch)).max_timestamp
-    if errors or max_timestamp > latest:
+    if config.message_timestamp_type == LOG_APPEND_TIME:
+        why = "A producer may not set the timestamp type to LogAppendTime."
+        errors = [(index, why) for index in range(len(records)) if is_log_append_time]
+    else:
+        errors = [
+            (index, f"Timestamp {record.timestamp} is not within [{earliest}, {latest}].")
+            for index, record in enumerate(records)
+            if record.timestamp != NO_TIMESTAMP and not earliest <= record.timestamp <= latest
+        ]
+    if errors:
         raise RecordsRejected(
-            ErrorCode.INVALID_TIMESTAMP, f"Timestamps are out of the range [{earliest}, {latest}].", errors
+            ErrorCode.INVALID_TIMESTAMP, f"The timestamps of {len(errors)} records are not accepted.", errors
         )
-
-
-def _not_one_batch(batch: memoryview) -> KafkaError:
-    """Why the bytes of a produce request are not exactly one batch of magic 2, in the order Kafka finds out."""
-    if len(batch) < CRC_START:
-        return _invalid("The records hold no batch: there must be exactly one.")
-    if batch[MAGIC_POSITION] != MAGIC:
-        return _invalid(f"The record batch has magic {batch[MAGIC_POSITION]}, only magic 2 is accepted.")
-    size = LENGTH_PREFIX.size + LENGTH_PREFIX.unpack_from(batch)[1]
-    if size < BATCH_HEADER_BYTES or size > len(batch):
-        return KafkaError(
-            ErrorCode.CORRUPT_MESSAGE, f"The record batch claims {size} bytes, {len(batch)} were sent."
-        )
-    return _invalid(f"{len(batch) - size} bytes follow the record batch: there must be exactly one.")
+    stamp_create_time(batch, max(record.timestamp for record in records))
+    corrected: HeaderFields = BATCH_HEADER.unpack_from(batch)
+    return corrected
 
 
 def _not_a_clients(header: BatchHeader) -> KafkaError:
     if header.is_control:
         return _invalid("Clients may not write control records.")
-    if header.is_log_append_time:
-        return KafkaError(ErrorCode.INVALID_TIMESTAMP, "A producer may not set the timestamp type to LogAppendTime.")
     if header.base_offset:
         return _invalid(f"The base offset of the record batch must be 0, it is {header.base_offset}.")
     return _invalid(f"Producer {header.producer_id} sent the invalid sequence {header.base_sequence}.")
@@ -170,3 +194,7 @@ def _not_a_clients(header: BatchHeader) -> KafkaError:
 
 def _invalid(message: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_RECORD, message)
+
+
+def _corrupt(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, message)

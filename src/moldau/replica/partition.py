@@ -84,7 +84,7 @@ class Partition:
         """Takes a client's batches into the log, or raises KafkaError and leaves the log as it was."""
         if self.state.leader != self._node_id or self.is_closed:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if acks == ACKS_ALL and len(self.state.isr) < self.min_insync_replicas:
+        if acks == ACKS_ALL and len(self.state.isr) < min(self.min_insync_replicas, len(self.state.replicas)):
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{len(self.state.isr)} in-sync replicas of {self.name}")
         log = self.log
         try:
@@ -128,6 +128,8 @@ class Partition:
 
     def delete_records(self, before_offset: int) -> int:
         """Moves the start of the log; gives the new one. -1 means the high watermark."""
+        if not self.log.config.deletes_by_retention:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, "cleanup.policy of the topic does not include delete")
         wanted = self.high_watermark if before_offset == -1 else before_offset
         if not 0 <= wanted <= self.high_watermark:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)

@@ -53,10 +53,11 @@ class FetchedPartition:
 class FetchSession:
     """Which partitions, and which of them must be looked at for the next answer, in the order of their turn."""
 
-    __slots__ = ("_by_partition", "dirty", "entries", "epoch", "id", "on_touch")
+    __slots__ = ("_by_partition", "dirty", "entries", "epoch", "id", "on_touch", "uses_topic_ids")
 
-    def __init__(self, session_id: int = 0) -> None:
+    def __init__(self, session_id: int = 0, uses_topic_ids: bool = False) -> None:
         self.id = session_id
+        self.uses_topic_ids = uses_topic_ids
         self.epoch = 1
         self.entries: dict[PartitionKey, FetchedPartition] = {}
         self.dirty: dict[FetchedPartition, None] = {}
@@ -128,24 +129,26 @@ class SessionCache:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def create(self, now_ms: int) -> FetchSession:
+    def create(self, uses_topic_ids: bool, now_ms: int) -> FetchSession:
         """A new session, or one with id 0, which is always a legal answer, when no place is free."""
         if len(self._sessions) >= self._slots_max and not self._evict(now_ms):
-            return FetchSession(0)
+            return FetchSession(0, uses_topic_ids)
         while (session_id := self._rng.randint(1, 2**31 - 1)) in self._sessions:
             continue
-        session = FetchSession(session_id)
+        session = FetchSession(session_id, uses_topic_ids)
         self._sessions[session_id] = (session, now_ms)
         return session
 
-    def resume(self, session_id: int, epoch: int, now_ms: int) -> FetchSession:
-        """The session for the next request of its client; KafkaError if there is none, or the epoch is another."""
+    def resume(self, session_id: int, epoch: int, uses_topic_ids: bool, now_ms: int) -> FetchSession:
+        """The session for the next request of its client; KafkaError if there is none, or it is not that request's."""
         found = self._sessions.get(session_id)
         if found is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session, _ = found
         if epoch != session.epoch:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if uses_topic_ids != session.uses_topic_ids:
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         session.epoch = 1 if epoch == LAST_EPOCH else epoch + 1
         self._sessions[session_id] = (session, now_ms)
         self._sessions.move_to_end(session_id)

@@ -113,19 +113,25 @@ class SocketConnection:
                 room.release()
                 conversation.filled(count)
         except MalformedData as bad:
-            self.close(str(bad))
+            self._refuse(str(bad))
             return
         self._flush()
+
+    def _refuse(self, reason: str) -> None:
+        """Ends the connection for what was read; the replies that are ready leave first."""
+        self.stop_reading()
+        while (reply := self._conversation.next_reply()) is not None:
+            self._queue(reply)
+        if not self._writing and not self._fetching:
+            self._pump()
+        self.close(reason)
 
     def _flush(self) -> None:
         """Sends the replies that are ready, and reads on or not by what is owed then."""
         if self._closed:
             return
         conversation = self._conversation
-        while True:
-            reply = conversation.next_reply()
-            if reply is None:
-                break
+        while (reply := conversation.next_reply()) is not None:
             self._queue(reply)
         if self._out and not self._writing and not self._fetching:
             self._pump()
@@ -140,7 +146,7 @@ class SocketConnection:
             try:
                 self._conversation.resume()
             except MalformedData as bad:
-                self.close(str(bad))
+                self._refuse(str(bad))
                 return
         if wanted != self._reading:
             self._reading = wanted

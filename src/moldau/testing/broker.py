@@ -18,7 +18,6 @@ from moldau.node import Node, new_loop
 from moldau.settings import from_properties
 
 START_TIMEOUT_S = 30.0
-TEST_DEFAULTS = {"group.initial.rebalance.delay.ms": "0", "log.segment.bytes": str(64 << 20)}
 
 
 class TestBroker:
@@ -31,7 +30,6 @@ class TestBroker:
         self._properties = {
             "listeners": "PLAINTEXT://127.0.0.1:0",
             "log.dirs": str(data_dir),
-            **TEST_DEFAULTS,
             **(properties or {}),
         }
         self._thread = threading.Thread(target=self._serve, name="moldau broker", daemon=True)

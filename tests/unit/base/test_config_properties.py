@@ -27,6 +27,7 @@ from moldau.base.properties import parse, render
         ("a=b#c!d", {"a": "b#c!d"}),
         ("a=b\\\n   c", {"a": "bc"}),
         ("a=b\\\\\nc=d", {"a": "b\\", "c": "d"}),
+        ("a=b\\\\\\\nc", {"a": "b\\c"}),
         ("a=b\\\n# part of it", {"a": "b# part of it"}),
         ("# ends here\\\na=b", {"a": "b"}),
         ("a=b\\", {"a": "b"}),

@@ -125,9 +125,8 @@ class Scenario:
         self.log.purge(NOW_MS + HOUR_MS)
 
     def truncate(self, offset: int) -> None:
-        self.history.remove_from(offset)
+        self.history.remove_from(self.log.end_after_cut(offset))
         self.store.truncate(PARTITION, offset)
-        self.history.remove_from(self.log.end_offset)
         for producer in self.log.producers.active():
             self.history.sequences[producer.producer_id] = producer.last_sequence + 1
 

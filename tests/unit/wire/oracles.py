@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from importlib import import_module, resources
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 from kio.schema.errors import ErrorCode
 from kio.schema.index import schema_name_map
@@ -31,8 +31,8 @@ from moldau.wire.schema import Message, fields_of
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its own resources the old way
-    from kafka.protocol.data_container import DataContainer
-    from kafka.protocol.schemas import StructField
+    from kafka.protocol.data_container import DataContainer  # type: ignore[import-untyped]
+    from kafka.protocol.schemas import StructField  # type: ignore[import-untyped]
     from kafka.protocol.schemas import resources as kafka_python_definitions
 
 DEFINITIONS_DIRECTORY = os.environ.get("MOLDAU_KAFKA_DEFINITIONS")
@@ -40,6 +40,7 @@ DEFINITIONS_DIRECTORY = os.environ.get("MOLDAU_KAFKA_DEFINITIONS")
 that kafka-python packages."""
 
 Convert = Callable[[Any], Any]
+F = TypeVar("F", bound=Callable[..., Any])
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
 
@@ -50,6 +51,11 @@ class Oracle(Protocol):
     def encode(self, message: Message, version: int) -> bytes: ...
 
     def decode(self, cls: type[Message], data: bytes, version: int) -> Message: ...
+
+
+def remembered(function: F) -> F:
+    """`cache`, but without its demand for Hashable, which mypy does not find in a class that defines equality."""
+    return cast(F, cache(function))
 
 
 def unchanged(value: Any) -> Any:
@@ -107,15 +113,15 @@ class Kio:
         return _from_kio(cls, entity)
 
 
-@cache
+@remembered
 def kio_class(cls: type[Message], version: int) -> Any:
-    side = EntityType.request if cls.__name__.endswith("Request") else EntityType.response
+    side: Any = EntityType.request if cls.__name__.endswith("Request") else EntityType.response
     path = schema_name_map[cls.__module__.rpartition(".")[2]][version][side]
     module, _, name = path.partition(":")
     return getattr(import_module(module), name)
 
 
-@cache
+@remembered
 def kio_fields(cls: type, ours: type[Message]) -> tuple[KioField, ...]:
     our_names = {field.name for field in fields_of(ours)}
     return tuple(_kio_field(field, our_names) for field in dataclasses.fields(cls))
@@ -218,7 +224,7 @@ class KafkaPython:
         return _from_kafka_python(cls, version, value)
 
 
-@cache
+@remembered
 def _kafka_python_class(cls: type[Message]) -> Any:
     parsed = definition(cls)
     return parsed and type(cls.__name__, (DataContainer,), {"_struct": StructField(parsed)})

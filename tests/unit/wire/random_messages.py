@@ -133,7 +133,8 @@ class _Maker:
             low, high = (-1 if field.default == -1 else 0), LATEST_DATE_MS
         if self.mood is Mood.LEAST:
             return low
-        return self.rng.choice((low, high, 0, self.rng.randint(-1 if low else 0, min(high, 300)), self.rng.randint(low, high)))
+        small = self.rng.randint(max(low, -1), min(high, 300))
+        return self.rng.choice((low, high, 0, small, self.rng.randint(low, high)))
 
     def length(self) -> int:
         if self.long_string_left:

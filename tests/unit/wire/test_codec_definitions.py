@@ -1,7 +1,7 @@
 """Our SCHEMA texts against Apache's JSON definitions: order, types, versions, nullability, tags and defaults.
 
-The definitions are those kafka-python packages; MOLDAU_KAFKA_DEFINITIONS names a directory with others (`common/message`
-out of Apache's clients jar covers every message). The generator reads neither, so the two can only agree by being right.
+The definitions are those kafka-python packages; MOLDAU_KAFKA_DEFINITIONS names a directory with others
+(`common/message` out of Apache's clients jar covers every message). The generator reads neither.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def default_of(field: dict[str, Any]) -> Any:
 
 
 def type_of(field: Field) -> str:
-    """Ours as theirs, the names of structs aside: those are not on the wire, and ours say the side where both use one."""
+    """Names of structs are left out: they are not on the wire, and ours say the side where both sides have one."""
     return ("[]" if field.is_array else "") + ("struct" if field.struct else field.type_name)
 
 

@@ -184,3 +184,15 @@ def require_groups(bootstrap_servers: str, java: Mapping[str, str]) -> None:
     with channel(bootstrap_servers, java) as open_channel:
         if not open_channel.offers(ApiKey.JOIN_GROUP):
             raise ToolFailed("This broker has no consumer groups; leave --group out to read without one.")
+
+
+class Refusal(ToolFailed):
+    """A broker's no, heard on a bare connection."""
+
+
+def refuse(error_code: int, message: str | None) -> None:
+    """Raises what a response says went wrong, if anything did."""
+    from moldau.base.errors import ErrorCode
+
+    if error_code:
+        raise Refusal(message or ErrorCode(error_code).name)

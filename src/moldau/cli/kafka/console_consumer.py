@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from moldau.cli.flags import Flag, Flags, Given, UsageError, key_values
 from moldau.cli.kafka import clients, properties
 from moldau.cli.kafka.record_lines import Formatter
-from moldau.cli.kafka.tool import ToolFailed, complain, run
+from moldau.cli.kafka.tool import SIGINT_STATUS, ToolFailed, complain, forget_stdout, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -275,15 +275,26 @@ def _read(given: Given, reading: Reading, source: Any) -> int:
         with _terminable():
             reading.run(source)
     except KeyboardInterrupt:
-        status = 130
+        status = SIGINT_STATUS
     except Terminated:
         status = SIGTERM_STATUS
-    finally:
-        if given.has("enable-systest-events"):
-            print("shutdown_complete")
+    except BrokenPipeError:
+        # `| head` has seen enough. Kafka ends with status 0 then.
         reading.close()
-        complain(f"Processed a total of {reading.count} messages")
+        forget_stdout()
+        return 0
+    except BaseException:
+        _farewell(given, reading)
+        raise
+    _farewell(given, reading)
     return status
+
+
+def _farewell(given: Given, reading: Reading) -> None:
+    if given.has("enable-systest-events"):
+        print("shutdown_complete")
+    reading.close()
+    complain(f"Processed a total of {reading.count} messages")
 
 
 @contextmanager

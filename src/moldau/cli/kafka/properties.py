@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from moldau.base.errors import MalformedData
+from moldau.base.properties import parse
 from moldau.cli.kafka.tool import ToolFailed
 
 RENAMED: Final = {
@@ -17,7 +19,6 @@ RENAMED: Final = {
     "max.request.size": "message.max.bytes",
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
     "send.buffer.bytes": "socket.send.buffer.bytes",
-    "socket.connection.setup.timeout.ms": "socket.connection.setup.timeout.ms",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
     "ssl.keystore.key": "ssl.key.pem",
     "ssl.truststore.certificates": "ssl.ca.pem",
@@ -33,7 +34,6 @@ MEANINGLESS: Final = frozenset(
     """.split()
 )
 _JAAS_OPTION = re.compile(r'(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))')
-_ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def load(path: str | None) -> dict[str, str]:
@@ -42,42 +42,10 @@ def load(path: str | None) -> dict[str, str]:
         return {}
     try:
         with open(path, encoding="utf-8") as file:
-            return parse(file.read())
-    except OSError as error:
-        raise ToolFailed(f"{path}: {error.strerror or error}; name a readable properties file") from error
-
-
-def parse(text: str) -> dict[str, str]:
-    """`key=value`, `key:value` or `key value`; `#` and `!` comments; a backslash at the end continues the line."""
-    found: dict[str, str] = {}
-    for line in _logical_lines(text):
-        match = re.match(r"((?:[^\\=:\s]|\\.)*)\s*[=:]?\s*(.*)", line, re.DOTALL)
-        assert match is not None
-        found[_unescape(match[1])] = _unescape(match[2])
-    return found
-
-
-def _logical_lines(text: str) -> list[str]:
-    lines: list[str] = []
-    pending = ""
-    for line in text.splitlines():
-        line = pending + line.lstrip()
-        pending = ""
-        if not line or line[0] in "#!":
-            continue
-        if (len(line) - len(line.rstrip("\\"))) % 2:
-            pending = line[:-1]
-        else:
-            lines.append(line)
-    return [*lines, pending] if pending else lines
-
-
-def _unescape(text: str) -> str:
-    def char(match: re.Match[str]) -> str:
-        code = match[1]
-        return chr(int(code[1:], 16)) if len(code) == 5 else _ESCAPES.get(code, code)
-
-    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", char, text, flags=re.DOTALL)
+            return {entry.key: entry.value for entry in parse(file.read())}
+    except (OSError, UnicodeDecodeError, MalformedData) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ToolFailed(f"{path}: {reason}; name a readable properties file") from error
 
 
 def for_librdkafka(java: Mapping[str, str]) -> dict[str, str]:

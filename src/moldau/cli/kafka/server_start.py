@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.setting_sources import SettingsError, parse_override
-from moldau.cli.kafka.tool import ToolFailed, guarded
+from moldau.cli.kafka.tool import ToolFailed, complain, guarded
 from moldau.settings import Settings, load
 
 USAGE: Final = "USAGE: kafka-server-start.sh [-daemon] server.properties [--override property=value]*"
@@ -56,6 +56,8 @@ def parse_line(words: Sequence[str]) -> StartLine | None:
 def serve(read_settings: Callable[[], Settings]) -> int:
     """Runs a node until it is told to stop; whatever keeps it from running is one line."""
     settings = settings_or_line(read_settings)
+    for warning in settings.warnings:
+        complain(f"Warning: {warning}")
     from moldau import node  # after the settings: a wrong one is told before the broker's code is even read
     from moldau.log.meta_properties import ForeignDirectory
 
@@ -63,8 +65,9 @@ def serve(read_settings: Callable[[], Settings]) -> int:
         return node.run(settings, announce=lambda line: print(line, flush=True))
     except (StorageFault, MalformedData, ForeignDirectory) as refused:
         raise ToolFailed(str(refused)) from refused
-    except OSError as refused:  # a port in use, an address that is not ours
-        raise ToolFailed(f"{refused.strerror or refused}") from refused
+    except OSError as refused:  # what the disk refuses is a StorageFault: this is the network's
+        where = ", ".join(listener.address for listener in settings.listeners)
+        raise ToolFailed(f"cannot listen on {where}: {refused.strerror or refused}; see listeners") from refused
 
 
 def settings_or_line(read_settings: Callable[[], Settings]) -> Settings:

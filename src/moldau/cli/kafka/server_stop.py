@@ -59,8 +59,8 @@ def as_server(process: Process) -> Server | None:
     program, *words = process.argv or ("",)
     if not os.path.basename(program).startswith("python"):
         return None
-    while words and words[0].startswith("-") and words[0] != "-m":
-        words.pop(0)  # options of the interpreter
+    while words and words[0].startswith("-") and words[0] not in ("-m", "-c"):
+        del words[: 2 if words[0] in ("-X", "-W") else 1]  # options of the interpreter
     if words[:2] == ["-m", _START_MODULE]:
         return Server(process, tuple(words[2:]), is_moldau_start=False)
     if words and (os.path.basename(words[0]) in _START_SCRIPTS or words[0].endswith("cli/kafka/server_start.py")):

@@ -27,8 +27,10 @@ def debugging() -> bool:
     return os.environ.get("MOLDAU_DEBUG", "") not in ("", "0")
 
 
-def run(name: str, flags: Flags, body: Callable[[Given], int], argv: Sequence[str] | None) -> int:
-    """Runs a tool and answers its exit status."""
+def run(
+    name: str, flags: Flags, body: Callable[[Given], int], argv: Sequence[str] | None, help_to_stdout: bool = False
+) -> int:
+    """Runs a tool and answers its exit status, which is 1 after help: Kafka's tools do so."""
 
     def parsed(words: Sequence[str]) -> int:
         given = flags.parse(words)
@@ -41,7 +43,10 @@ def run(name: str, flags: Flags, body: Callable[[Given], int], argv: Sequence[st
     try:
         return guarded(parsed, argv)
     except HelpWanted:
-        complain(flags.help())
+        if help_to_stdout:
+            print(flags.help())
+        else:
+            complain(flags.help())
         return 1
     except VersionWanted:
         print(version_line())

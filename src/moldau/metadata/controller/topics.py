@@ -12,7 +12,7 @@ from random import Random
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID, Uuid
-from moldau.base.names import collision_key, topic_name_problem
+from moldau.base.names import METADATA_TOPIC, collision_key, topic_name_problem
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.placement import place
 from moldau.metadata.image import BrokerImage, MetadataImage, TopicImage
@@ -120,6 +120,8 @@ def _check_name(name: str, image: MetadataImage, taken: Mapping[str, str]) -> No
     problem = topic_name_problem(name)
     if problem:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
+    if name == METADATA_TOPIC:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
     if name in image.topics:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     other = taken.get(collision_key(name))
@@ -325,8 +327,8 @@ def decide_delete_topics(
 
 
 def _to_delete(image: MetadataImage, ask: DeleteTopicState, defaults: TopicDefaults) -> TopicImage:
-    if ask.name is not None and ask.topic_id != ZERO_UUID:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+    if (ask.name is None) == (ask.topic_id == ZERO_UUID):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Either the name or the id of a topic must be given, not both.")
     if not defaults.delete_enabled:
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
     found = image.topics.get(ask.name) if ask.name is not None else image.topic_by_id(ask.topic_id)

@@ -6,6 +6,7 @@ from version 0 on, although 3 is the least served: librdkafka before 2.11.1 cann
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from moldau.base.errors import ErrorCode
@@ -21,6 +22,13 @@ from moldau.wire.messages.api_versions import (
     SupportedFeatureKey,
 )
 
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def _is_named(ask: ApiVersionsRequest) -> bool:
+    """Whether the client's software has a name and version that may go into a metric."""
+    return all(_SOFTWARE.fullmatch(word) for word in (ask.client_software_name, ask.client_software_version))
+
 
 class ApiVersions:
     api = ApiKey.API_VERSIONS
@@ -32,11 +40,11 @@ class ApiVersions:
 
     def answer(self, ask: ApiVersionsRequest, caller: Caller) -> ApiVersionsResponse:
         served = self._served()
-        keys = [ApiVersion(key, 0 if key == ApiKey.PRODUCE else low, high) for key, (low, high) in served.items()]
-        if not 0 <= caller.version <= 4:
-            return ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, keys)
-        if caller.version >= 3 and not (ask.client_software_name and ask.client_software_version):
+        if not self.versions[0] <= caller.version <= self.versions[1]:
+            return ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, [ApiVersion(self.api, *self.versions)])
+        if caller.version >= 3 and not _is_named(ask):
             return ApiVersionsResponse(ErrorCode.INVALID_REQUEST)
+        keys = [ApiVersion(key, 0 if key == ApiKey.PRODUCE else low, high) for key, (low, high) in served.items()]
         image = self._current.image
         return ApiVersionsResponse(
             api_keys=keys,

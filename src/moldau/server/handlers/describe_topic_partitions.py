@@ -42,6 +42,9 @@ class DescribeTopicPartitions:
             if left == 0:
                 response.next_cursor = ResponseCursor(name, first)
                 break
+            if first < 0:
+                topics.append(DescribeTopicPartitionsResponseTopic(ErrorCode.INVALID_REQUEST, name))
+                continue
             page = topic.partitions[first : first + left]
             topics.append(
                 DescribeTopicPartitionsResponseTopic(
@@ -69,7 +72,7 @@ def _wanted(image: MetadataImage, ask: DescribeTopicPartitionsRequest) -> Iterat
         if cursor is None or name > cursor.topic_name:
             yield name, 0
         elif name == cursor.topic_name:
-            yield name, max(0, cursor.partition_index)
+            yield name, cursor.partition_index
 
 
 def _absent(name: str) -> DescribeTopicPartitionsResponseTopic:

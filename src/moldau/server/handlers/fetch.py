@@ -55,32 +55,32 @@ class Fetch:
         if replica_id >= 0:
             return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
         try:
-            session = self._session(ask)
+            session = self._session(ask, caller.version >= TOPIC_ID_FROM_VERSION)
         except KafkaError as refused:
             return FetchResponse(error_code=refused.code)
         is_full = ask.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
-        self._update(session, ask, caller)
+        self._update(session, ask)
         answer = _Answer(self, session, ask, is_full)
         response = answer.collect()
         if response is not None:
             return response
         return answer.park(self._parked)
 
-    def _session(self, ask: FetchRequest) -> FetchSession:
+    def _session(self, ask: FetchRequest, uses_topic_ids: bool) -> FetchSession:
         """The session this request belongs to: a new one, one without a name, or one of those we hold."""
         if ask.session_epoch == FINAL_EPOCH:
             if ask.session_id:
                 self._sessions.remove(ask.session_id)
-            return FetchSession()
+            return FetchSession(0, uses_topic_ids)
         now_ms = self._clock.elapsed_ms()
         if ask.session_epoch == INITIAL_EPOCH:
             if ask.session_id:
                 self._sessions.remove(ask.session_id)
-            return self._sessions.create(now_ms)
-        return self._sessions.resume(ask.session_id, ask.session_epoch, now_ms)
+            return self._sessions.create(uses_topic_ids, now_ms)
+        return self._sessions.resume(ask.session_id, ask.session_epoch, uses_topic_ids, now_ms)
 
-    def _update(self, session: FetchSession, ask: FetchRequest, caller: Caller) -> None:
-        by_id = caller.version >= TOPIC_ID_FROM_VERSION
+    def _update(self, session: FetchSession, ask: FetchRequest) -> None:
+        by_id = session.uses_topic_ids
         for topic in ask.topics:
             key: str | Uuid = topic.topic_id if by_id else topic.topic
             for wanted in topic.partitions:

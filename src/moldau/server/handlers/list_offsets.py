@@ -1,11 +1,13 @@
 """ListOffsets v1–11. Where a log begins and ends, and which offset a time has.
 
--1 latest (the last stable offset for readers of committed data), -2 earliest, -3 the record with the largest timestamp
-(v7), -4 earliest local (v8), -5 latest tiered (v9), -6 earliest pending upload (v11). A time finds the first record that
-is not older; none is -1. There is no tiered storage: all that is there is local, nothing was ever uploaded.
+-1 latest (the last stable offset for readers of committed data), -2 earliest, -3 the record with the largest
+timestamp (v7), -4 earliest local (v8), -5 latest tiered (v9), -6 earliest pending upload (v11). A time finds the first
+record that is not older; none is -1. There is no tiered storage: all that is there is local, nothing was ever uploaded.
 """
 
 from __future__ import annotations
+
+from collections import Counter
 
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.replica.partition import Partition
@@ -41,14 +43,13 @@ class ListOffsets:
         committed = ask.isolation_level == READ_COMMITTED
         topics = []
         for topic in ask.topics:
-            times: dict[int, int] = {}
-            for wanted in topic.partitions:
-                times[wanted.partition_index] = times.get(wanted.partition_index, 0) + 1
+            times = Counter(wanted.partition_index for wanted in topic.partitions)
+            once = {wanted.partition_index: wanted for wanted in topic.partitions}
             found = [
                 self._offset(topic.name, wanted, committed, caller)
-                if times[wanted.partition_index] == 1
-                else ListOffsetsPartitionResponse(wanted.partition_index, ErrorCode.INVALID_REQUEST)
-                for wanted in topic.partitions
+                if times[index] == 1
+                else ListOffsetsPartitionResponse(index, ErrorCode.INVALID_REQUEST)
+                for index, wanted in once.items()
             ]
             topics.append(ListOffsetsTopicResponse(topic.name, found))
         return ListOffsetsResponse(topics=topics)

@@ -32,6 +32,8 @@ TOPIC_OPERATIONS = 0b1101_1111_1000
 CLUSTER_OPERATIONS = 0b1_1111_1010_0000
 """CREATE ALTER DESCRIBE CLUSTER_ACTION DESCRIBE_CONFIGS ALTER_CONFIGS IDEMPOTENT_WRITE."""
 NOT_ASKED = -(2**31)
+IDS_NOT_READY = (10, 11)
+"""These versions carry a topic id that must not be used; Kafka refuses each topic and names no broker."""
 
 
 class Metadata:
@@ -48,6 +50,12 @@ class Metadata:
         image = self._current.image
         if ask.topics is None or (caller.version == 0 and not ask.topics):
             return self._response(ask, caller, [_described(topic, ask) for topic in image.topics.values()])
+        if caller.version in IDS_NOT_READY and any(topic.topic_id != ZERO_UUID for topic in ask.topics):
+            refused = [
+                MetadataResponseTopic(ErrorCode.INVALID_REQUEST, topic.name or "", topic.topic_id)
+                for topic in ask.topics
+            ]
+            return MetadataResponse(cluster_id=self._cluster_id, topics=refused)
         missing = self._to_create(image, ask)
         if not missing:
             return self._named(ask, caller, {})

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch v2–4. Where an epoch ended: how a client finds out that its log has parted from ours (KIP-320)."""
+"""OffsetForLeaderEpoch v2–4. Where an epoch ended: how a client finds out that its log parted from ours (KIP-320)."""
 
 from __future__ import annotations
 

@@ -51,7 +51,10 @@ class Produce:
             name, unknown = topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if caller.version >= TOPIC_ID_FROM_VERSION:
                 name, unknown = self._current.image.topic_names.get(topic.topic_id, ""), ErrorCode.UNKNOWN_TOPIC_ID
-            done = [self._append(name, unknown, data, ask, caller, now_ms, waiting) for data in topic.partition_data]
+            wanted = topic.partition_data
+            if len(wanted) > 1:  # of a partition that is named twice the last batch counts, as in Kafka
+                wanted = list({data.index: data for data in wanted}.values())
+            done = [self._append(name, unknown, data, ask, caller, now_ms, waiting) for data in wanted]
             topics.append(TopicProduceResponse(topic.topic_id, topic.name, done))
         response = ProduceResponse(topics)
         if ask.acks == 0:
@@ -128,12 +131,13 @@ def _check(ask: ProduceRequest, data: PartitionProduceData, caller: Caller) -> N
     if not isinstance(records, memoryview) or not len(records):
         raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request must hold one record batch for each partition")
     if len(records) < BATCH_HEADER_BYTES:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a record batch is cut short")
+        raise KafkaError(ErrorCode.INVALID_RECORD, "the record batch is cut short")
     attributes = records[ATTRIBUTES_LOW_BYTE]
     if caller.version < ZSTD_FROM_VERSION and attributes & CODEC_MASK == Compression.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs produce version 7 or later")
     if attributes & TRANSACTIONAL_BIT:
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
+        code = ErrorCode.INVALID_TXN_STATE if ask.transactional_id else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        raise KafkaError(code, "transactions are not served")
 
 
 def _refused(index: int, refused: KafkaError) -> PartitionProduceResponse:

@@ -1,0 +1,186 @@
+"""The raw client: one blocking socket, prebuilt frames out, replies into one buffer. Nothing per record.
+
+It does as little as Python can, so that the broker and not the client is what a workload waits for; yet the error
+code of every reply is looked at. No workload lives here, only the loops that workloads are made of.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import struct
+from collections.abc import Sequence
+from typing import Self
+
+from bench.frames import (
+    FETCH_REPLY_HEAD,
+    FETCH_REPLY_PARTITION,
+    SIZE_BYTES,
+    FetchFrame,
+    ProduceFrame,
+)
+
+TIMEOUT_S = 60
+BUFFER_BYTES = 64 << 10
+NO_ERROR = b"\0\0"
+NOT_YET = frozenset({3, 5, 6})
+"""Unknown topic, no leader, not the leader: what a broker says of a partition it has only just been told of."""
+
+
+class BrokerRefused(Exception):
+    """The broker answered with an error, or not at all: the numbers would mean nothing."""
+
+
+class Connection:
+    """A blocking socket. The timeout is the kernel's, since Python's own would make every call two system calls."""
+
+    def __init__(self, address: str, buffer_bytes: int = BUFFER_BYTES) -> None:
+        host, _, port = address.rpartition(":")
+        self.address = address
+        self.socket = socket.create_connection((host, int(port)), TIMEOUT_S)
+        self.socket.settimeout(None)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", TIMEOUT_S, 0))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.buffer = memoryview(bytearray(buffer_bytes))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def ask(self, frame: bytes | bytearray) -> memoryview:
+        """One request and its whole reply, without the size before it."""
+        self.socket.sendall(frame)
+        self.receive_exactly(SIZE_BYTES)
+        size = int.from_bytes(self.buffer[:SIZE_BYTES], "big")
+        if size > len(self.buffer):
+            self.buffer = memoryview(bytearray(size))
+        self.receive_exactly(size)
+        return self.buffer[:size]
+
+    def receive_exactly(self, size: int) -> None:
+        if self.socket.recv_into(self.buffer, size, socket.MSG_WAITALL) != size:
+            raise BrokerRefused(f"{self.address} closed the connection")
+
+    def receive_some(self, held: int) -> int:
+        """Appends what has arrived to the `held` bytes of the buffer; gives how much there is now."""
+        received = self.socket.recv_into(self.buffer[held:])
+        if not received:
+            raise BrokerRefused(f"{self.address} closed the connection")
+        return held + received
+
+
+class Producing:
+    """One frame sent over and over with a number of requests in flight."""
+
+    def __init__(self, connection: Connection, frame: ProduceFrame, in_flight: int) -> None:
+        self.connection = connection
+        self._frame = frame
+        self._in_flight = in_flight
+        self._train = memoryview(frame.data * in_flight)
+        self._size = (frame.reply_bytes - SIZE_BYTES).to_bytes(SIZE_BYTES, "big")
+        self._held = self._to_send = self._to_come = 0
+
+    def wait_until_writable(self) -> None:
+        """Sends the batch until it is taken: a new topic's leader may not know of itself yet."""
+        while True:
+            reply = self.connection.ask(self._frame.data)
+            (error,) = struct.unpack_from(">h", reply, self._frame.error_at - SIZE_BYTES)
+            if error not in NOT_YET:
+                return self._check(error.to_bytes(2, "big"))
+
+    def run(self, requests: int) -> None:
+        self.begin(requests)
+        while self._to_come:
+            self.advance()
+
+    def begin(self, requests: int) -> None:
+        self._to_send = self._to_come = requests
+        self._send(self._in_flight)
+
+    def advance(self) -> bool:
+        """Takes the replies that have arrived and sends as many requests; says whether more are to come."""
+        frame, buffer = self._frame, self.connection.buffer
+        self._held = self.connection.receive_some(self._held)
+        replies, rest = divmod(self._held, frame.reply_bytes)
+        for start in range(0, replies * frame.reply_bytes, frame.reply_bytes):
+            if buffer[start : start + SIZE_BYTES] != self._size:
+                raise BrokerRefused(f"{self.connection.address}: a produce reply has not the size it should have")
+            self._check(buffer[start + frame.error_at : start + frame.error_at + 2])
+        buffer[:rest] = buffer[self._held - rest : self._held]
+        self._held = rest
+        self._to_come -= replies
+        self._send(replies)
+        return self._to_come > 0
+
+    def _send(self, requests: int) -> None:
+        requests = min(requests, self._to_send)
+        self._to_send -= requests
+        if requests:
+            self.connection.socket.sendall(self._train[: requests * len(self._frame.data)])
+
+    def _check(self, error: bytes | memoryview) -> None:
+        if error != NO_ERROR:
+            raise BrokerRefused(f"{self.connection.address}: produce: error {int.from_bytes(error, 'big', signed=True)}")
+
+
+def produce_together(producers: Sequence[Producing], requests: int) -> None:
+    """Each sends `requests` over a connection of its own; one thread serves whichever has replies."""
+    with selectors.DefaultSelector() as ready:
+        for producer in producers:
+            ready.register(producer.connection.socket, selectors.EVENT_READ, producer)
+            producer.begin(requests)
+        while ready.get_map():
+            for key, _ in ready.select(TIMEOUT_S):
+                if not key.data.advance():
+                    ready.unregister(key.fileobj)
+
+
+class Fetching:
+    """Reads one partition in a circle, one request at a time, as a consumer does.
+
+    All batches of the partition are alike, so the next offset follows from how many bytes came. With a session
+    (KIP-227) the frame is the incremental one and its epoch is counted up from 1.
+    """
+
+    def __init__(self, connection: Connection, frame: FetchFrame, topic: str, batch: tuple[int, int]) -> None:
+        self._connection = connection
+        self._frame = frame
+        self._partition_at = FETCH_REPLY_HEAD.size + 2 + len(topic)
+        self._batch_records, self._batch_bytes = batch
+        self._offset = 0
+        self._session_id = self._session_epoch = 0
+
+    def open_session(self, full: FetchFrame) -> None:
+        """Names all partitions once; from now on only what changes is sent."""
+        _, _, error, session_id, _ = FETCH_REPLY_HEAD.unpack_from(self._connection.ask(full.data))
+        if error or not session_id:
+            raise BrokerRefused(f"{self._connection.address}: no fetch session: error {error}")
+        self._session_id = session_id
+
+    def fetch(self) -> int:
+        """One request; gives the size of the records that came."""
+        frame = self._frame
+        if self._session_id:
+            self._session_epoch += 1
+            struct.pack_into(">ii", frame.data, frame.session_at, self._session_id, self._session_epoch)
+        struct.pack_into(">q", frame.data, frame.offset_at, self._offset)
+        reply = self._connection.ask(frame.data)
+        _, _, error, _, topics = FETCH_REPLY_HEAD.unpack_from(reply)
+        if error or topics != 1:
+            raise BrokerRefused(f"{self._connection.address}: fetch: error {error}, {topics} topics")
+        _, _, error, high_watermark, _, _, _, _, size = FETCH_REPLY_PARTITION.unpack_from(reply, self._partition_at)
+        if error or size < self._batch_bytes:
+            raise BrokerRefused(f"{self._connection.address}: fetch at {self._offset}: error {error}, {size} bytes")
+        self._offset += size // self._batch_bytes * self._batch_records
+        if self._offset >= high_watermark:
+            self._offset = 0
+        return size
+
+    def fetch_bytes(self, total: int) -> int:
+        """Fetches until `total` bytes have come; gives how many really came."""
+        done = 0
+        while done < total:
+            done += self.fetch()
+        return done

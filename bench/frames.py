@@ -1,0 +1,128 @@
+"""Requests as bytes, built once and sent many times, and where in a reply to look.
+
+Only fixed layouts live here (Produce v7, Fetch v11, ApiVersions v0), so that a client can patch a number in place and
+read an error code without parsing. No socket and no clock but a batch's timestamp.
+
+    frame            int32 size of the rest | int16 api key | int16 version | int32 correlation id | string client id | body
+    record batch     int64 base offset | int32 size of the rest | int32 leader epoch | int8 magic 2 | uint32 crc32c of the rest
+                     int16 attributes | int32 last offset delta | int64 first, int64 max timestamp | int64 producer id
+                     int16 producer epoch | int32 base sequence | int32 count | records
+    record           varint size of the rest | int8 attributes | varint timestamp delta | varint offset delta
+                     varint key size, -1 | varint value size | value | varint header count, 0
+    Produce v7 reply int32 size | int32 correlation id | int32 1 topic | string name | int32 1 partition
+                     int32 index | int16 error | int64 base offset | int64 append time | int64 log start | int32 throttle
+    Fetch v11 reply  int32 size | int32 correlation id | int32 throttle | int16 error | int32 session id | int32 topics
+                     string name | int32 partitions | int32 index | int16 error | int64 high watermark | int64 last stable
+                     int64 log start | int32 aborted transactions, none | int32 preferred replica | int32 size | records
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from crc32c import crc32c
+
+PRODUCE: Final = 0
+FETCH: Final = 1
+API_VERSIONS: Final = 18
+CLIENT_ID: Final = b"bench"
+SIZE_BYTES: Final = 4
+ACKS_ALL: Final = -1
+NO_SESSION: Final = (0, -1)
+"""Session id and epoch of a fetch that wants no session (KIP-227)."""
+
+FETCH_MAX_BYTES: Final = 50 << 20
+FETCH_MAX_WAIT_MS: Final = 500
+
+FETCH_REPLY_HEAD: Final = struct.Struct(">iihii")
+"""From the correlation id to the number of topics."""
+FETCH_REPLY_PARTITION: Final = struct.Struct(">iihqqqiii")
+"""From the number of partitions to the size of the records."""
+
+
+def request(api_key: int, version: int, body: bytes) -> bytes:
+    """A whole frame. The correlation id is always 1: replies come in order, and nobody else reads them."""
+    head = struct.pack(">hhih", api_key, version, 1, len(CLIENT_ID)) + CLIENT_ID
+    return struct.pack(">i", len(head) + len(body)) + head + body
+
+
+def api_versions_request() -> bytes:
+    return request(API_VERSIONS, 0, b"")
+
+
+def record_batch(records: int, value_bytes: int) -> bytes:
+    """Records without keys whose values are random, so that nothing on the way can shorten them."""
+    body = b"".join(_record(delta, os.urandom(value_bytes)) for delta in range(records))
+    now_ms = time.time_ns() // 1_000_000
+    checked = struct.pack(">hiqqqhii", 0, records - 1, now_ms, now_ms, -1, -1, -1, records) + body
+    sized = struct.pack(">ibI", -1, 2, crc32c(checked)) + checked
+    return struct.pack(">qi", 0, len(sized)) + sized
+
+
+def _record(offset_delta: int, value: bytes) -> bytes:
+    rest = b"\0" + _varint(0) + _varint(offset_delta) + _varint(-1) + _varint(len(value)) + value + _varint(0)
+    return _varint(len(rest)) + rest
+
+
+def _varint(value: int) -> bytes:
+    left = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while left > 0x7F:
+        out.append(left & 0x7F | 0x80)
+        left >>= 7
+    out.append(left)
+    return bytes(out)
+
+
+@dataclass(frozen=True)
+class ProduceFrame:
+    """One batch for one partition, ready to send, and the shape of its reply."""
+
+    data: bytes
+    reply_bytes: int
+    error_at: int
+
+
+def produce_frame(topic: str, partition: int, batch: bytes) -> ProduceFrame:
+    name = _string(topic)
+    body = struct.pack(">hhii", -1, ACKS_ALL, 30_000, 1) + name
+    body += struct.pack(">iii", 1, partition, len(batch)) + batch
+    before_partition = SIZE_BYTES + 4 + 4 + len(name) + 4
+    return ProduceFrame(request(PRODUCE, 7, body), before_partition + 30 + 4, before_partition + 4)
+
+
+@dataclass(frozen=True)
+class FetchFrame:
+    """A fetch whose session epoch and whose last partition's offset can be overwritten in place."""
+
+    data: bytearray
+    session_at: int
+    offset_at: int
+
+
+def fetch_frame(
+    partitions: Mapping[str, range], partition_bytes: int, session: tuple[int, int] = NO_SESSION
+) -> FetchFrame:
+    """Asks for partitions from offset 0; answers as soon as there is one byte."""
+    wanted = b"".join(_fetch_topic(topic, indexes, partition_bytes) for topic, indexes in partitions.items())
+    limits = struct.pack(">iiiib", -1, FETCH_MAX_WAIT_MS, 1, FETCH_MAX_BYTES, 0)
+    body = limits + struct.pack(">iii", *session, len(partitions)) + wanted
+    tail = struct.pack(">i", 0) + _string("")  # no forgotten topics, no rack
+    data = bytearray(request(FETCH, 11, body + tail))
+    session_at = len(data) - len(tail) - len(wanted) - 12
+    offset_at = len(data) - len(tail) - 20
+    return FetchFrame(data, session_at, offset_at)
+
+
+def _fetch_topic(topic: str, indexes: range, partition_bytes: int) -> bytes:
+    partitions = b"".join(struct.pack(">iiqqi", index, -1, 0, -1, partition_bytes) for index in indexes)
+    return _string(topic) + struct.pack(">i", len(indexes)) + partitions
+
+
+def _string(text: str) -> bytes:
+    return struct.pack(">h", len(text)) + text.encode()

@@ -1,0 +1,191 @@
+"""The part of kafka-configs that is about users, clients and addresses: quotas, and users' SCRAM credentials.
+
+A password is hashed here and only the hash is sent (KIP-554); it is never printed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from moldau.base.errors import ErrorCode
+from moldau.cli.kafka import clients
+from moldau.cli.kafka.tool import ToolFailed
+from moldau.wire.apis import ApiKey
+
+if TYPE_CHECKING:
+    from moldau.client.channel import Channel
+
+    from moldau.wire.messages.alter_user_scram_credentials import ScramCredentialUpsertion
+
+Named = Sequence[tuple[str, str | None]]
+"""Kinds and names of entities: an empty name is the default of its kind, None stands for all."""
+
+QUOTA_ENTITIES: Final = {"users": "user", "clients": "client-id", "ips": "ip"}
+TITLES: Final = {"user": "user-principal", "client-id": "client-id", "ip": "ip"}
+EXACT, DEFAULT, ANY = 0, 1, 2
+"""How DescribeClientQuotas matches a name."""
+
+CLIENT_QUOTAS: Final = frozenset(
+    {"producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate"}
+)
+IP_QUOTAS: Final = frozenset({"connection_creation_rate"})
+MECHANISMS: Final = {"SCRAM-SHA-256": (1, "sha256"), "SCRAM-SHA-512": (2, "sha512")}
+SCRAM_ITERATIONS: Final = 4096
+"""Kafka's default and its least number."""
+SALT_BYTES: Final = 16
+
+
+def describe(channel: Channel, entities: Named) -> None:
+    for line in _quota_lines(channel, entities):
+        print(line)
+    kinds = {kind for kind, _ in entities}
+    names = [name for _, name in entities]
+    if kinds == {"users"} and "" not in names:
+        _describe_credentials(channel, [name for name in names if name is not None])
+
+
+def _quota_lines(channel: Channel, entities: Named) -> list[str]:
+    from moldau.wire.messages.describe_client_quotas import (
+        ComponentData,
+        DescribeClientQuotasRequest,
+        DescribeClientQuotasResponse,
+    )
+
+    components = [
+        ComponentData(
+            entity_type=QUOTA_ENTITIES[kind],
+            match_type=ANY if name is None else EXACT if name else DEFAULT,
+            match=name or None,
+        )
+        for kind, name in entities
+    ]
+    request = DescribeClientQuotasRequest(components=components, strict=True)
+    answer = channel.ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, request, DescribeClientQuotasResponse)
+    clients.refuse(answer.error_code, answer.error_message)
+    lines = []
+    for entry in answer.entries or ():
+        parts = {part.entity_type: part.entity_name for part in entry.entity}
+        who = ", ".join(_title(kind, parts[kind]) for kind in TITLES if kind in parts)
+        values = ", ".join(f"{value.key}={value.value}" for value in sorted(entry.values, key=lambda value: value.key))
+        lines.append(f"Quota configs for {who} are {values}")
+    return lines
+
+
+def _title(kind: str, name: str | None) -> str:
+    return f"the default {TITLES[kind]}" if name is None else f"{TITLES[kind]} '{name}'"
+
+
+def _describe_credentials(channel: Channel, users: Sequence[str]) -> None:
+    from moldau.wire.messages.describe_user_scram_credentials import (
+        DescribeUserScramCredentialsRequest,
+        DescribeUserScramCredentialsResponse,
+        UserName,
+    )
+
+    request = DescribeUserScramCredentialsRequest(users=[UserName(name=user) for user in users] or None)
+    answer = channel.ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, request, DescribeUserScramCredentialsResponse)
+    clients.refuse(answer.error_code, answer.error_message)
+    names = {number: name for name, (number, _) in MECHANISMS.items()}
+    for result in answer.results:
+        if result.error_code == ErrorCode.RESOURCE_NOT_FOUND:
+            continue
+        clients.refuse(result.error_code, result.error_message)
+        infos = ", ".join(f"{names[info.mechanism]}=iterations={info.iterations}" for info in result.credential_infos)
+        print(f"SCRAM credential configs for user-principal '{result.user}' are {infos}")
+
+
+def alter(
+    channel: Channel, entities: Sequence[tuple[str, str]], added: Mapping[str, str], removed: Sequence[str]
+) -> None:
+    kinds = [kind for kind, _ in entities]
+    names = {*added, *removed}
+    scram = names & MECHANISMS.keys()
+    if kinds == ["users"] and scram:
+        _alter_credentials(channel, entities[0][1], names - scram, added, removed)
+        return
+    unknown = sorted(names - (IP_QUOTAS if kinds == ["ips"] else CLIENT_QUOTAS))
+    if unknown:
+        what = {"ips": "connection quota", "users": "quota and SCRAM credential"}.get(kinds[-1], "quota")
+        raise ToolFailed(
+            f"Only {what} configs can be added for '{kinds[-1]}' using --bootstrap-server."
+            f" Unexpected config names: {','.join(unknown)}"
+        )
+    _alter_quotas(channel, entities, added, removed)
+
+
+def _alter_quotas(
+    channel: Channel, entities: Sequence[tuple[str, str]], added: Mapping[str, str], removed: Sequence[str]
+) -> None:
+    from moldau.wire.messages.alter_client_quotas import (
+        AlterClientQuotasRequest,
+        AlterClientQuotasResponse,
+        OpData,
+        RequestEntityData,
+        RequestEntryData,
+    )
+
+    changes = [OpData(key=key, value=_rate(key, value)) for key, value in added.items()]
+    changes += [OpData(key=key, remove=True) for key in removed]
+    entity = [RequestEntityData(entity_type=QUOTA_ENTITIES[kind], entity_name=name or None) for kind, name in entities]
+    request = AlterClientQuotasRequest(entries=[RequestEntryData(entity=entity, ops=changes)])
+    answer = channel.ask(ApiKey.ALTER_CLIENT_QUOTAS, request, AlterClientQuotasResponse)
+    for entry in answer.entries:
+        clients.refuse(entry.error_code, entry.error_message)
+
+
+def _rate(key: str, value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise ToolFailed(f"Cannot parse quota configuration value for {key}: {value}") from None
+
+
+def _alter_credentials(
+    channel: Channel, user: str, others: set[str], added: Mapping[str, str], removed: Sequence[str]
+) -> None:
+    from moldau.wire.messages.alter_user_scram_credentials import (
+        AlterUserScramCredentialsRequest,
+        AlterUserScramCredentialsResponse,
+        ScramCredentialDeletion,
+    )
+
+    if others:
+        raise ToolFailed(
+            "Cannot alter both quota and SCRAM credential configs simultaneously for 'users' using --bootstrap-server."
+        )
+    if not user:
+        raise ToolFailed(
+            "The use of --entity-default or --user-defaults is not allowed with User SCRAM Credentials"
+            " using --bootstrap-server."
+        )
+    request = AlterUserScramCredentialsRequest(
+        deletions=[ScramCredentialDeletion(name=user, mechanism=MECHANISMS[name][0]) for name in removed],
+        upsertions=[credential(user, name, text) for name, text in added.items()],
+    )
+    answer = channel.ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, request, AlterUserScramCredentialsResponse)
+    for result in answer.results:
+        clients.refuse(result.error_code, result.error_message)
+
+
+def credential(user: str, mechanism: str, text: str) -> ScramCredentialUpsertion:
+    """`[iterations=8192,]password=secret` as the salted hash that is sent."""
+    from moldau.wire.messages.alter_user_scram_credentials import ScramCredentialUpsertion
+
+    found = re.fullmatch(r"(?:iterations=(-?\d*),)?password=(.*)", text, re.DOTALL)
+    if found is None:
+        raise ToolFailed(f"Invalid credential property {mechanism}; write {mechanism}=[iterations=4096,password=...]")
+    iterations = SCRAM_ITERATIONS if found[1] in (None, "", "-1") else int(found[1])
+    if iterations < SCRAM_ITERATIONS:
+        raise ToolFailed(
+            f"Iterations {iterations} is less than the minimum {SCRAM_ITERATIONS} required for {mechanism}"
+        )
+    number, digest = MECHANISMS[mechanism]
+    salt = os.urandom(SALT_BYTES)
+    salted = hashlib.pbkdf2_hmac(digest, found[2].encode(), salt, iterations)
+    return ScramCredentialUpsertion(
+        name=user, mechanism=number, iterations=iterations, salt=salt, salted_password=salted
+    )

@@ -1,0 +1,349 @@
+"""kafka-configs: shows and alters the settings of topics, brokers, groups, clients and users.
+
+Here are the flags, what entity they name, and the settings that travel as DescribeConfigs and IncrementalAlterConfigs.
+Quotas and SCRAM credentials, which have requests of their own, are in config_quotas.py.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from moldau.cli.flags import Flag, Flags, Given, UsageError
+from moldau.cli.kafka import clients, properties
+from moldau.cli.kafka.tool import ToolFailed, run, trace
+from moldau.wire.apis import ApiKey
+
+if TYPE_CHECKING:
+    from moldau.client.channel import Channel
+    from moldau.wire.messages.describe_configs import DescribeConfigsResourceResult
+    from moldau.wire.messages.metadata import MetadataResponse
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of entity whose settings are a config resource: Kafka's number of it, and where its own settings come from."""
+
+    resource_type: int
+    dynamic_source: int | None
+
+
+RESOURCES: Final = {
+    "topics": Kind(2, 1),
+    "brokers": Kind(4, 2),
+    "broker-loggers": Kind(8, None),
+    "client-metrics": Kind(16, 7),
+    "groups": Kind(32, 8),
+}
+QUOTAS: Final = ("users", "clients", "ips")
+ENTITY_TYPES: Final = ("topics", "clients", "users", "brokers", "ips", "client-metrics", "groups", "broker-loggers")
+DYNAMIC_DEFAULT_BROKER: Final = 3
+SOURCES: Final = {
+    0: "UNKNOWN",
+    1: "DYNAMIC_TOPIC_CONFIG",
+    2: "DYNAMIC_BROKER_CONFIG",
+    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    4: "STATIC_BROKER_CONFIG",
+    5: "DEFAULT_CONFIG",
+    6: "DYNAMIC_BROKER_LOGGER_CONFIG",
+    7: "DYNAMIC_CLIENT_METRICS_CONFIG",
+    8: "DYNAMIC_GROUP_CONFIG",
+}
+SET, DELETE = 0, 1
+"""IncrementalAlterConfigs' operations."""
+
+SHORT_FLAGS: Final = {
+    "topic": "topics",
+    "client": "clients",
+    "user": "users",
+    "broker": "brokers",
+    "broker-logger": "broker-loggers",
+    "ip": "ips",
+    "group": "groups",
+    "client-metrics": "client-metrics",
+}
+DEFAULTS_FLAGS: Final = {
+    "client-defaults": "clients",
+    "user-defaults": "users",
+    "broker-defaults": "brokers",
+    "ip-defaults": "ips",
+}
+
+FLAGS = Flags(
+    "This tool helps to manipulate and describe entity config for a topic, client, user, broker, ip, client-metrics or group",
+    (
+        Flag("bootstrap-server", "Brokers to connect to, HOST:PORT.", "server to connect to"),
+        Flag("bootstrap-controller", "Controllers to connect to, HOST:PORT.", "controller to connect to"),
+        Flag("command-config", "A properties file with settings of the client.", "command config property file"),
+        Flag("describe", "Show the settings of an entity."),
+        Flag("all", "With --describe: defaults and static settings too."),
+        Flag("alter", "Change the settings of an entity."),
+        Flag("entity-type", "topics, clients, users, brokers, broker-loggers, ips, client-metrics or groups.", "String"),
+        Flag("entity-name", "The name of the entity.", "String"),
+        Flag("entity-default", "The default of clients, users, brokers or ips."),
+        Flag("add-config", "Settings to make: 'k1=v1,k2=[v1,v2],k3=v3', brackets around values with commas.", "String"),
+        Flag("add-config-file", "A properties file of settings to make.", "String"),
+        Flag("delete-config", "Settings to remove: 'k1,k2'.", "String"),
+        Flag("force", "Accepted; nothing is ever asked."),
+        *(Flag(name, f"Short for --entity-type {kind} --entity-name.", "String") for name, kind in SHORT_FLAGS.items()),
+        *(Flag(name, f"Short for --entity-type {kind} --entity-default.") for name, kind in DEFAULTS_FLAGS.items()),
+    ),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    words = sys.argv[1:] if argv is None else argv
+
+    def body(given: Given) -> int:
+        return _main(given, words)
+
+    return run("kafka-configs", FLAGS, body, words)
+
+
+def _main(given: Given, words: Sequence[str]) -> int:
+    if given.has("describe") == given.has("alter"):
+        raise UsageError("Command must include exactly one action: --describe, --alter")
+    entities = named_entities(given)
+    _check(given, entities)
+    servers = given.text("bootstrap-server") or given.text("bootstrap-controller") or ""
+    java = properties.load(given.text("command-config"))
+    change = _change(given)
+    with clients.channel(servers, java) as channel:
+        command = Command(channel, java, entities)
+        try:
+            if given.has("describe"):
+                command.describe(given.has("all"))
+            else:
+                command.alter(*change)
+        except clients.Refusal as error:
+            trace()
+            shown = re.sub(r"(password=)[^,\]\s]*", r"\1[hidden]", " ".join(words))
+            raise ToolFailed(f"Error while executing config command with args '{shown}': {error}") from error
+    return 0
+
+
+@dataclass(slots=True)
+class Entity:
+    kind: str
+    name: str | None = None
+    """Empty: the default of its kind. None: every one."""
+
+
+def named_entities(given: Given) -> list[Entity]:
+    """What the flags name, in their order: names belong to types by position."""
+    types = [Entity(value) for flag, value in given.order if flag == "entity-type"]
+    names = [value for flag, value in given.order if flag in ("entity-name", "entity-default")]
+    if len(names) > len(types):
+        raise ToolFailed("An entity type must be specified with every entity name")
+    for entity, name in zip(types, names, strict=False):
+        entity.name = name
+    for flag, value in given.order:
+        if flag in SHORT_FLAGS:
+            types.append(Entity(SHORT_FLAGS[flag], value))
+        elif flag in DEFAULTS_FLAGS:
+            types.append(Entity(DEFAULTS_FLAGS[flag], ""))
+    return types
+
+
+def _check(given: Given, entities: list[Entity]) -> None:
+    if not given.has("bootstrap-server") and not given.has("bootstrap-controller"):
+        raise ToolFailed("Either --bootstrap-server or --bootstrap-controller must be specified.")
+    if given.has("bootstrap-server") and given.has("bootstrap-controller"):
+        raise ToolFailed("Only one of --bootstrap-server or --bootstrap-controller can be specified.")
+    if not entities:
+        raise ToolFailed("At least one entity type must be specified")
+    for entity in entities:
+        if entity.kind not in ENTITY_TYPES:
+            raise ToolFailed(
+                f"Invalid entity type {entity.kind}, the entity type must be one of {', '.join(ENTITY_TYPES)}"
+                " with a --bootstrap-server or --bootstrap-controller argument"
+            )
+        if entity.kind in ("brokers", "broker-loggers") and entity.name and not re.fullmatch(r"-?\d+", entity.name):
+            raise ToolFailed(
+                f"The entity name for {entity.kind} must be a valid integer broker id, but it is: {entity.name}"
+            )
+    kinds = [entity.kind for entity in entities]
+    if len(entities) > 1 and sorted(kinds) != ["clients", "users"]:
+        raise ToolFailed("Only 'users' and 'clients' entity types may be specified together")
+    if not given.has("alter"):
+        return
+    for entity in entities:
+        if entity.name is None:
+            raise ToolFailed(f"An entity name must be specified with --alter of {','.join(kinds)}")
+    if not any(map(given.has, ("add-config", "add-config-file", "delete-config"))):
+        raise ToolFailed(
+            "At least one of --add-config, --add-config-file, or --delete-config must be specified with --alter"
+        )
+
+
+def _change(given: Given) -> tuple[dict[str, str], list[str]]:
+    """Settings to make, and names of settings to remove."""
+    added = properties.load(given.text("add-config-file"))
+    added.update(parse_added(given.text("add-config")))
+    removed = [name.strip() for text in given.texts("delete-config") for name in text.split(",")]
+    return added, removed
+
+
+def parse_added(text: str | None) -> dict[str, str]:
+    """`k1=v1,k2=[v1,v2]`: commas and equals signs inside brackets do not divide."""
+    if text is None:
+        return {}
+    outside = r"(?=[^\]]*(?:\[|$))"
+    pairs = [re.split(r"\s*=\s*" + outside, part) for part in re.split("," + outside, text)]
+    if any(len(pair) != 2 for pair in pairs):
+        raise ToolFailed(
+            'requirement failed: Invalid entity config: all configs to be added must be in the format "key=val" or '
+            ' "key=[val1,val2]" to group values which contain commas.'
+        )
+    for name, _ in pairs:
+        if not re.fullmatch(r"[a-zA-Z0-9._-]*", name.strip()):
+            raise ToolFailed(f"Invalid character found for config key: {name}")
+    return {name.strip(): re.sub(r"[\[\]]", "", value).strip() for name, value in pairs}
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One call of the tool: a connection, and the entities it is about."""
+
+    channel: Channel
+    java: Mapping[str, str]
+    entities: list[Entity]
+
+    def describe(self, everything: bool) -> None:
+        from moldau.cli.kafka import config_quotas
+
+        head = self.entities[0]
+        if head.kind in QUOTAS:
+            config_quotas.describe(self.channel, [(entity.kind, entity.name) for entity in self.entities])
+            return
+        for name in self._names(head):
+            entries = self._entries(head.kind, name)
+            if name == "":
+                print(f"Default configs for {head.kind} in the cluster are:")
+            else:
+                print(f"{'All' if everything else 'Dynamic'} configs for {head.kind[:-1]} {name} are:")
+            source = DYNAMIC_DEFAULT_BROKER if name == "" else RESOURCES[head.kind].dynamic_source
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                if everything or source is None or entry.config_source == source:
+                    print(entry_line(entry))
+
+    def alter(self, added: Mapping[str, str], removed: Sequence[str]) -> None:
+        from moldau.cli.kafka import config_quotas
+
+        head = self.entities[0]
+        name = head.name or ""
+        if head.kind in QUOTAS:
+            named = [(entity.kind, entity.name or "") for entity in self.entities]
+            config_quotas.alter(self.channel, named, added, removed)
+        else:
+            self._alter_resource(head.kind, name, added, removed)
+        # Of a user and a client together, Kafka names the client.
+        last = next((entity for entity in self.entities if entity.kind == "clients"), head)
+        if last.name:
+            print(f"Completed updating config for {last.kind[:-1]} {last.name}.")
+        else:
+            print(f"Completed updating default config for {last.kind} in the cluster.")
+
+    def _names(self, entity: Entity) -> list[str]:
+        """The entities to show; says so when the one asked for does not exist."""
+        if entity.name == "":
+            return [""]
+        known = self._known(entity.kind)
+        if entity.name is None:
+            return [*known, ""] if entity.kind == "brokers" else known
+        if entity.name in known:
+            return [entity.name]
+        print(f"The {entity.kind[:-1]} '{entity.name}' doesn't exist and doesn't have dynamic config.")
+        return []
+
+    def _known(self, kind: str) -> list[str]:
+        if kind == "topics":
+            return sorted(topic.name or "" for topic in self._metadata().topics)
+        if kind in ("brokers", "broker-loggers"):
+            return [str(broker.node_id) for broker in self._metadata().brokers]
+        return sorted(self._configured(kind) | (self._groups() if kind == "groups" else set()))
+
+    def _metadata(self) -> MetadataResponse:
+        from moldau.wire.messages.metadata import MetadataRequest, MetadataResponse
+
+        return self.channel.ask(ApiKey.METADATA, MetadataRequest(topics=None), MetadataResponse)
+
+    def _configured(self, kind: str) -> set[str]:
+        from moldau.wire.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
+
+        if not self.channel.offers(ApiKey.LIST_CONFIG_RESOURCES):
+            return set()
+        asked = RESOURCES[kind].resource_type
+        request = ListConfigResourcesRequest(resource_types=[asked])
+        answer = self.channel.ask(ApiKey.LIST_CONFIG_RESOURCES, request, ListConfigResourcesResponse)
+        return {found.resource_name for found in answer.config_resources if found.resource_type == asked}
+
+    def _groups(self) -> set[str]:
+        from moldau.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+
+        if not self.channel.offers(ApiKey.LIST_GROUPS):
+            return set()
+        answer = self.channel.ask(ApiKey.LIST_GROUPS, ListGroupsRequest(), ListGroupsResponse)
+        return {group.group_id for group in answer.groups}
+
+    def _node(self, kind: str, name: str) -> Channel:
+        """A broker's own settings are known to that broker alone."""
+        if kind not in ("brokers", "broker-loggers") or name == "":
+            return self.channel
+        for broker in self._metadata().brokers:
+            if str(broker.node_id) == name:
+                return clients.channel_to(broker.host, broker.port, self.java)
+        raise clients.Refusal(f"The broker '{name}' does not exist.")
+
+    def _entries(self, kind: str, name: str) -> Sequence[DescribeConfigsResourceResult]:
+        from moldau.wire.messages.describe_configs import (
+            DescribeConfigsRequest,
+            DescribeConfigsResource,
+            DescribeConfigsResponse,
+        )
+
+        resource = DescribeConfigsResource(resource_type=RESOURCES[kind].resource_type, resource_name=name)
+        request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+        answer = self._node(kind, name).ask(ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse)
+        for result in answer.results:
+            clients.refuse(result.error_code, result.error_message)
+        return answer.results[0].configs
+
+    def _alter_resource(self, kind: str, name: str, added: Mapping[str, str], removed: Sequence[str]) -> None:
+        from moldau.wire.messages.incremental_alter_configs import (
+            AlterableConfig,
+            AlterConfigsResource,
+            IncrementalAlterConfigsRequest,
+            IncrementalAlterConfigsResponse,
+        )
+
+        changes = [AlterableConfig(name=key, config_operation=SET, value=value) for key, value in added.items()]
+        changes += [AlterableConfig(name=key, config_operation=DELETE, value="") for key in removed]
+        resource = AlterConfigsResource(
+            resource_type=RESOURCES[kind].resource_type, resource_name=name, configs=changes
+        )
+        request = IncrementalAlterConfigsRequest(resources=[resource])
+        node = self._node(kind, name)
+        answer = node.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request, IncrementalAlterConfigsResponse)
+        for result in answer.responses:
+            clients.refuse(result.error_code, result.error_message)
+
+
+def entry_line(entry: DescribeConfigsResourceResult) -> str:
+    """`  name=value sensitive=false synonyms={SOURCE:name=value, ...}`; a secret's value is never sent, so it is null."""
+    synonyms = ", ".join(
+        f"{SOURCES.get(synonym.source, 'UNKNOWN')}:{synonym.name}={_shown(synonym.value)}" for synonym in entry.synonyms
+    )
+    sensitive = "true" if entry.is_sensitive else "false"
+    return f"  {entry.name}={_shown(entry.value)} sensitive={sensitive} synonyms={{{synonyms}}}"
+
+
+def _shown(value: str | None) -> str:
+    return "null" if value is None else value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""kafka-get-offsets: the first, last or timed offset of partitions, one `topic:partition:offset` a line.
+
+A partition without such an offset has no line. Nothing is changed.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from moldau.base.errors import ErrorCode
+from moldau.cli.flags import Flag, Flags, Given
+from moldau.cli.kafka import clients, properties
+from moldau.cli.kafka.leaders import Cluster, Partition, by_leader, cluster
+from moldau.cli.kafka.tool import ToolFailed, complain, run
+from moldau.cli.kafka.topics import include_list
+from moldau.wire.apis import ApiKey
+
+TIMES: Final = {
+    "latest": -1,
+    "earliest": -2,
+    "max-timestamp": -3,
+    "earliest-local": -4,
+    "latest-tiered": -5,
+    "earliest-pending-upload": -6,
+}
+"""Kafka's numbers for times that are none."""
+RULE: Final = re.compile(r"([^:,]*)(?::(?:([0-9]*)|(?:([0-9]*)-([0-9]*))))?")
+PARTITION_MAX: Final = 2**31 - 1
+
+Wanted = Callable[[Partition], bool]
+
+FLAGS = Flags(
+    "An interactive shell for getting topic-partition offsets.",
+    (
+        Flag("bootstrap-server", "REQUIRED. Brokers, HOST1:PORT1,HOST2:PORT2.", "HOST1:PORT1,...", older=("broker-list",)),
+        Flag(
+            "topic-partitions",
+            "Which partitions: a comma-separated list of TOPIC:PARTITIONS, where TOPIC is a regular expression and"
+            " PARTITIONS a number, a range 0-3 without its end, 5- or -3. Either part may be left out.",
+            "topic1:1,topic2:0-3,topic3,topic4:5-,topic5:-3",
+        ),
+        Flag("topic", "Topics that match a regular expression; all, if left out.", "topic"),
+        Flag("partitions", "A comma-separated list of partitions; all, if left out.", "partition ids"),
+        Flag(
+            "time",
+            "The offset of the first record at or after this time.",
+            "<timestamp> / -1 or latest / -2 or earliest / -3 or max-timestamp / -4 or earliest-local /"
+            " -5 or latest-tiered / -6 or earliest-pending-upload",
+            default="latest",
+        ),
+        Flag("command-config", "A properties file with settings of the client.", "config file"),
+        Flag("exclude-internal-topics", "Leave out Kafka's own topics."),
+    ),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return run("kafka-get-offsets", FLAGS, _main, argv)
+
+
+def _main(given: Given) -> int:
+    given.require("bootstrap-server")
+    try:
+        _print_offsets(given)
+    except ToolFailed as error:
+        raise ToolFailed(f"Error occurred: {error}") from error
+    return 0
+
+
+def _print_offsets(given: Given) -> None:
+    wanted = _filter(given)
+    timestamp = parse_time(given.text("time") or "latest")
+    java = properties.load(given.text("command-config"))
+    with clients.channel(given.text("bootstrap-server") or "", java) as channel:
+        known = cluster(channel)
+    left_out = known.internal_topics if given.has("exclude-internal-topics") else frozenset()
+    partitions = [found for found in known.leaders if wanted(found) and found.topic not in left_out]
+    if not partitions:
+        raise ToolFailed("Could not match any topic-partitions with the specified filters")
+    offsets = _offsets(known, partitions, timestamp, java)
+    for partition in sorted(offsets, key=str):
+        print(f"{partition.topic}:{partition.index}:{offsets[partition]}")
+
+
+def parse_time(text: str) -> int:
+    try:
+        return TIMES[text] if text in TIMES else int(text)
+    except ValueError:
+        listed = " / ".join(f"{number} or {name}" for name, number in TIMES.items())
+        raise ToolFailed(
+            f"Malformed time argument {text}. Please use {listed}, or a specified long format timestamp"
+        ) from None
+
+
+def _filter(given: Given) -> Wanted:
+    rules = given.text("topic-partitions")
+    if rules is not None:
+        if given.has("topic") or given.has("partitions"):
+            raise ToolFailed("--topic-partitions cannot be used with --topic or --partitions")
+        each = [parse_rule(rule) for rule in rules.split(",")]
+        return lambda partition: any(rule(partition) for rule in each)
+    topics = include_list(given.text("topic"))
+    listed = given.text("partitions")
+    if listed is None:
+        return lambda partition: topics.fullmatch(partition.topic) is not None
+    try:
+        indexes = {int(part) for part in listed.split(",")}
+    except ValueError:
+        raise ToolFailed(
+            f"--partitions expects a comma separated list of numeric partition ids, but received: {listed}"
+        ) from None
+    return lambda partition: topics.fullmatch(partition.topic) is not None and partition.index in indexes
+
+
+def parse_rule(rule: str) -> Wanted:
+    """`topic:1`, `topic:0-3` (without 3), `topic:5-`, `topic:-3`, `topic`, `:1`."""
+    found = RULE.fullmatch(rule)
+    if found is None:
+        raise ToolFailed(f"Invalid rule specification: {rule}")
+    topics = include_list(found[1] or None)
+    if found[2]:
+        low, high = int(found[2]), int(found[2]) + 1
+    else:
+        low, high = int(found[3] or 0), int(found[4] or PARTITION_MAX)
+    return lambda partition: low <= partition.index < high and topics.fullmatch(partition.topic) is not None
+
+
+def _offsets(
+    known: Cluster, partitions: Sequence[Partition], timestamp: int, java: dict[str, str]
+) -> dict[Partition, int]:
+    from moldau.wire.messages.list_offsets import (
+        ListOffsetsPartition,
+        ListOffsetsRequest,
+        ListOffsetsResponse,
+        ListOffsetsTopic,
+    )
+
+    for partition in partitions:
+        if known.leaders[partition] not in known.brokers:
+            complain(f"Skip getting offsets for topic-partition {partition} since it does not have a leader right now.")
+    offsets: dict[Partition, int] = {}
+    for channel, topics in by_leader(known, partitions, java):
+        asked = [
+            ListOffsetsTopic(
+                name=name,
+                partitions=[ListOffsetsPartition(partition_index=index, timestamp=timestamp) for index in indexes],
+            )
+            for name, indexes in topics.items()
+        ]
+        request = ListOffsetsRequest(replica_id=-1, topics=asked)
+        answer = channel.ask(ApiKey.LIST_OFFSETS, request, ListOffsetsResponse)
+        for topic in answer.topics:
+            for result in topic.partitions:
+                partition = Partition(topic.name, result.partition_index)
+                if result.error_code:
+                    reason = ErrorCode(result.error_code).name
+                    complain(f"Skip getting offsets for topic-partition {partition} due to error: {reason}")
+                elif result.offset >= 0:
+                    offsets[partition] = result.offset
+    return offsets
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,397 @@
+"""The real process under kill -9, SIGTERM, a locked, a read-only and a full data directory: nothing acknowledged is lost.
+
+Moments of death are counted in acknowledgements and drawn from a seed, so that a failing run can be run again.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from batches import batch, headers_of
+from clients import confluent_producer
+from raw import ConnectionEnded, Wire, message
+from shorthand import end_offset, fetch, new_producer, produce, produce_request
+
+pytestmark = pytest.mark.moldau_only
+
+SEED = 9
+ROUNDS = 4
+START_SECONDS = 20.0
+TOPIC = "under-fire"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Node:
+    """One broker process; `start`, `kill`, `stop` may follow one another on the same directory and port."""
+
+    def __init__(self, data_dir: Path, port: int | None = None) -> None:
+        self.data_dir = data_dir
+        self.port = port or free_port()
+        self.output = data_dir.parent / f"{data_dir.name}-{self.port}.out"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def launch(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "moldau", "start"]
+        command += ["--data-dir", str(self.data_dir), "--listen", self.bootstrap]
+        with self.output.open("ab") as output:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+        return self.process
+
+    def start(self) -> Self:
+        process = self.launch()
+        deadline = time.monotonic() + START_SECONDS
+        while not self.answers():
+            assert process.poll() is None, f"it ended at once: {self.output.read_text()}"
+            assert time.monotonic() < deadline, f"it never answered: {self.output.read_text()}"
+            time.sleep(0.02)
+        return self
+
+    def answers(self) -> bool:
+        try:
+            with Wire(self.bootstrap, timeout=5) as probe:
+                return bool(probe.ask(message("api_versions", 0)).error_code == 0)
+        except (ConnectionRefusedError, ConnectionEnded):
+            return False
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(10)
+
+    def stop(self) -> int:
+        """SIGTERM; the exit status."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(20)
+
+    def close(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.kill()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    made = Node(tmp_path / "data")
+    yield made
+    made.close()
+
+
+def create_topic(wire: Wire, name: str) -> None:
+    made = {"name": name, "num_partitions": 1, "replication_factor": 1}
+    (shown,) = wire.ask(message("create_topics", 5, topics=[made], timeout=10_000, validate_only=False)).topics
+    assert shown.error_code in (0, 36)
+    for _ in range(3000):
+        if fetch(wire, name, 0).error_code == 0:
+            return
+    raise AssertionError(f"{name} never served")
+
+
+def stored_values(wire: Wire, name: str) -> list[bytes]:
+    """The value of each record, by offset. Tests here write one plain record a batch, the value last but for its headers."""
+    values: list[bytes] = []
+    end = end_offset(wire, name)
+    while len(values) < end:
+        records = bytes(fetch(wire, name, len(values), partition_max_bytes=1 << 20).records)
+        position = 0
+        for header in headers_of(records):
+            size = 12 + header.length
+            if header.base_offset >= len(values):
+                assert (header.base_offset, header.count) == (len(values), 1)
+                values.append(records[position : position + size].rsplit(b"<", 1)[-1].removesuffix(b">\x00"))
+            position += size
+    return values
+
+
+def value(text: str) -> bytes:
+    return f"<{text}>".encode()
+
+
+def write_until_the_end(bootstrap: str, prefix: str, acked: list[tuple[int, str]]) -> None:
+    """acks=1, five in flight, until the connection dies under it. Each answer is noted the moment it comes."""
+    sent: list[str] = []
+    with Wire(bootstrap) as wire:
+        try:
+            while True:
+                while len(wire.posted) < 5:
+                    sent.append(f"{prefix}-{len(sent)}")
+                    wire.post(produce_request(TOPIC, batch([value(sent[-1])]), acks=1))
+                text = sent[len(sent) - len(wire.posted)]
+                answer = wire.collect().responses[0].partition_responses[0]
+                assert answer.error_code == 0
+                acked.append((answer.base_offset, text))
+        except ConnectionEnded:
+            return
+
+
+def test_what_was_acknowledged_survives_kill_9(node: Node) -> None:
+    chance = random.Random(SEED)
+    acked: list[tuple[int, str]] = []
+    for number in range(ROUNDS):
+        node.start()
+        with Wire(node.bootstrap) as wire:
+            create_topic(wire, TOPIC)
+        goal = len(acked) + chance.randint(50, 1500)
+        writer = threading.Thread(target=write_until_the_end, args=(node.bootstrap, f"round-{number}", acked))
+        writer.start()
+        while len(acked) < goal and writer.is_alive():
+            time.sleep(0.001)
+        node.kill()
+        writer.join(30)
+        assert len(acked) >= goal
+    node.start()
+    with Wire(node.bootstrap) as wire:
+        stored = [text.decode() for text in stored_values(wire, TOPIC)]
+    assert len(set(stored)) == len(stored), "a record is there twice"
+    assert [(offset, stored[offset]) for offset, _ in acked] == acked
+    for number in range(ROUNDS):
+        mine = [int(text.rsplit("-", 1)[1]) for text in stored if text.startswith(f"round-{number}-")]
+        assert mine == list(range(len(mine))), "a hole or a swap among the records of one connection"
+
+
+def test_an_idempotent_producer_lives_through_kill_9(node: Node) -> None:
+    """The producer is never told of the deaths: it retries, and every record is there once and in order."""
+    chance = random.Random(SEED + 1)
+    node.start()
+    with Wire(node.bootstrap) as wire:
+        create_topic(wire, TOPIC)
+    producer = confluent_producer(
+        node.bootstrap,
+        enable_idempotence=True,
+        batch_num_messages=1,
+        message_timeout_ms=60_000,
+        retry_backoff_ms=20,
+        reconnect_backoff_ms=10,
+        reconnect_backoff_max_ms=50,
+        log_level=2,
+    )
+    reports: list[Any] = []
+    count = 0
+    for _ in range(ROUNDS):
+        goal = count + chance.randint(50, 400)
+        while len(reports) < goal:
+            if count - len(reports) < 20:
+                producer.produce(TOPIC, value(str(count)), partition=0, on_delivery=lambda e, m: reports.append(e or m))
+                count += 1
+            producer.poll(0.001)
+        node.kill()
+        node.start()
+    assert producer.flush(60) == 0
+    assert [report.offset() for report in reports] == list(range(count))
+    with Wire(node.bootstrap) as wire:
+        assert stored_values(wire, TOPIC) == [str(n).encode() for n in range(count)]
+
+
+def test_producer_state_survives_kill_9(node: Node) -> None:
+    """A repeat sent after the death is still a repeat, a gap is still a gap, and producer ids are not given twice."""
+    node.start()
+    with Wire(node.bootstrap) as wire:
+        create_topic(wire, TOPIC)
+        pid, epoch = new_producer(wire)
+        for sequence in range(3):
+            produce(wire, TOPIC, batch([b"v"], pid=pid, epoch=epoch, seq=sequence))
+    node.kill()
+    node.start()
+    with Wire(node.bootstrap) as wire:
+        assert produce(wire, TOPIC, batch([b"v"], pid=pid, epoch=epoch, seq=1)).base_offset == 1
+        assert produce(wire, TOPIC, batch([b"v"], pid=pid, epoch=epoch, seq=7)).error_code == 45
+        assert produce(wire, TOPIC, batch([b"v"], pid=pid, epoch=epoch, seq=3)).base_offset == 3
+        assert new_producer(wire)[0] > pid
+
+
+def test_topics_configs_and_ids_survive_kill_9(node: Node) -> None:
+    node.start()
+    asked = {"name": TOPIC, "num_partitions": 3, "replication_factor": 1}
+    asked["configs"] = [{"name": "retention.ms", "value": "123456789"}]
+    with Wire(node.bootstrap) as wire:
+        (made,) = wire.ask(message("create_topics", 7, topics=[asked], timeout=10_000, validate_only=False)).topics
+    node.kill()
+    node.start()
+    flags = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
+    with Wire(node.bootstrap) as wire:
+        (shown,) = wire.ask(message("metadata", 12, topics=[{"topic_id": None, "name": TOPIC}], **flags)).topics
+        assert (shown.error_code, shown.topic_id, len(shown.partitions)) == (0, made.topic_id, 3)
+        resources = [{"resource_type": 2, "resource_name": TOPIC, "configuration_keys": ["retention.ms"]}]
+        flags = {"include_synonyms": False, "include_documentation": False}
+        (result,) = wire.ask(message("describe_configs", 4, resources=resources, **flags)).results
+        assert result.configs[0].value == "123456789"
+
+
+def test_a_torn_tail_is_cut_and_the_rest_kept(node: Node) -> None:
+    """Half a batch at the end of the file, as a death in the middle of a write would leave it."""
+    node.start()
+    with Wire(node.bootstrap) as wire:
+        create_topic(wire, TOPIC)
+        for n in range(10):
+            produce(wire, TOPIC, batch([value(str(n))]))
+    node.kill()
+    segment = node.data_dir / f"{TOPIC}-0" / "00000000000000000000.log"
+    with segment.open("ab") as torn:
+        torn.write(batch([value("never acknowledged")])[:-10])
+    node.start()
+    with Wire(node.bootstrap) as wire:
+        assert stored_values(wire, TOPIC) == [str(n).encode() for n in range(10)]
+        assert produce(wire, TOPIC, batch([value("10")])).base_offset == 10
+
+
+def test_sigterm_loses_nothing_and_leaves_the_marker(node: Node) -> None:
+    marker = node.data_dir / ".kafka_cleanshutdown"
+    node.start()
+    acked: list[tuple[int, str]] = []
+    with Wire(node.bootstrap) as wire:
+        create_topic(wire, TOPIC)
+    writer = threading.Thread(target=write_until_the_end, args=(node.bootstrap, "term", acked))
+    writer.start()
+    while len(acked) < 200 and writer.is_alive():
+        time.sleep(0.001)
+    assert not marker.exists()
+    assert node.stop() == 0
+    writer.join(30)
+    assert len(acked) >= 200
+    assert marker.exists()
+    node.start()
+    assert not marker.exists(), "the marker speaks of the last stop, so a running broker has none"
+    with Wire(node.bootstrap) as wire:
+        stored = [text.decode() for text in stored_values(wire, TOPIC)]
+    assert [(offset, stored[offset]) for offset, _ in acked] == acked
+
+
+def test_sigterm_does_not_wait_for_waiting_fetches(node: Node) -> None:
+    node.start()
+    with Wire(node.bootstrap) as wire:
+        create_topic(wire, TOPIC)
+        waiting = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}
+        topics = [{"topic": TOPIC, "partitions": [waiting]}]
+        wire.post(message("fetch", 12, max_wait=600_000, min_bytes=1, topics=topics))
+        assert node.stop() == 0
+
+
+# ---- refusing to start
+
+
+def ends_with_one_line(data_dir: Path, where: Path) -> str:
+    """Starts a broker that must refuse; what it said."""
+    refused = Node(data_dir)
+    refused.output = where / "refused.out"
+    status = refused.launch().wait(20)
+    said = refused.output.read_text().strip()
+    assert status != 0
+    assert said.count("\n") == 0, said
+    assert "Traceback" not in said
+    assert str(data_dir) in said
+    return said
+
+
+def test_a_second_broker_on_the_same_directory(node: Node, tmp_path: Path) -> None:
+    node.start()
+    ends_with_one_line(node.data_dir, tmp_path)
+    assert node.answers()
+
+
+def test_a_file_where_the_directory_should_be(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("not a directory")
+    ends_with_one_line(tmp_path / "data", tmp_path)
+
+
+def test_a_port_in_use(node: Node, tmp_path: Path) -> None:
+    node.start()
+    other = Node(tmp_path / "other", node.port)
+    other.output = tmp_path / "port.out"
+    status = other.launch().wait(20)
+    said = other.output.read_text().strip()
+    assert status != 0
+    assert str(node.port) in said
+    assert said.count("\n") == 0, said
+
+
+def mount_tmpfs(where: Path, options: str) -> None:
+    """A file system of the test's own; needs root and the right to mount."""
+    where.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("mounting a tmpfs needs root")
+    ran = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(where)], capture_output=True, text=True)
+    if ran.returncode != 0:
+        pytest.skip(f"mounting a tmpfs is not allowed here: {ran.stderr.strip()}")
+
+
+@pytest.fixture
+def read_only_dir(tmp_path: Path) -> Iterator[Path]:
+    """Permissions say nothing to root, so root gets a file system mounted read-only."""
+    where = tmp_path / "read-only"
+    if os.geteuid() != 0:
+        where.mkdir(mode=0o555)
+        yield where
+        return
+    mount_tmpfs(where, "size=1m,ro")
+    yield where
+    subprocess.run(["umount", str(where)], check=True)
+
+
+def test_a_read_only_directory(read_only_dir: Path, tmp_path: Path) -> None:
+    said = ends_with_one_line(read_only_dir, tmp_path)
+    assert "ermission" in said or "ead-only" in said
+
+
+# ---- a full disk
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    where = tmp_path / "small"
+    mount_tmpfs(where, "size=32m")
+    yield where
+    subprocess.run(["umount", "--lazy", str(where)], check=True)
+
+
+def test_a_full_disk(small_disk: Path) -> None:
+    """Ballast leaves little room; writing fills it; removing the ballast makes room again."""
+    ballast = small_disk / "ballast"
+    node = Node(small_disk / "data")
+    node.output = small_disk.parent / "full.out"
+    node.start()
+    try:
+        with Wire(node.bootstrap) as wire:
+            create_topic(wire, TOPIC)
+            ballast.write_bytes(bytes(24 << 20))
+            acked = fill(wire)
+            assert node.process is not None
+            assert node.process.poll() is None, node.output.read_text()
+            assert end_offset(wire, TOPIC) == acked, "reading goes on while the disk is full"
+            ballast.unlink()
+            assert len(stored_values(wire, TOPIC)) == acked
+        node.kill()
+        node.start()
+        with Wire(node.bootstrap) as wire:
+            assert stored_values(wire, TOPIC) == [str(n).encode() + b" " * 60_000 for n in range(acked)]
+            assert produce(wire, TOPIC, batch([value("room again")])).base_offset == acked
+    finally:
+        node.close()
+
+
+def fill(wire: Wire) -> int:
+    """Writes until the disk is full; how many were acknowledged. The refusal must be KAFKA_STORAGE_ERROR."""
+    for count in range(1000):
+        answer = produce(wire, TOPIC, batch([value(str(count) + " " * 60_000)]))
+        if answer.error_code != 0:
+            assert answer.error_code == 56
+            return count
+    raise AssertionError("the disk never became full")

@@ -1,0 +1,165 @@
+"""`moldau produce` and `moldau consume` against a running broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from moldau.cli.main import main
+
+Run = Callable[..., Result]
+CreateTopic = Callable[..., str]
+
+
+@pytest.fixture
+def run(bootstrap: str) -> Run:
+    def invoke(*words: str, stdin: str | bytes | None = None, status: int = 0) -> Result:
+        result = CliRunner(env={"MOLDAU_BOOTSTRAP": bootstrap}).invoke(main, list(words), input=stdin)
+        assert result.exit_code == status, result.stderr
+        return result
+
+    return invoke
+
+
+def moldau_process(bootstrap: str, *words: str) -> subprocess.Popen[bytes]:
+    environment = os.environ | {"MOLDAU_BOOTSTRAP": bootstrap}
+    command = [sys.executable, "-m", "moldau", *words]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def test_lines_in_lines_out(run: Run, create_topic: CreateTopic) -> None:
+    name = create_topic()
+    assert run("produce", name, stdin="a\n\nc").stderr == f"3 records to {name}: partition 0 offsets 0-2\n"
+    assert run("consume", name, "-e").stdout == "a\n\nc\n"
+    assert run("produce", name, stdin="").stderr == f"0 records to {name}\n"
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_keys_headers_nulls_and_codecs(run: Run, create_topic: CreateTopic, codec: str) -> None:
+    name = create_topic()
+    run("produce", name, "-K", "\\t", "-H", "h=1", "-H", "i=2", "-Z", "-z", codec, stdin="k\tv\ntomb\t\n")
+    lines = run("consume", name, "-e", "-f", "%o %k %v %V %h\\n").stdout.splitlines()
+    assert lines == ["0 k v 1 h=1,i=2", "1 tomb  -1 h=1,i=2"]
+
+
+def test_envelopes_survive_the_round_trip(run: Run, create_topic: CreateTopic) -> None:
+    source, copy = create_topic(), create_topic()
+    given = [
+        {"key": "a", "value": {"n": 1}, "headers": {"x": "y"}, "timestamp": 1_700_000_000_000},
+        {"value_base64": "/wA=", "headers": [{"key": "d", "value": "1"}, {"key": "d", "value": None}]},
+        {"key": "gone", "value": None},
+    ]
+    run("produce", source, "--json", stdin="\n".join(map(json.dumps, given)))
+    printed = run("consume", source, "-e", "--json").stdout
+    run("produce", copy, "--json", stdin=printed)
+    again = run("consume", copy, "-e", "--json").stdout
+    assert again.replace(copy, source) == printed
+    assert json.loads(printed.splitlines()[0])["value"] == '{"n":1}'
+
+
+def test_files_are_read_in_turn(run: Run, create_topic: CreateTopic, tmp_path: Path) -> None:
+    name = create_topic()
+    for letter in "ab":
+        (tmp_path / letter).write_text(f"{letter}1\n{letter}2")
+    run("produce", name, str(tmp_path / "a"), str(tmp_path / "b"), "--acks", "1")
+    assert run("consume", name, "-e").stdout.split() == ["a1", "a2", "b1", "b2"]
+
+
+def test_partitions(run: Run, create_topic: CreateTopic) -> None:
+    name = create_topic(partitions=3)
+    for partition in "012":
+        run("produce", name, "-p", partition, stdin=f"in {partition}")
+    assert sorted(run("consume", name, "-e").stdout.splitlines()) == ["in 0", "in 1", "in 2"]
+    assert run("consume", name, "-e", "-p", "1", "-f", "%p:%v").stdout == "1:in 1"
+    refused = f"moldau: {name} has no partition 3; it has 0 to 2\n"
+    assert run("consume", name, "-p", "3", status=1).stderr == refused
+    assert run("produce", name, "-p", "3", stdin="x", status=1).stderr == refused
+
+
+def test_a_key_goes_where_the_java_client_puts_it(run: Run, create_topic: CreateTopic) -> None:
+    """murmur2 of "foo" and "bar" over seven partitions, as computed by kafka-clients."""
+    from kafka.partitioner.default import murmur2
+
+    name = create_topic(partitions=7)
+    keys = ["foo", "bar", "orders-17", "ü"]
+    run("produce", name, "-K", "=", stdin="\n".join(f"{key}=x" for key in keys))
+    placed = dict(line.split() for line in run("consume", name, "-e", "-f", "%k %p\\n").stdout.splitlines())
+    assert placed == {key: str((murmur2(key.encode()) & 0x7FFFFFFF) % 7) for key in keys}
+
+
+@pytest.mark.parametrize(
+    ("offset", "letters"),
+    [
+        (":end", "abcdefghij"), ("3:end", "defghij"), ("3:6", "def"), ("-2:end", "ij"), ("+8:end", "ij"), (":2", "ab"),
+        ("end:end", ""), ("@-1h:end", "abcdefghij"), ("@:-1h", ""), ("@2001-09-09:2001-09-10", ""), ("99:end", ""),
+    ],
+)  # fmt: skip
+def test_ranges(run: Run, create_topic: CreateTopic, offset: str, letters: str) -> None:
+    name = create_topic()
+    run("produce", name, stdin="\n".join("abcdefghij"))
+    assert run("consume", name, "-o", offset, "-f", "%v").stdout == letters
+
+
+def test_times_are_those_of_the_records(run: Run, create_topic: CreateTopic) -> None:
+    name = create_topic()
+    stamped = [json.dumps({"value": str(n), "timestamp": 1_700_000_000_000 + n * 60_000}) for n in range(5)]
+    run("produce", name, "--json", stdin="\n".join(stamped))
+    assert run("consume", name, "-o", "@1700000060000:2m", "-f", "%v").stdout == "12"
+    assert run("consume", name, "-o", "@1700000180000:end", "-f", "%v").stdout == "34"
+
+
+def test_regex_and_number(run: Run, topic: Callable[[], str], create_topic: CreateTopic) -> None:
+    stem = topic()
+    for suffix in ("x", "y", "zz"):
+        name = create_topic(name=f"{stem}.{suffix}")
+        run("produce", name, stdin=suffix)
+    assert sorted(run("consume", "-r", rf"{stem}\..", "-e").stdout.split()) == ["x", "y"]
+    assert len(run("consume", "-r", rf"{stem}\..*", "-n", "2").stdout.split()) == 2
+    assert "no topic matches" in run("consume", "-r", f"{stem}-nothing", status=1).stderr
+
+
+def test_bad_lines_are_named(run: Run, create_topic: CreateTopic) -> None:
+    name = create_topic()
+    result = run("produce", name, "-K", ":", stdin="a:1\nb", status=1)
+    said = f"1 record to {name}: partition 0 offset 0"
+    assert result.stderr == f"moldau: line 2: no key separator ':' in it ({said} before it)\n"
+
+
+def test_many_lines(run: Run, create_topic: CreateTopic) -> None:
+    name = create_topic(partitions=2)
+    count = 50_000
+    run("produce", name, "-z", "lz4", stdin="\n".join(map(str, range(count))))
+    printed = run("consume", name, "-e").stdout.split()
+    assert sorted(map(int, printed)) == list(range(count))
+
+
+def test_a_reader_that_leaves_early(bootstrap: str, run: Run, create_topic: CreateTopic) -> None:
+    name = create_topic()
+    run("produce", name, stdin="\n".join(["x" * 100] * 20_000))
+    process = moldau_process(bootstrap, "consume", name)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline() == b"x" * 100 + b"\n"
+    process.stdout.close()
+    assert process.wait(20) == 141
+    assert process.stderr.read() == b""
+    process.stderr.close()
+
+
+def test_ctrl_c_ends_a_waiting_reader_quietly(bootstrap: str, run: Run, create_topic: CreateTopic) -> None:
+    name = create_topic()
+    run("produce", name, stdin="first")
+    process = moldau_process(bootstrap, "consume", name)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"first\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out, err) == (130, b"", b"")

@@ -1,0 +1,135 @@
+"""The language of `-f` and the JSON envelope, on a record made by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moldau.cli.format_language import BadFormat, compile_format, json_envelope
+from moldau.cli.record_input import parse_envelope
+
+
+@dataclass
+class Made:
+    """A record that answers as confluent_kafka's messages do."""
+
+    k: bytes | None = b"key"
+    v: bytes | None = b"value"
+    h: list[tuple[str, bytes | None]] | None = field(default_factory=lambda: [("a", b"1"), ("b", None)])
+    t: tuple[int, int] = (1, 1_700_000_000_123)
+
+    def topic(self) -> str:
+        return "orders"
+
+    def partition(self) -> int:
+        return 3
+
+    def offset(self) -> int:
+        return 42
+
+    def leader_epoch(self) -> int | None:
+        return 7
+
+    def timestamp(self) -> tuple[int, int]:
+        return self.t
+
+    def key(self) -> bytes | None:
+        return self.k
+
+    def value(self) -> bytes | None:
+        return self.v
+
+    def headers(self) -> list[tuple[str, bytes | None]] | None:
+        return self.h
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        ("", b""),
+        ("plain", b"plain"),
+        ("%v", b"value"),
+        ("%t/%p/%o/%e/%i", b"orders/3/42/7/1"),
+        ("%k=%v %K %V\\n", b"key=value 3 5\n"),
+        ("%v{hex}", b"76616c7565"),
+        ("%k{base64}", b"a2V5"),
+        ("%T", b"1700000000123"),
+        ("%d", b"1700000000123"),
+        ("%d{iso}", b"2023-11-14T22:13:20.123Z"),
+        ("%d{strftime[%F %T]}", b"2023-11-14 22:13:20"),
+        ("%h", b"a=1,b="),
+        ("%h{%k:%v{hex};}%H", b"a:31;b:;2"),
+        ("%h{%K-%V }", b"1-1 1--1 "),
+        ("100%%", b"100%"),
+        ("\\t\\r\\0\\\\\\x41\\xff", b"\t\r\0\\A\xff"),
+        ("{%v}", b"{value}"),
+        ("ü%v", "üvalue".encode()),
+    ],
+)
+def test_what_a_format_prints(text: str, printed: bytes) -> None:
+    assert compile_format(text)(Made(), 1) == printed
+
+
+def test_null_prints_as_nothing_and_its_length_as_minus_one() -> None:
+    assert compile_format("[%k|%v|%h|%K|%V|%H|%v{hex}]")(Made(None, None, None), 1) == b"[|||-1|-1|0|]"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("%", "single %"),
+        ("%z", "%z at column 1 is not known"),
+        ("ab%q", "column 3"),
+        ("%v{rot13}", "use {hex} or {base64}"),
+        ("%v{hex", "never closed"),
+        ("%d{julian}", "strftime"),
+        ("%h{%o}", "a header has"),
+        ("\\q", "no escape"),
+        ("\\", "no escape"),
+        ("\\xZZ", "two hexadecimal digits"),
+    ],
+)
+def test_what_is_refused(text: str, complaint: str) -> None:
+    with pytest.raises(BadFormat, match=complaint.replace("{", r"\{")):
+        compile_format(text)
+
+
+@given(st.text(alphabet="%tpoeikvKVTdhH{}[]hexstrf\\nx0a ", max_size=20))
+def test_any_text_is_a_format_or_a_refusal(text: str) -> None:
+    try:
+        render = compile_format(text)
+    except BadFormat:
+        return
+    assert isinstance(render(Made(), 1), bytes)
+
+
+def test_the_envelope() -> None:
+    envelope = json.loads(json_envelope(Made(), 1))
+    assert envelope == {
+        "topic": "orders",
+        "partition": 3,
+        "offset": 42,
+        "timestamp": 1_700_000_000_123,
+        "timestamp_type": "CreateTime",
+        "headers": [{"key": "a", "value": "1"}, {"key": "b", "value": None}],
+        "key": "key",
+        "value": "value",
+    }
+
+
+payloads = st.none() | st.binary(max_size=40)
+
+
+@given(payloads, payloads, st.lists(st.tuples(st.text(max_size=5), payloads), max_size=3))
+def test_what_consume_prints_produce_reads_back(
+    key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]
+) -> None:
+    line = json_envelope(Made(key, value, headers), 1)
+    assert line.count(b"\n") == 1
+    read = parse_envelope(line.rstrip(b"\n"), [])
+    assert (read.key, read.value, read.headers or []) == (key, value, headers)
+    assert (read.partition, read.timestamp) == (3, 1_700_000_000_123)

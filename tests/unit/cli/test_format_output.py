@@ -1,0 +1,75 @@
+"""Listings: plain tables for pipes, JSON and YAML for programs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from moldau.cli.output import Table, plain_lines, show, to_yaml
+
+TABLE = Table(("NAME", "RECORDS", "ISR"), [("orders", 5, [1, 2]), ("x", None, [])], "topics")
+
+
+def test_a_plain_table_is_padded_numbers_to_the_right() -> None:
+    assert list(plain_lines(TABLE)) == [
+        "topics",
+        "NAME    RECORDS  ISR",
+        "orders        5  1,2",
+        "x             -",
+    ]
+
+
+def test_an_empty_table_says_so() -> None:
+    assert list(plain_lines(Table(("NAME",), [], empty="no topics"))) == ["no topics"]
+
+
+def test_json_is_the_rows_as_records(capsys: pytest.CaptureFixture[str]) -> None:
+    show("json", TABLE)
+    assert json.loads(capsys.readouterr().out) == [
+        {"name": "orders", "records": 5, "isr": [1, 2]},
+        {"name": "x", "records": None, "isr": []},
+    ]
+
+
+def test_a_pipe_gets_no_escape_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    show("table", TABLE)
+    assert "\x1b" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ([], "[]"),
+        ({}, "{}"),
+        ({"a": 1, "b": None, "c": True, "d": 1.5}, "a: 1\nb: null\nc: true\nd: 1.5"),
+        # What YAML would read as something else than a text stands in quotes.
+        (["word", "yes", "Null", "1", "", "- x", "a: b", "#", "ö\n"],
+         '- word\n- "yes"\n- "Null"\n- "1"\n- ""\n- "- x"\n- "a: b"\n- "#"\n- "ö\\n"'),
+        ({"a-b.c": {"x": [1, {"k": [], "z": "w"}]}, "no": "2026-11-15T08:00:00Z"},
+         'a-b.c:\n  x:\n    - 1\n    - k: []\n      z: w\n"no": "2026-11-15T08:00:00Z"'),
+    ],
+)  # fmt: skip
+def test_yaml(data: Any, text: str) -> None:
+    assert to_yaml(data) == text
+
+
+def test_the_runner_sees_what_a_pipe_sees() -> None:
+    assert CliRunner().invoke(_listing(), ["--format", "yaml"]).stdout == (
+        "- name: orders\n  records: 5\n  isr:\n    - 1\n    - 2\n- name: x\n  records: null\n  isr: []\n"
+    )
+
+
+def _listing() -> Any:
+    import click
+
+    from moldau.cli.output import format_option
+
+    @click.command()
+    @format_option
+    def listing(output_format: str) -> None:
+        show(output_format, TABLE)
+
+    return listing

@@ -1,0 +1,162 @@
+"""`moldau log dump` on files written here by the rooms that own the formats."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from moldau.cli.main import main
+from moldau.log.offset_index import OffsetIndex
+from moldau.log.time_index import TimeIndex
+from moldau.wire.compression import Compression
+from moldau.wire.records import IN_LINE, EndTxnMarker, Record, build_batch, end_txn_marker
+
+BASE_MS = 1_700_000_000_000
+SEGMENT = "00000000000000000000"
+
+
+def dump(*words: object) -> Result:
+    return CliRunner().invoke(main, ["log", "dump", *map(str, words)])
+
+
+def batches() -> list[bytearray]:
+    letters = [Record(IN_LINE, BASE_MS + n, b"k%d" % n, b"v%d" % n, (("h", b"1"),)) for n in range(3)]
+    plain = build_batch(letters, base_offset=0, leader_epoch=4)
+    packed = build_batch(
+        [Record(IN_LINE, BASE_MS + 9, None, b"\xff")], base_offset=3, compression=Compression.ZSTD, producer_id=7,
+        producer_epoch=1, base_sequence=5, is_transactional=True,
+    )  # fmt: skip
+    marker = build_batch(
+        [end_txn_marker(EndTxnMarker(True, 0), BASE_MS + 10)], base_offset=4, producer_id=7, producer_epoch=1,
+        is_transactional=True, is_control=True,
+    )  # fmt: skip
+    return [plain, packed, marker]
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    """A data directory of one partition, its index laid out with zeros behind as Kafka does."""
+    directory = tmp_path / "orders-0"
+    directory.mkdir()
+    parts = batches()
+    (directory / f"{SEGMENT}.log").write_bytes(b"".join(parts))
+    index, times = OffsetIndex(0), TimeIndex(0)
+    index.append(3, len(parts[0]))
+    times.append(BASE_MS + 9, 3)
+    (directory / f"{SEGMENT}.index").write_bytes(index.entries + bytes(800))
+    (directory / f"{SEGMENT}.timeindex").write_bytes(times.entries + bytes(1200))
+    (directory / "leader-epoch-checkpoint").write_text("0\n1\n4 0\n")
+    (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n1\norders 0 5\n")
+    (tmp_path / ".lock").touch()
+    (tmp_path / "no-partition").mkdir()
+    return tmp_path
+
+
+def test_batches_as_a_table(data_dir: Path) -> None:
+    lines = dump(data_dir / "orders-0" / f"{SEGMENT}.log").stdout.splitlines()
+    assert lines[1].split()[:6] == ["BASE", "LAST", "COUNT", "POSITION", "SIZE", "CODEC"]
+    assert [line.split()[:3] for line in lines[2:]] == [["0", "2", "3"], ["3", "3", "1"], ["4", "4", "1"]]
+    assert "zstd" in lines[3]
+    assert "7/1" in lines[3]
+    assert "5-5" in lines[3]
+    assert "txn control" in lines[4]
+    assert all(line.endswith("  ok") for line in lines[2:])
+
+
+def test_every_known_file_of_a_data_directory(data_dir: Path) -> None:
+    result = dump(data_dir, "--format", "json")
+    assert result.exit_code == 0
+    shown = {Path(entry["file"]).name: entry["entries"] for entry in json.loads(result.stdout)}
+    assert shown[f"{SEGMENT}.index"] == [{"offset": 3, "position": len(batches()[0])}]
+    assert shown[f"{SEGMENT}.timeindex"] == [{"timestamp": "2023-11-14T22:13:20.009Z", "offset": 3}]
+    assert shown["leader-epoch-checkpoint"] == [{"epoch": 4, "start_offset": 0}]
+    assert shown["recovery-point-offset-checkpoint"] == [{"topic": "orders", "partition": 0, "offset": 5}]
+    assert len(shown) == 5
+
+
+def test_records_by_a_format_and_as_envelopes(data_dir: Path) -> None:
+    result = dump(data_dir, "-f", "%t-%p %o %k=%v{hex} %h\\n")
+    assert result.stdout.splitlines() == [
+        "orders-0 0 k0=7630 h=1",
+        "orders-0 1 k1=7631 h=1",
+        "orders-0 2 k2=7632 h=1",
+        "orders-0 3 =ff ",
+    ]
+    envelopes = [json.loads(line) for line in dump(data_dir, "--records", "--format", "json").stdout.splitlines()]
+    assert [envelope["offset"] for envelope in envelopes] == [0, 1, 2, 3]
+    assert envelopes[3]["value_base64"] == "/w=="
+
+
+def test_verify_passes_what_is_whole(data_dir: Path) -> None:
+    result = dump(data_dir, "--verify", "--format", "json")
+    assert result.exit_code == 0, result.stderr
+    rows = json.loads(result.stdout)
+    assert [row["problem"] for row in rows] == [None] * 5
+    assert [(row["batches"], row["records"]) for row in rows if row["file"].endswith(".log")] == [(3, 5)]
+
+
+def damage_payload(directory: Path) -> None:
+    path = directory / f"{SEGMENT}.log"
+    content = bytearray(path.read_bytes())
+    content[100] ^= 1
+    path.write_bytes(content)
+
+
+def tear_tail(directory: Path) -> None:
+    path = directory / f"{SEGMENT}.log"
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def misdirect_index(directory: Path) -> None:
+    index = OffsetIndex(0)
+    index.append(2, len(batches()[0]))
+    (directory / f"{SEGMENT}.index").write_bytes(index.entries)
+
+
+def repeat_offsets(directory: Path) -> None:
+    path = directory / f"{SEGMENT}.log"
+    path.write_bytes(path.read_bytes() + batches()[0])
+
+
+def cut_checkpoint(directory: Path) -> None:
+    (directory / "leader-epoch-checkpoint").write_text("0\n2\n4 0\n")
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (damage_payload, "bad CRC of the batch at 0, offsets 0-2"),
+        (tear_tail, "77 bytes at "),
+        (misdirect_index, "entry 0 sends offset 2 to "),
+        (repeat_offsets, "comes after 4"),
+        (cut_checkpoint, "a checkpoint with lines missing or cut"),
+    ],
+)
+def test_verify_finds_damage(data_dir: Path, damage: object, problem: str) -> None:
+    assert callable(damage)
+    damage(data_dir / "orders-0")
+    result = dump(data_dir, "--verify")
+    assert result.exit_code == 1
+    assert problem in result.stdout
+    assert result.stderr == "moldau: 1 of 5 files are damaged; the table says how\n"
+
+
+def test_a_bad_crc_is_shown_in_the_table(data_dir: Path) -> None:
+    damage_payload(data_dir / "orders-0")
+    lines = dump(data_dir / "orders-0" / f"{SEGMENT}.log").stdout.splitlines()
+    assert [line.split()[-1] for line in lines[2:]] == ["BAD", "ok", "ok"]
+
+
+def test_an_empty_segment(tmp_path: Path) -> None:
+    (tmp_path / f"{SEGMENT}.log").touch()
+    assert dump(tmp_path).stdout.splitlines()[1:] == ["empty"]
+    assert dump(tmp_path, "--verify").exit_code == 0
+
+
+def test_files_that_are_not_a_brokers(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("x")
+    assert "is no file that a broker writes" in dump(tmp_path / "notes.txt").stderr
+    assert "nothing in" in dump(tmp_path).stderr

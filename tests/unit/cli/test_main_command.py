@@ -1,0 +1,136 @@
+"""The door of the command line: lazy loading, help, errors in one line, addresses that do not answer."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from moldau import __version__
+from moldau.cli.main import COMMANDS, main
+
+
+def moldau(*words: str) -> Result:
+    return CliRunner().invoke(main, list(words))
+
+
+def loaded_modules(*words: str) -> set[str]:
+    """The modules a fresh process has imported once the command is done."""
+    script = (
+        "import sys\nfrom moldau.cli.main import main\n"
+        f"try:\n    main({list(words)!r})\nexcept SystemExit:\n    pass\n"
+        "print('\\n'.join(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30)
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize("words", [["--help"], ["start", "--help"], ["topic", "create", "--help"], ["log", "--help"]])
+def test_help_imports_neither_the_client_library_nor_the_painter(words: list[str]) -> None:
+    heavy = loaded_modules(*words) & {"rich", "confluent_kafka", "uvloop", "asyncio"}
+    assert heavy - ({"asyncio", "uvloop"} if words[0] == "start" else set()) == set()
+
+
+def leaves(command: click.Command, ctx: click.Context, path: str) -> Iterator[tuple[str, click.Command]]:
+    if not isinstance(command, click.Group):
+        yield path, command
+        return
+    for name in command.list_commands(ctx):
+        below = command.get_command(ctx, name)
+        assert below is not None, name
+        yield from leaves(below, ctx, f"{path} {name}")
+
+
+def test_every_command_loads_and_its_help_shows_an_example() -> None:
+    found = dict(leaves(main, click.Context(main), "moldau"))
+    assert {"moldau topic trim", "moldau produce", "moldau log dump", "moldau start"} <= set(found)
+    without = [path for path, command in found.items() if path not in (command.help or "")]
+    assert without == []
+
+
+def test_the_summaries_are_shown_without_loading_anything() -> None:
+    shown = moldau("--help").stdout
+    for name, command in COMMANDS.items():
+        assert name in shown
+        assert command.summary in shown
+
+
+def test_version() -> None:
+    assert moldau("--version").stdout == f"moldau {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["topik"], "moldau: No such command 'topik'"),
+        (["topic", "create"], "moldau: Missing argument 'NAME...'. See `moldau topic create --help`."),
+        (["topic", "create", "x", "-p", "0"], "moldau: Invalid value for '-p' / '--partitions': 0 is not in the range"),
+        (["topic", "create", "x", "-c", "nonsense"], "moldau: Invalid value for '-c' / '--config': 'nonsense' is not"),
+        (["topic", "list", "-b", "host:port"], "moldau: host:port is not an address; give -b HOST:PORT"),
+        (["consume", "x", "-f", "%v", "--json"], "moldau: --json and -f are two ways to print: choose one."),
+        (["consume", "x", "-g", "g", "-o", "@-1h"], "moldau: a group keeps its own offsets"),
+        (["log", "dump", "/nowhere"], "moldau: Invalid value for 'PATH...': Path '/nowhere' does not exist."),
+    ],
+)
+def test_an_error_is_one_line_and_status_1(words: list[str], line: str) -> None:
+    result = moldau(*words)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith(line)
+    assert result.stderr.count("\n") == 1
+
+
+def test_debug_adds_the_stack_trace() -> None:
+    result = moldau("--debug", "topic", "list", "-b", "host:port")
+    assert result.exit_code == 1
+    assert "Traceback" in result.stderr
+    assert result.stderr.splitlines()[-1].startswith("moldau: host:port is not an address")
+
+
+def test_a_port_where_nobody_listens_is_said_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    result = moldau("topic", "list", "-b", f"127.0.0.1:{port}")
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"moldau: no broker answers at 127.0.0.1:{port} (connection refused); start one with `moldau start`,"
+        " or name another with -b HOST:PORT\n"
+    )
+
+
+def test_a_listener_that_never_answers_is_said_within_five_seconds() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        began = time.monotonic()
+        result = moldau("cluster", "info", "-b", address)
+        assert time.monotonic() - began < 5
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"moldau: {address} accepts connections but does not answer as a Kafka broker")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script_of_that_shell(shell: str) -> None:
+    result = moldau("completion", shell)
+    assert result.exit_code == 0
+    assert f"_MOLDAU_COMPLETE={shell}_complete" in result.stdout
+
+
+def completions(line: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    words = line.split(" ")
+    monkeypatch.setenv("_MOLDAU_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
+    return moldau().stdout.split()
+
+
+def test_completion_knows_commands_and_is_silent_without_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "plain,describe" in completions("moldau topic de", monkeypatch)
+    monkeypatch.setenv("MOLDAU_BOOTSTRAP", "127.0.0.1:1")
+    assert completions("moldau topic describe ", monkeypatch) == []

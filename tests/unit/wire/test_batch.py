@@ -1,0 +1,105 @@
+"""A batch as a window on bytes: splitting, checking and stamping it."""
+
+from __future__ import annotations
+
+import pytest
+
+from moldau.base.errors import MalformedData
+from moldau.wire.batch import (
+    BATCH_HEADER_BYTES,
+    check_crc,
+    read_header,
+    split_batches,
+    stamp,
+    stamp_log_append_time,
+)
+from moldau.wire.compression import Compression
+from moldau.wire.records import IN_LINE, Record, build_batch, decode_records
+
+
+def one_batch(value: bytes = b"value") -> bytearray:
+    return build_batch([Record(IN_LINE, 1000, b"key", value), Record(IN_LINE, 2000, None, None)])
+
+
+def test_header_is_61_bytes_and_says_what_was_built() -> None:
+    batch = build_batch(
+        [Record(IN_LINE, 1000, b"a", b"b"), Record(IN_LINE, 900, b"c", b"d")],
+        base_offset=50,
+        leader_epoch=3,
+        compression=Compression.ZSTD,
+        producer_id=7,
+        producer_epoch=2,
+        base_sequence=2**31 - 1,
+        is_transactional=True,
+    )
+    header = read_header(batch)
+    assert BATCH_HEADER_BYTES == 61
+    assert header.size_in_bytes == len(batch)
+    assert (header.base_offset, header.last_offset, header.next_offset) == (50, 51, 52)
+    assert (header.base_timestamp, header.max_timestamp) == (1000, 1000)
+    assert (header.leader_epoch, header.magic, header.record_count) == (3, 2, 2)
+    assert header.compression is Compression.ZSTD
+    assert header.is_transactional
+    assert not header.is_control
+    assert not header.is_log_append_time
+    assert header.last_sequence == 0, "sequences wrap to 0"
+
+
+def test_batches_are_split_at_their_lengths() -> None:
+    batches = [one_batch(b"x" * size) for size in (0, 10, 1000)]
+    found = list(split_batches(memoryview(b"".join(batches))))
+    assert [bytes(window) for _, window in found] == [bytes(batch) for batch in batches]
+    assert list(split_batches(memoryview(b""))) == []
+
+
+@pytest.mark.parametrize("length", [-(2**31), -1, 0, 48, 10_000, 2**31 - 1])
+def test_a_length_that_lies_is_refused(length: int) -> None:
+    batch = one_batch()
+    batch[8:12] = length.to_bytes(4, "big", signed=True)
+    with pytest.raises(MalformedData):
+        list(split_batches(memoryview(batch)))
+
+
+def test_a_rest_that_is_no_batch_is_refused() -> None:
+    with pytest.raises(MalformedData):
+        list(split_batches(memoryview(one_batch() + b"\0" * 20)))
+    with pytest.raises(MalformedData):
+        list(split_batches(memoryview(one_batch()[:-1])))
+
+
+def test_other_magic_is_refused() -> None:
+    batch = one_batch()
+    batch[16] = 1
+    with pytest.raises(MalformedData, match="magic 1"):
+        list(split_batches(memoryview(batch)))
+
+
+def test_every_changed_byte_behind_the_crc_is_noticed() -> None:
+    for position in range(17, len(one_batch())):
+        batch = one_batch()
+        batch[position] ^= 0x40
+        assert not check_crc(memoryview(batch))
+
+
+def test_stamping_a_place_leaves_the_crc_right() -> None:
+    batch = one_batch()
+    stamp(memoryview(batch), 123456789012, 42)
+    header = read_header(batch)
+    assert (header.base_offset, header.leader_epoch) == (123456789012, 42)
+    assert header.size_in_bytes == len(batch)
+    assert check_crc(memoryview(batch))
+
+
+def test_stamping_log_append_time() -> None:
+    batch = one_batch()
+    stamp_log_append_time(memoryview(batch), 777_000)
+    assert check_crc(memoryview(batch))
+    assert read_header(batch).is_log_append_time
+    assert [record.timestamp for record in decode_records(batch)] == [777_000, 777_000]
+
+
+def test_unknown_codec_is_refused() -> None:
+    batch = one_batch()
+    batch[22] |= 6
+    with pytest.raises(MalformedData, match="codec 6"):
+        _ = read_header(batch).compression
