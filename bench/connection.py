@@ -9,6 +9,7 @@ from __future__ import annotations
 import selectors
 import socket
 import struct
+import time
 from collections.abc import Sequence
 from typing import Self
 
@@ -23,7 +24,7 @@ from bench.frames import (
 TIMEOUT_S = 60
 BUFFER_BYTES = 64 << 10
 NO_ERROR = b"\0\0"
-NOT_YET = frozenset({3, 5, 6})
+NOT_YET = frozenset({b"\0\3", b"\0\5", b"\0\6"})
 """Unknown topic, no leader, not the leader: what a broker says of a partition it has only just been told of."""
 
 
@@ -84,11 +85,12 @@ class Producing:
 
     def wait_until_writable(self) -> None:
         """Sends the batch until it is taken: a new topic's leader may not know of itself yet."""
+        deadline = time.perf_counter() + TIMEOUT_S
         while True:
             reply = self.connection.ask(self._frame.data)
-            (error,) = struct.unpack_from(">h", reply, self._frame.error_at - SIZE_BYTES)
-            if error not in NOT_YET:
-                return self._check(error.to_bytes(2, "big"))
+            error = bytes(reply[self._frame.error_at - SIZE_BYTES :][:2])
+            if error not in NOT_YET or time.perf_counter() > deadline:
+                return self._check(error)
 
     def run(self, requests: int) -> None:
         self.begin(requests)

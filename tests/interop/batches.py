@@ -1,8 +1,8 @@
 """Record batches (magic 2) made and read by hand, so that tests can lie about any field of them.
 
-    int64 base_offset | int32 length of what follows | int32 partition_leader_epoch | int8 magic | uint32 crc32c of what follows
-    int16 attributes | int32 last_offset_delta | int64 base_timestamp | int64 max_timestamp
-    int64 producer_id | int16 producer_epoch | int32 base_sequence | int32 count | records (perhaps compressed)
+Base offset int64, length of the rest int32, partition leader epoch int32, magic int8, CRC-32C of the rest uint32;
+attributes int16, last offset delta int32, base and max timestamp int64; producer id int64, producer epoch int16, base
+sequence int32, count int32; then the records, perhaps compressed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class BatchHeader(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int
+    records_count: int
 
     @property
     def last_offset(self) -> int:
@@ -100,7 +100,9 @@ def seal(header: dict[str, Any], body: bytes) -> bytes:
     return PREFIX.pack(header["base_offset"], length, header["partition_leader_epoch"], header["magic"], crc) + rest
 
 
-def batch(values: Iterable[bytes | None] = (b"x",), codec: str = "none", body: bytes | None = None, **lies: Any) -> bytes:
+def batch(
+    values: Iterable[bytes | None] = (b"x",), codec: str = "none", body: bytes | None = None, **lies: Any
+) -> bytes:
     """A batch of these values, keyless, stamped now. Any header field may be overridden, true or not.
 
     `pid`, `epoch` and `seq` are short for the producer's three fields; `timestamps` gives each record its own time.
@@ -125,19 +127,21 @@ def batch(values: Iterable[bytes | None] = (b"x",), codec: str = "none", body: b
         "producer_id": lies.pop("pid", -1),
         "producer_epoch": lies.pop("epoch", -1),
         "base_sequence": lies.pop("seq", -1),
-        "count": len(payloads),
+        "records_count": len(payloads),
     }
     return seal(header | lies, compress(codec, body))
 
 
 def headers_of(records: bytes | None) -> Iterator[BatchHeader]:
-    """The headers of the batches in a fetch response; a partial last batch is an error of the broker's."""
+    """The headers of the whole batches in a fetch response. The last may be cut by a limit; the first may not."""
     data = bytes(records or b"")
     position = 0
-    while position < len(data):
+    while position + HEADER_SIZE <= len(data):
         header = BatchHeader(*PREFIX.unpack_from(data, position), *REST.unpack_from(data, position + PREFIX.size))
         end = position + 12 + header.length
-        assert end <= len(data), "a partial batch"
+        if end > len(data):
+            assert position > 0, "the first batch is not whole"
+            return
         assert crc32c(data[position + PREFIX.size : end]) == header.crc, "a batch with a wrong checksum"
         yield header
         position = end

@@ -73,7 +73,7 @@ class Confluent:
         producer = confluent_producer(bootstrap, compression_type=codec)
         faults: list[Any] = []
         for message in messages:
-            extra = {} if message.timestamp is None else {"timestamp": message.timestamp}
+            extra: dict[str, Any] = {} if message.timestamp is None else {"timestamp": message.timestamp}
             producer.produce(
                 topic,
                 partition=0,
@@ -195,7 +195,9 @@ class Kcat:
         run_kcat(bootstrap, arguments, b"\n".join(lines) + b"\n")
 
     def consume(self, bootstrap: str, topic: str, count: int) -> list[Message]:
-        output = run_kcat(bootstrap, ["-C", "-t", topic, "-p", "0", "-o", "beginning", "-c", str(count), "-q", "-J", "-u"])
+        output = run_kcat(
+            bootstrap, ["-C", "-t", topic, "-p", "0", "-o", "beginning", "-c", str(count), "-q", "-J", "-u"]
+        )
         return [self.from_json(json.loads(line)) for line in output.splitlines()]
 
     def from_json(self, shown: dict[str, Any]) -> Message:
@@ -211,7 +213,9 @@ def run_kcat(bootstrap: str, arguments: Sequence[str], stdin: bytes = b"") -> by
     path = shutil.which("kcat") or shutil.which("kafkacat")
     if path is None:
         pytest.skip("kcat is not on PATH (Debian and Ubuntu: apt-get install kcat)")
-    ran = subprocess.run([path, "-b", bootstrap, *arguments], input=stdin, capture_output=True, timeout=DEADLINE_SECONDS)
+    ran = subprocess.run(
+        [path, "-b", bootstrap, *arguments], input=stdin, capture_output=True, timeout=DEADLINE_SECONDS
+    )
     assert ran.returncode == 0, ran.stderr.decode()
     return ran.stdout
 

@@ -70,7 +70,7 @@ def create_topic(bootstrap: str, admin: AdminClient, topic: Callable[[], str]) -
 
 
 def await_topic(probe: Wire, name: str, partitions: int) -> None:
-    """Asks until each partition answers. Metadata alone is not enough: a broker shows a leader a moment before it leads.
+    """Asks until each partition answers. Metadata is not enough: a broker shows a leader a moment before it leads.
 
     Each try is a round trip, so the loop needs no sleep.
     """

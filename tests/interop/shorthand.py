@@ -50,7 +50,10 @@ def list_offset(wire: Wire, topic: str, timestamp: int, version: int = 7, **fiel
         message(
             "list_offsets",
             version,
-            **({"replica_id": -1, "isolation_level": 0, "topics": [{"name": topic, "partitions": [partition]}]} | fields),
+            **(
+                {"replica_id": -1, "isolation_level": 0, "topics": [{"name": topic, "partitions": [partition]}]}
+                | fields
+            ),
         )
     )
     return answer.topics[0].partitions[0]

@@ -1,4 +1,4 @@
-"""Hostile and broken bytes: each is refused with Kafka's own code or by closing that one connection, and harms no other.
+"""Hostile and broken bytes: each is refused with Kafka's code or by closing that one connection, and harms no other.
 
 Around every test a client that was connected all along must still be served, and the log may not have moved.
 """
@@ -115,7 +115,9 @@ KIND_OR_CLOSING: dict[str, bytes] = {
     "array of length -2": frame(METADATA_1 + struct.pack(">i", -2)),
     "topic name not UTF-8": frame(METADATA_1 + struct.pack(">ih", 1, 2) + b"\xff\xfe"),
     "trailing garbage": frame(header(18, 0) + b"garbage"),
-    "ten unknown header tags": frame(METADATA_12 + b"\x0a" + bytes(b for tag in range(10) for b in (tag, 0)) + b"\x01\x00\x00\x00"),
+    "ten unknown header tags": frame(
+        METADATA_12 + b"\x0a" + bytes(b for tag in range(10) for b in (tag, 0)) + b"\x01\x00\x00\x00"
+    ),
     "the same header tag twice": frame(METADATA_12 + b"\x02\x05\x00\x05\x00" + b"\x01\x00\x00\x00"),
     "SASL where none is": frame(header(17, 1) + struct.pack(">h", 5) + b"PLAIN"),
 }
@@ -326,7 +328,7 @@ def test_pure_noise(bootstrap: str) -> None:
 
 @pytest.mark.parametrize("version", range(14))
 def test_metadata_cut_at_every_byte(bootstrap: str, version: int) -> None:
-    """No prefix of a request is a request (but where the tail is optional bytes of zero length, which none here has)."""
+    """No prefix of a request is a request."""
     topics = [by_name("x")] if version >= 10 else [{"name": "x"}]
     flags: dict[str, bool] = {}
     if version >= 4:

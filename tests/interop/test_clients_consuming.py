@@ -46,7 +46,9 @@ def test_a_waiting_aiokafka_consumer_is_woken_by_a_write(bootstrap: str, create_
 
     async def run() -> bytes:
         partition = AioTopicPartition(name, 0)
-        consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, fetch_max_wait_ms=LONG_WAIT_MS, request_timeout_ms=90_000)
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=bootstrap, fetch_max_wait_ms=LONG_WAIT_MS, request_timeout_ms=90_000
+        )
         async with consumer, AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
             consumer.assign([partition])
             await consumer.seek_to_end(partition)
@@ -54,7 +56,7 @@ def test_a_waiting_aiokafka_consumer_is_woken_by_a_write(bootstrap: str, create_
             done, _ = await asyncio.wait([waiting], timeout=0.3)
             assert not done
             await producer.send_and_wait(name, b"woken", partition=0)
-            return (await asyncio.wait_for(waiting, 30)).value
+            return bytes((await asyncio.wait_for(waiting, 30)).value)
 
     assert asyncio.run(run()) == b"woken"
 
@@ -96,7 +98,9 @@ def test_several_writers_and_one_reader(bootstrap: str, create_topic: CreateTopi
     for writer in writers:
         writer.join()
     for who in range(4):
-        assert [value for value in found if value.startswith(b"%d-" % who)] == [b"%d-%03d" % (who, n) for n in range(100)]
+        assert [value for value in found if value.startswith(b"%d-" % who)] == [
+            b"%d-%03d" % (who, n) for n in range(100)
+        ]
 
 
 def test_kcat_follows_until_the_end(bootstrap: str, create_topic: CreateTopic, kcat: str) -> None:
@@ -173,7 +177,8 @@ def test_starting_at_the_end_sees_only_what_comes_later(bootstrap: str, create_t
     write(bootstrap, name, [b"old"] * 5)
     consumer = confluent_consumer(bootstrap, enable_partition_eof=True)
     consumer.assign([TopicPartition(name, 0, OFFSET_END)])
-    assert consumer.poll(30).error().code() == KafkaError._PARTITION_EOF
+    at_end: Any = consumer.poll(30)
+    assert at_end.error().code() == KafkaError._PARTITION_EOF
     write(bootstrap, name, [b"new"])
     found = poll_messages(consumer, 1)[0]
     assert (found.offset(), found.value()) == (5, b"new")

@@ -42,7 +42,9 @@ def written(bootstrap: str, create_topic: Callable[..., str]) -> Written:
 @pytest.mark.parametrize("reader", CLIENTS)
 @pytest.mark.parametrize("codec", CODEC_NAMES)
 @pytest.mark.parametrize("writer", CLIENTS)
-def test_what_one_writes_the_other_reads(bootstrap: str, written: Written, writer: str, codec: str, reader: str) -> None:
+def test_what_one_writes_the_other_reads(
+    bootstrap: str, written: Written, writer: str, codec: str, reader: str
+) -> None:
     require_codec(writer, codec)
     require_codec(reader, codec)
     name = written(writer, codec)

@@ -12,6 +12,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from clients import CLIENTS, confluent_consumer, confluent_producer, poll_messages, run_kcat
 from confluent_kafka import OFFSET_BEGINNING, Producer, TopicPartition
+from confluent_kafka.admin import NewPartitions
 from kafka.partitioner.default import murmur2
 
 CreateTopic = Callable[..., str]
@@ -19,7 +20,7 @@ KEYS = [f"key-{n}".encode() for n in range(40)]
 
 
 def murmur2_partition(key: bytes, partitions: int) -> int:
-    return (murmur2(key) & 0x7FFFFFFF) % partitions
+    return int(murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def read_all(bootstrap: str, name: str, partitions: int, count: int) -> list[Any]:
@@ -185,8 +186,6 @@ def test_kcat_spreads_keyless_messages_too(bootstrap: str, create_topic: CreateT
 
 def test_partitions_added_while_a_producer_runs(bootstrap: str, create_topic: CreateTopic, admin: Any) -> None:
     """The producer was started when there was one partition; after its next look at the metadata it uses both."""
-    from confluent_kafka.admin import NewPartitions
-
     name = create_topic(partitions=1)
     producer = confluent_producer(
         bootstrap, partitioner="random", sticky_partitioning_linger_ms=0, topic_metadata_refresh_interval_ms=50

@@ -28,7 +28,9 @@ def test_null_is_not_empty(bootstrap: str, create_topic: CreateTopic, writer: st
     CLIENTS[writer].produce(bootstrap, name, KEYS_AND_VALUES)
     for reader in LIBRARIES:
         found = CLIENTS[reader].consume(bootstrap, name, len(KEYS_AND_VALUES))
-        assert [(message.key, message.value) for message in found] == [(m.key, m.value) for m in KEYS_AND_VALUES], reader
+        assert [(message.key, message.value) for message in found] == [(m.key, m.value) for m in KEYS_AND_VALUES], (
+            reader
+        )
 
 
 def test_a_record_with_neither_key_nor_value(bootstrap: str, create_topic: CreateTopic) -> None:
@@ -39,7 +41,9 @@ def test_a_record_with_neither_key_nor_value(bootstrap: str, create_topic: Creat
 
 
 @pytest.mark.parametrize("writer", ["confluent", "aiokafka"])
-def test_headers_keep_order_duplicates_nulls_and_odd_names(bootstrap: str, create_topic: CreateTopic, writer: str) -> None:
+def test_headers_keep_order_duplicates_nulls_and_odd_names(
+    bootstrap: str, create_topic: CreateTopic, writer: str
+) -> None:
     headers = (("a", b"1"), ("b", None), ("a", b""), ("žluť", b"\x00\xff"), ("", b"no name"), ("a", b"1"))
     name = create_topic()
     CLIENTS[writer].produce(bootstrap, name, [Message(b"k", b"v", headers), Message(b"k", b"none")])
@@ -61,7 +65,9 @@ def test_create_time_is_the_producers(bootstrap: str, create_topic: CreateTopic,
 def test_log_append_time_is_the_brokers(bootstrap: str, create_topic: CreateTopic) -> None:
     name = create_topic(config={"message.timestamp.type": "LogAppendTime"})
     before = now_ms()
-    CLIENTS["confluent"].produce(bootstrap, name, [Message(None, b"v", (), 1000), Message(None, b"w", (), 2000)], "gzip")
+    CLIENTS["confluent"].produce(
+        bootstrap, name, [Message(None, b"v", (), 1000), Message(None, b"w", (), 2000)], "gzip"
+    )
     after = now_ms()
     for client in CLIENTS.values():
         for message in client.consume(bootstrap, name, 2):

@@ -1,4 +1,4 @@
-"""The real process under kill -9, SIGTERM, a locked, a read-only and a full data directory: nothing acknowledged is lost.
+"""The real process under kill -9, SIGTERM, a locked, read-only or full data directory: nothing acknowledged is lost.
 
 Moments of death are counted in acknowledgements and drawn from a seed, so that a failing run can be run again.
 """
@@ -107,7 +107,7 @@ def create_topic(wire: Wire, name: str) -> None:
 
 
 def stored_values(wire: Wire, name: str) -> list[bytes]:
-    """The value of each record, by offset. Tests here write one plain record a batch, the value last but for its headers."""
+    """The value of each record, by offset. Tests here write one plain record a batch, its value between < and >."""
     values: list[bytes] = []
     end = end_offset(wire, name)
     while len(values) < end:
@@ -116,7 +116,7 @@ def stored_values(wire: Wire, name: str) -> list[bytes]:
         for header in headers_of(records):
             size = 12 + header.length
             if header.base_offset >= len(values):
-                assert (header.base_offset, header.count) == (len(values), 1)
+                assert (header.base_offset, header.records_count) == (len(values), 1)
                 values.append(records[position : position + size].rsplit(b"<", 1)[-1].removesuffix(b">\x00"))
             position += size
     return values
@@ -182,7 +182,6 @@ def test_an_idempotent_producer_lives_through_kill_9(node: Node) -> None:
         retry_backoff_ms=20,
         reconnect_backoff_ms=10,
         reconnect_backoff_max_ms=50,
-        log_level=2,
     )
     reports: list[Any] = []
     count = 0

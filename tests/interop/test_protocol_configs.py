@@ -222,7 +222,9 @@ def test_a_resource_twice(wire: Wire, name: str) -> None:
 
 def test_alter_configs_replaces_everything(wire: Wire, create_topic: CreateTopic) -> None:
     name = create_topic(config={"retention.ms": "1000", "segment.ms": "2000"})
-    resources = [{"resource_type": TOPIC, "resource_name": name, "configs": [{"name": "retention.ms", "value": "3000"}]}]
+    resources = [
+        {"resource_type": TOPIC, "resource_name": name, "configs": [{"name": "retention.ms", "value": "3000"}]}
+    ]
     (result,) = wire.ask(message("alter_configs", 2, resources=resources, validate_only=False)).responses
     assert result.error_code == 0
     assert entry(wire, name, "retention.ms").value == "3000"

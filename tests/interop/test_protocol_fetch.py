@@ -76,7 +76,7 @@ def test_the_first_batch_comes_whole_however_small_the_limit(wire: Wire, three_b
 
 
 def test_a_limit_is_never_filled_with_half_a_batch(wire: Wire, three_batches: str) -> None:
-    """Apache may send the start of the next batch to fill the limit and clients drop it; whole batches only are fine too."""
+    """Apache may fill the limit with the start of the next batch, which clients drop; whole batches are fine too."""
     size = len(bytes(fetch(wire, three_batches, 6).records))
     records = bytes(fetch(wire, three_batches, 0, partition_max_bytes=size + 10).records)
     assert size <= len(records) <= size + 10

@@ -35,7 +35,10 @@ def ask(wire: Wire, session: int, epoch: int, positions: dict[int, int], **field
         message(
             "fetch",
             12,
-            **({"max_wait": 0, "min_bytes": 0, "session_id": session, "session_epoch": epoch, "topics": topics} | fields),
+            **(
+                {"max_wait": 0, "min_bytes": 0, "session_id": session, "session_epoch": epoch, "topics": topics}
+                | fields
+            ),
         )
     )
 

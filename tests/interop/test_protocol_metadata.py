@@ -129,7 +129,11 @@ def test_authorized_operations_only_when_asked(wire: Wire, create_topic: CreateT
     without = only_topic(metadata(wire, [by_name(name)]))
     assert without.topic_authorized_operations == -(2**31)
     request = message(
-        "metadata", 12, topics=[by_name(name)], allow_auto_topic_creation=False, include_topic_authorized_operations=True
+        "metadata",
+        12,
+        topics=[by_name(name)],
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=True,
     )
     assert only_topic(wire.ask(request)).topic_authorized_operations == 3576
 

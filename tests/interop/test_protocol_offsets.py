@@ -71,7 +71,7 @@ def test_by_time_after_the_last_record(wire: Wire, timed: tuple[str, int]) -> No
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_by_time_inside_a_compressed_batch(wire: Wire, name: str, codec: str) -> None:
     start = now_ms() - 1000
-    assert 0 == produce(wire, name, batch([b"v"] * 50, codec, timestamps=[start + n for n in range(50)])).error_code
+    assert produce(wire, name, batch([b"v"] * 50, codec, timestamps=[start + n for n in range(50)])).error_code == 0
     answer = list_offset(wire, name, start + 33)
     assert (answer.offset, answer.timestamp) == (33, start + 33)
     assert list_offset(wire, name, MAX_TIMESTAMP).offset == 49

@@ -66,7 +66,9 @@ def test_every_version(wire: Wire, topic: Callable[[], str], version: int) -> No
     assert code(wire, new_topic(name), version=version) == ErrorCode.topic_already_exists
 
 
-def test_validate_only_checks_and_creates_nothing(wire: Wire, topic: Callable[[], str], create_topic: CreateTopic) -> None:
+def test_validate_only_checks_and_creates_nothing(
+    wire: Wire, topic: Callable[[], str], create_topic: CreateTopic
+) -> None:
     name = topic()
     (shown,) = create(wire, new_topic(name, 2), validate_only=True).topics
     assert (shown.error_code, shown.num_partitions) == (0, 2)
@@ -254,7 +256,9 @@ def test_assignments_must_fit(wire: Wire, create_topic: CreateTopic, node: int) 
     name = create_topic(partitions=1)
 
     def place(count: int, *brokers: list[int]) -> int:
-        ((_, found),) = extend(wire, {"name": name, "count": count, "assignments": [{"broker_ids": b} for b in brokers]})
+        ((_, found),) = extend(
+            wire, {"name": name, "count": count, "assignments": [{"broker_ids": b} for b in brokers]}
+        )
         return found
 
     assert place(3, [node]) == ErrorCode.invalid_replica_assignment

@@ -20,6 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 FORMATS: Final = ("table", "json", "yaml")
 _PLAIN_WORD: Final = re.compile(r"[A-Za-z_/][\w./-]*(?<!-)")
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 _YAML_WORDS: Final = {"null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf"}
 
 format_option: Callable[[F], F] = click.option(
@@ -36,14 +37,9 @@ class Bytes(int):
     """A size: for programs a number, for people the nearest unit."""
 
     def __str__(self) -> str:
-        size = float(self)
-        for unit in ("B", "KiB", "MiB", "GiB"):
-            if size < 1024:
-                break
-            size /= 1024
-        else:
-            unit = "TiB"
-        return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        power = min(len(_UNITS) - 1, (self.bit_length() - 1) // 10) if self else 0
+        number = f"{self / 1024**power:.1f}" if power else f"{int(self)}"
+        return f"{number} {_UNITS[power]}"
 
 
 @dataclass(frozen=True)

@@ -42,3 +42,4 @@ class FlushWork:
             self.fault = fault
             raise
         self.is_done = True
+        self.files = []

@@ -59,6 +59,8 @@ class LocalLog:
         self._directory_changed = bool(self._unsynced)
         self._flushing: FlushWork | None = None
         self._flushed_ms = now_ms
+        self._settled = (end_offset, 0) if recovery_point == end_offset and not self._unsynced else None
+        """(end, generation) of which the side files on disk speak; a log that is still there need not be closed."""
         self._doomed: list[tuple[int, str]] = []
         """(when, path) of files renamed away that `purge` will unlink."""
         self.update_config(config)
@@ -162,6 +164,8 @@ class LocalLog:
         self._notice_failed_flush()
         if now_ms is not None:
             self._flushed_ms = now_ms
+        if self._flushing is work and work.is_done:
+            self._flushing = None
         if work.is_done and work.generation == self._generation:
             self.recovery_point = max(self.recovery_point, work.up_to)
 
@@ -289,10 +293,12 @@ class LocalLog:
         self._notice_failed_flush()
         if self._refusal is not None:
             raise self._refusal
-        snapshot = write_snapshot(self._files, self.directory, self.end_offset, self.producers)
-        self._unsynced += [self._files.open(snapshot), *self.segments.active.seal()]
-        self._directory_changed = True
+        if self._settled != (self.end_offset, self._generation) or self.segments.active.base_offset == self.end_offset:
+            snapshot = write_snapshot(self._files, self.directory, self.end_offset, self.producers)
+            self._unsynced += [self._files.open(snapshot), *self.segments.active.seal()]
+            self._directory_changed = True
         self.flush()
+        self.segments.active.rest()
         self.refuse(StorageFault(self.directory, OSError("the log is closed")))
 
     def refuse(self, reason: Exception) -> None:

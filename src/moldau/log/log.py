@@ -18,7 +18,7 @@ from moldau.log.rebuild import aborted_txn, marker_in, replay_batch
 from moldau.log.segment import Segment
 from moldau.log.time_index import TimestampOffset
 from moldau.log.txn_index import AbortedTxn
-from moldau.log.validate import HeaderFields, Origin, check_batch, check_keys, recompress
+from moldau.log.validate import LENGTH_PREFIX_BYTES, HeaderFields, Origin, check_batch, check_keys, recompress
 from moldau.wire.batch import (
     BATCH_HEADER,
     BATCH_HEADER_BYTES,
@@ -77,13 +77,14 @@ class Log(LocalLog):
             raise self._refusal
         if origin is Origin.REPLICATION:
             return self._append_as_follower(batches, now_ms)
-        batch = batches
-        fields = check_batch(batch, self.config, now_ms, origin)
+        fields = check_batch(batches, self.config, now_ms, origin)
+        batch = batches[: LENGTH_PREFIX_BYTES + fields[1]]
         log_append_time_ms = NO_LOG_APPEND_TIME
         if fields[9] >= 0 and origin is Origin.CLIENT:
             repeat = self._repeat_of(fields)
             if repeat is not None:
-                return Appended(repeat.first_offset, repeat.last_offset, log_append_time_ms, duplicate=True)
+                stamped_ms = repeat.timestamp if self._stamps_time else NO_LOG_APPEND_TIME
+                return Appended(repeat.first_offset, repeat.last_offset, stamped_ms, duplicate=True)
         if self._changes_batches:
             batch, fields, log_append_time_ms = self._change(batch, fields, now_ms, origin)
         base_offset = self.end_offset

@@ -45,9 +45,6 @@ class OffsetIndex:
         keep = bisect_left(range(len(self)), offset - self.base_offset, key=self._relative_offset)
         del self.entries[keep * ENTRY_BYTES :]
 
-    def is_full(self, bytes_max: int) -> bool:
-        return len(self.entries) > bytes_max - ENTRY_BYTES
-
     def is_sane(self, log_bytes: int) -> bool:
         """Whole entries, the last of them rising above the first and inside the log. Cheap, for files we closed."""
         if len(self.entries) % ENTRY_BYTES:

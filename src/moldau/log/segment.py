@@ -33,6 +33,7 @@ class Segment:
         "_file",
         "_files",
         "_first_timestamp",
+        "_index_bytes",
         "_offset_index",
         "_time_index",
         "base_offset",
@@ -58,6 +59,8 @@ class Segment:
         self._time_index: TimeIndex | None = None
         self._first_timestamp: int | None = None
         self._bytes_since_index = 0
+        self._index_bytes = 0
+        """Of the longer index, as of the last entry: neither may outgrow `segment.index.bytes`."""
 
     @classmethod
     def create(cls, files: Files, directory: str, base_offset: int, now_ms: int) -> Segment:
@@ -115,7 +118,7 @@ class Segment:
         self.marks = {self.base_offset: 0}
         self.size = 0
         self._first_timestamp = None
-        self._bytes_since_index = 0
+        self._bytes_since_index = self._index_bytes = 0
 
     def rest(self) -> None:
         """Lets go of the file and the indexes, which are on disk. Slices that hold the file keep it open."""
@@ -180,12 +183,13 @@ class Segment:
         self, base_offset: int, last_offset: int, max_timestamp: int, size: int, position: int, index_interval: int
     ) -> None:
         """Learns where a batch is, now that it is in the file: at `position`, the end until now."""
-        largest = self.largest_timestamp
-        if max_timestamp > largest.timestamp:
+        largest = self.largest or self.largest_timestamp
+        if max_timestamp > largest[0]:
             largest = self.largest = TimestampOffset(max_timestamp, last_offset)
         if self._bytes_since_index > index_interval:
             self.offset_index.append(last_offset, position)
             self.time_index.append(largest.timestamp, largest.offset)
+            self._index_bytes = max(len(self.offset_index.entries), len(self.time_index.entries))
             self._bytes_since_index = 0
         self._bytes_since_index += size
         if not position:
@@ -211,8 +215,7 @@ class Segment:
         waited_ms = max_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - self.created_ms
         if waited_ms > config.segment_ms - jitter_ms:
             return True
-        bytes_max = config.segment_index_bytes
-        return self.offset_index.is_full(bytes_max) or self.time_index.is_full(bytes_max)
+        return self._index_bytes > config.segment_index_bytes - TIME_ENTRY_BYTES
 
     def seal(self) -> list[File]:
         """Writes the indexes whole, with the largest timestamp as the last entry. The files still need a sync."""

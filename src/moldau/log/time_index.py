@@ -58,9 +58,6 @@ class TimeIndex:
             keep -= 1
         del self.entries[keep * ENTRY_BYTES :]
 
-    def is_full(self, bytes_max: int) -> bool:
-        return len(self.entries) > bytes_max - ENTRY_BYTES
-
     def is_sane(self, next_offset: int) -> bool:
         """Whole entries, rising, none of a batch that the segment does not have."""
         if len(self.entries) % ENTRY_BYTES:

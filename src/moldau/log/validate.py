@@ -33,7 +33,8 @@ from moldau.wire.records import Record, build_batch, decode_records
 
 CODEC_MAX: Final = max(Compression)
 
-LEGACY_BATCH_BYTES_MIN: Final = LENGTH_PREFIX.size + 14
+LENGTH_PREFIX_BYTES: Final = LENGTH_PREFIX.size
+LEGACY_BATCH_BYTES_MIN: Final = LENGTH_PREFIX_BYTES + 14
 """The smallest message of magic 0 with its offset and length: what claims less is nobody's batch."""
 
 
@@ -65,13 +66,18 @@ HeaderFields = tuple[int, int, int, int, int, int, int, int, int, int, int, int,
 def check_batch(batch: memoryview, config: LogConfig, now_ms: int, origin: Origin) -> HeaderFields:
     """Refuses with Kafka's error what may not be appended; returns the header for the rest of the way.
 
-    `batch` is exactly one batch, see `one_batch`. What Kafka puts right in a client's header is put right here.
+    The batch ends where its length says, see `one_batch`. What Kafka puts right in a client's header is put right.
     """
+    size = len(batch)
+    if size < BATCH_HEADER_BYTES:
+        one_batch(batch)
     fields: HeaderFields = BATCH_HEADER.unpack_from(batch)
-    (base_offset, _, _, _, crc, attributes, last_offset_delta,
+    (base_offset, batch_length, _, magic, crc, attributes, last_offset_delta,
      base_timestamp, max_timestamp, producer_id, _, base_sequence, record_count) = fields  # fmt: skip
-    if len(batch) > config.max_message_bytes and origin is not Origin.RAFT:
-        raise too_large(len(batch), config)
+    if magic != MAGIC or LENGTH_PREFIX_BYTES + batch_length != size:
+        return check_batch(one_batch(batch), config, now_ms, origin)
+    if size > config.max_message_bytes and origin is not Origin.RAFT:
+        raise too_large(size, config)
     if crc32c(batch[CRC_START:]) != crc:
         raise _corrupt("The record batch does not match its CRC.")
     if attributes & CODEC_MASK > CODEC_MAX:

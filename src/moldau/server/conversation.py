@@ -39,7 +39,7 @@ class ReceiveBudget:
 class Conversation:
     """One client's requests and replies. `answer` is the router; `wake` is called when a late reply is ready."""
 
-    __slots__ = ("_answer", "_budget", "_due", "_frame", "_frame_bytes_max", "_have", "_held", "_need", "_wake")
+    __slots__ = ("_answer", "_budget", "_due", "_frame", "_frame_bytes_max", "_have", "_held", "_is_closed", "_need", "_wake")
 
     def __init__(
         self,
@@ -57,6 +57,7 @@ class Conversation:
         self._frame: bytearray | None = None
         self._have = 0
         self._need = 0
+        self._is_closed = False
 
     @property
     def is_full(self) -> bool:
@@ -74,11 +75,13 @@ class Conversation:
 
     def feed(self, view: memoryview) -> None:
         """Bytes that arrived; `view` is ours only during the call."""
+        assert not self._held, "bytes were read past requests that are held back"
         if self._frame is not None:
             view = self._fill(view)
         size = len(view)
         position = 0
-        while size - position >= 4:
+        # A reply that is sent at once may end the connection: what stands behind its request is then nobody's.
+        while size - position >= 4 and not self._is_closed:
             if self.is_full:
                 break
             end = position + 4 + self._length(view, position)
@@ -86,7 +89,7 @@ class Conversation:
                 break
             self._ask(view[position + 4 : end])
             position = end
-        if position < size:
+        if position < size and not self._is_closed:
             self._keep(view[position:])
 
     def room(self) -> memoryview | None:
@@ -100,12 +103,14 @@ class Conversation:
         self._have += count
         self._advance()
 
-    def resume(self) -> None:
-        """Goes on with requests that were held back while too many replies were owed."""
-        if self._held and not self.is_full:
-            held, self._held = self._held, b""
-            self._budget.give(len(held))
-            self.feed(memoryview(bytearray(held)))
+    def resume(self) -> bool:
+        """Goes on with requests that were held back while too many replies were owed; False if there are none."""
+        if not self._held or self.is_full:
+            return False
+        held, self._held = self._held, b""
+        self._budget.give(len(held))
+        self.feed(memoryview(bytearray(held)))
+        return True
 
     def next_reply(self) -> Outgoing | None:
         """The reply at the head of the queue, if it is ready."""
@@ -123,6 +128,7 @@ class Conversation:
 
     def close(self) -> None:
         """Gives back what was held; late replies find nobody and are dropped."""
+        self._is_closed = True
         if self._frame is not None:
             self._budget.give(len(self._frame))
             self._frame = None

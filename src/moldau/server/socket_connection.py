@@ -34,6 +34,7 @@ class SocketConnection:
         "_reading",
         "_scratch",
         "_socket",
+        "_stopped",
         "_writing",
         "last_active",
         "peer",
@@ -61,6 +62,7 @@ class SocketConnection:
         self._fetching = False
         self._fetched = False
         self._closed = False
+        self._stopped = False
         self._conversation = Conversation(answer, self._flush, frame_bytes_max, budget)
         self.last_active = loop.time()
         self._reading = True
@@ -76,6 +78,8 @@ class SocketConnection:
         return self._conversation.is_idle and not self._out
 
     def stop_reading(self) -> None:
+        """No more requests from here on; those that were read are still answered."""
+        self._stopped = True
         if self._reading:
             self._reading = False
             self._loop.remove_reader(self._fd)
@@ -127,27 +131,30 @@ class SocketConnection:
         self.close(reason)
 
     def _flush(self) -> None:
-        """Sends the replies that are ready, and reads on or not by what is owed then."""
-        if self._closed:
-            return
+        """Sends the replies that are ready, goes on with requests held back for them, and reads on or not by what is
+        owed then."""
         conversation = self._conversation
-        while (reply := conversation.next_reply()) is not None:
-            self._queue(reply)
-        if self._out and not self._writing and not self._fetching:
-            self._pump()
+        while not self._closed:
+            while (reply := conversation.next_reply()) is not None:
+                self._queue(reply)
+            if self._out and not self._writing and not self._fetching:
+                self._pump()
+            if self._out or not self._resume():
+                break
         self._pace()
+
+    def _resume(self) -> bool:
+        try:
+            return self._conversation.resume()
+        except MalformedData as bad:
+            self.close(str(bad))
+            return False
 
     def _pace(self) -> None:
         """A client that does not read its replies is not read from either."""
         if self._closed:
             return
-        wanted = not self._out and not self._conversation.is_full
-        if wanted and not self._conversation.is_answered:
-            try:
-                self._conversation.resume()
-            except MalformedData as bad:
-                self._refuse(str(bad))
-                return
+        wanted = not self._out and not self._stopped and not self._conversation.is_full
         if wanted != self._reading:
             self._reading = wanted
             if wanted:

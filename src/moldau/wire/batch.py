@@ -156,5 +156,12 @@ def stamp_log_append_time(batch: memoryview, now_ms: int) -> None:
     stamp_crc(batch)
 
 
+def stamp_create_time(batch: memoryview, max_timestamp: int) -> None:
+    """Marks the batch as stamped by its producer, the youngest record at `max_timestamp`. Needs a new CRC."""
+    batch[ATTRIBUTES_LOW_BYTE] &= ~LOG_APPEND_TIME_BIT & 0xFF
+    _INT64.pack_into(batch, _MAX_TIMESTAMP_POSITION, max_timestamp)
+    stamp_crc(batch)
+
+
 def stamp_crc(batch: memoryview) -> None:
     _UINT32.pack_into(batch, CRC_POSITION, crc32c(batch[CRC_START:]))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from moldau.cli.output import Table, plain_lines, show, to_yaml
+from moldau.cli.output import Bytes, Table, plain_lines, show, to_yaml
 
 TABLE = Table(("NAME", "RECORDS", "ISR"), [("orders", 5, [1, 2]), ("x", None, [])], "topics")
 
@@ -32,6 +32,13 @@ def test_json_is_the_rows_as_records(capsys: pytest.CaptureFixture[str]) -> None
         {"name": "orders", "records": 5, "isr": [1, 2]},
         {"name": "x", "records": None, "isr": []},
     ]
+
+
+def test_sizes_are_numbers_for_programs_and_words_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = [Bytes(size) for size in (0, 1023, 1024, 5 << 20, 3 << 50)]
+    assert [str(size) for size in sizes] == ["0 B", "1023 B", "1.0 KiB", "5.0 MiB", "3072.0 TiB"]
+    show("json", Table(("SIZE",), [(sizes[2],)]))
+    assert json.loads(capsys.readouterr().out) == [{"size": 1024}]
 
 
 def test_a_pipe_gets_no_escape_codes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -215,12 +215,12 @@ def _dump_producers(path: str) -> None:
         line = (
             f"producerId: {producer.producer_id} producerEpoch: {producer.epoch}"
             f" coordinatorEpoch: {producer.coordinator_epoch} currentTxnFirstOffset: {_optional(producer.transaction_start)}"
-            f" lastTimestamp: {producer.last_timestamp} "
+            f" lastTimestamp: {producer.last_timestamp}"
         )
         if producer.batches:
             batch = producer.batches[-1]
             line += (
-                f"firstSequence: {batch.first_sequence} lastSequence: {batch.last_sequence} lastOffset: {batch.last_offset}"
+                f" firstSequence: {batch.first_sequence} lastSequence: {batch.last_sequence} lastOffset: {batch.last_offset}"
                 f" offsetDelta: {batch.last_offset - batch.first_offset} timestamp: {batch.timestamp}"
             )
         print(line)

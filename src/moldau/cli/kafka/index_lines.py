@@ -42,8 +42,8 @@ class Findings:
         for (kind, path), pairs in sorted(self._found.items()):
             headline, line = _KINDS[kind]
             yield headline.format(path=path)
-            # Kafka puts each of these two kinds before those it found earlier.
-            for pair in reversed(pairs) if kind in (_OFFSET, _CONSECUTIVE) else pairs:
+            # Kafka tells these latest first, and only these.
+            for pair in reversed(pairs) if kind == _OFFSET else pairs:
                 yield line.format(*pair)
 
 

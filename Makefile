@@ -1,0 +1,55 @@
+# Moldau. A bare `make` prints what there is; every target sets up `.venv` by itself.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test unit interop lint format bench scale lock clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## make .venv with everything, at the pinned versions
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Moldau needs Python 3.11 or later; this is $$($(PYTHON) --version). Try: make PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: $(READY) ## start a broker, create a topic, produce and consume with three clients
+	$(BIN)/python examples/quickstart/demo.py
+
+test: lint $(READY) ## lint, types and all tests
+	$(BIN)/python -m pytest
+
+unit: $(READY) ## the tests without sockets, in seconds
+	$(BIN)/python -m pytest tests/unit tests/scripts tests/tidy
+
+interop: $(READY) ## the tests with real clients and processes
+	$(BIN)/python -m pytest tests/interop
+
+lint: $(READY) ## ruff, mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY) ## put the code into its form
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY) ## measure the broker, beside Apache Kafka where MOLDAU_PEERS names a script that starts it
+	$(BIN)/python -m bench.broker
+
+scale: $(READY) ## measure whether cost grows with partitions and connections
+	$(BIN)/python -m bench.scale
+
+lock: $(READY) ## pin the newest versions that fit into constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip compile --quiet --universal --extra dev --extra all --no-header --no-annotate pyproject.toml --output-file constraints.txt
+
+clean: ## remove .venv and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

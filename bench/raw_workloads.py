@@ -1,0 +1,104 @@
+"""Produce and fetch over raw connections, where the client costs next to nothing.
+
+Produce keeps 5 requests in flight, as clients do; fetch asks one at a time, as consumers do, and reads what was just
+written, so that it comes from the page cache. What is sent and how often is all that differs between workloads.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from bench.connection import Connection, Fetching, Producing, produce_together
+from bench.frames import fetch_frame, produce_frame, record_batch
+from bench.results import Quantity
+from bench.rounds import Measured, Turn, Workload
+from bench.servers import Server
+from bench.topics import new_topic
+
+IN_FLIGHT = 5
+FILLED_RECORDS, FILLED_VALUE_BYTES = 1000, 100
+KIB = 1 << 10
+MIB = 1 << 20
+
+
+def raw_workloads(scale: float) -> Iterator[Workload]:
+    """At scale 1.0 a turn takes a few seconds."""
+
+    def times(count: int) -> int:
+        return max(10, int(count * scale))
+
+    yield produce(1, 100, times(30_000))
+    yield produce(100, 100, times(15_000))
+    yield produce(1000, 100, times(5_000))
+    yield produce(100, KIB, times(4_000), in_bytes=True)
+    yield produce(100, 100, times(4_000), connections=4)
+    filled = times(2_400)
+    yield fetch("fetch 128 KiB", 128 * KIB, filled, times(1 << 20) * 2 * KIB)
+    yield fetch("fetch 1 MiB", MIB, filled, times(1 << 20) * 4 * KIB)
+    yield fetch("fetch 10 MiB", 10 * MIB, filled, times(1 << 20) * 4 * KIB)
+
+
+def produce(
+    records: int, value_bytes: int, requests: int, connections: int = 1, in_bytes: bool = False
+) -> Workload:
+    """Batches of so many records, each connection to a partition of its own."""
+    size = f"{value_bytes // KIB}KiB" if value_bytes >= KIB else f"{value_bytes}B"
+    name = f"produce {records}x{size}" + (f", {connections} connections" if connections > 1 else "")
+    quantity = Quantity(name, "MB/s" if in_bytes else "k rec/s")
+    batch = record_batch(records, value_bytes)
+
+    def prepare(server: Server) -> Turn:
+        topic = new_topic(server.address, connections)
+        producers = [producing(server, topic, partition, batch) for partition in range(connections)]
+
+        def turn() -> Measured:
+            elapsed = seconds_of(lambda: produce_together(producers, requests))
+            total = requests * connections
+            rate = total * len(batch) / 1e6 if in_bytes else total * records / 1e3
+            return Measured((rate / elapsed,), total)
+
+        return turn
+
+    return Workload((quantity,), prepare)
+
+
+def fetch(name: str, partition_bytes: int, filled_batches: int, total_bytes: int) -> Workload:
+    """Reads a filled partition in a circle, so many bytes at a time."""
+    batch = record_batch(FILLED_RECORDS, FILLED_VALUE_BYTES)
+
+    def prepare(server: Server) -> Turn:
+        topic = new_topic(server.address, 1)
+        fill(server, topic, 0, batch, filled_batches)
+        connection = Connection(server.address, partition_bytes + MIB)
+        frame = fetch_frame({topic: range(1)}, partition_bytes)
+        fetching = Fetching(connection, frame, topic, (FILLED_RECORDS, len(batch)))
+
+        def turn() -> Measured:
+            began = time.perf_counter()
+            megabytes = fetching.fetch_bytes(total_bytes) / 1e6
+            return Measured((megabytes / (time.perf_counter() - began),), megabytes)
+
+        return turn
+
+    return Workload((Quantity(name, "MB/s", work_unit="MB"),), prepare)
+
+
+def producing(server: Server, topic: str, partition: int, batch: bytes) -> Producing:
+    """A connection whose batch the partition has already taken once."""
+    producer = Producing(Connection(server.address), produce_frame(topic, partition, batch), IN_FLIGHT)
+    producer.wait_until_writable()
+    return producer
+
+
+def fill(server: Server, topic: str, partition: int, batch: bytes, batches: int) -> None:
+    """Leaves the partition with that many batches, all alike."""
+    producer = producing(server, topic, partition, batch)
+    with producer.connection:
+        producer.run(batches - 1)
+
+
+def seconds_of(work: Callable[[], None]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began

@@ -1,0 +1,169 @@
+"""The rules of the house as a test: who may import whom, what pure rooms may not touch, how long a thing may get.
+
+The rules are told in docs/architecture.md. The lists of exceptions at the end may only shrink.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "moldau"
+GENERATED = PACKAGE / "wire" / "messages"
+
+MAY_IMPORT = {
+    "base": set(),
+    "wire": {"base"},
+    "log": {"base", "wire"},
+    "raft": {"base", "wire"},
+    "metadata": {"base", "wire"},
+    "replica": {"base", "wire", "log", "metadata"},
+    "client": {"base", "wire"},
+    "runtime": {"base", "wire", "log", "raft", "metadata", "replica", "client"},
+    "server": {"base", "wire", "log", "metadata", "replica", "runtime"},
+    "cli": {"base", "wire", "client", "log", "settings", "node"},
+    "testing": {"base", "wire", "log", "node", "settings"},
+}
+"""A room may import itself and these. `node.py` sees everyone; nobody but the command line and testing sees it."""
+
+PURE = ("base", "wire", "log", "raft", "metadata", "replica")
+NOT_IN_PURE_ROOMS = {"asyncio", "socket", "threading", "time", "subprocess", "logging", "selectors", "uvloop"}
+MAY_TELL_TIME = {"base/clock.py"}
+ASYNC_ROOMS = {"server", "runtime", "client", "testing", "node"}
+BANNED_NAMES = {"utils", "util", "helpers", "common", "manager", "misc", "stuff"}
+
+FUNCTION_LINES_MAX = 70
+MODULE_LINES_MAX = 400
+LONG_FUNCTIONS: set[str] = set()
+LONG_MODULES: set[str] = set()
+
+
+@cache
+def modules() -> tuple[Path, ...]:
+    return tuple(path for path in sorted(PACKAGE.rglob("*.py")) if GENERATED not in path.parents)
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> Iterator[tuple[str, int]]:
+    """Every absolute module name that is imported, wherever in the file."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name_of(path)}:{node.lineno} imports relatively"
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}", node.lineno
+
+
+def test_imports_go_down() -> None:
+    wrong = []
+    for path in modules():
+        room = room_of(path)
+        if room not in MAY_IMPORT:
+            continue
+        for name, line in imported(path):
+            parts = name.split(".")
+            if parts[0] == "moldau" and len(parts) > 1 and parts[1] != "__version__":
+                other = parts[1]
+                if other != room and other not in MAY_IMPORT[room]:
+                    wrong.append(f"{name_of(path)}:{line} imports {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_pure_rooms_touch_no_clock_no_loop_no_network() -> None:
+    wrong = [
+        f"{name_of(path)}:{line} imports {name}"
+        for path in modules()
+        if room_of(path) in PURE and name_of(path) not in MAY_TELL_TIME
+        for name, line in imported(path)
+        if name.split(".")[0] in NOT_IN_PURE_ROOMS
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_async_lives_in_its_rooms() -> None:
+    wrong = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in modules()
+        if room_of(path) not in ASYNC_ROOMS
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncWith | ast.AsyncFor)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_module_is_named_after_nothing() -> None:
+    assert not [name_of(path) for path in modules() if path.stem in BANNED_NAMES]
+
+
+def test_every_module_says_what_lives_there() -> None:
+    silent = [name_of(path) for path in modules() if path.read_text().strip() and not ast.get_docstring(tree(path))]
+    assert not silent
+
+
+def test_functions_fit_on_a_screen() -> None:
+    long = {
+        f"{name_of(path)}:{node.name}"
+        for path in modules()
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or 0) - node.lineno > FUNCTION_LINES_MAX
+    }
+    assert long == LONG_FUNCTIONS
+
+
+def test_modules_fit_in_a_head() -> None:
+    long = {name_of(path) for path in modules() if len(path.read_text().splitlines()) > MODULE_LINES_MAX}
+    assert long == LONG_MODULES
+
+
+def test_nothing_is_swallowed() -> None:
+    wrong = []
+    for path in modules():
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ExceptHandler):
+                wide = node.type is None or (isinstance(node.type, ast.Name) and node.type.id.endswith("Exception"))
+                silent = all(isinstance(step, ast.Pass) for step in node.body)
+                if wide and silent:
+                    wrong.append(f"{name_of(path)}:{node.lineno}")
+    assert not wrong, "\n".join(wrong)
+
+
+def tracked() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("not in a git checkout")
+    return [ROOT / name for name in listed.stdout.splitlines()]
+
+
+def test_no_path_of_a_machine_and_nothing_left_for_later() -> None:
+    """Files speak of the project alone: no home directories, no package hosts, no notes to oneself."""
+    bad = re.compile(r"(?<![\w.])/(?:root|home/\w+|work)/|\b(?:TODO|FIXME|XXX)\b|pypi\.org|files\.pythonhosted")
+    wrong = []
+    for path in tracked():
+        if path == Path(__file__) or path.suffix in {".png", ".svg"} or not path.is_file():
+            continue
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+            if bad.search(line):
+                wrong.append(f"{path.relative_to(ROOT)}:{number} {line.strip()[:80]}")
+    assert not wrong, "\n".join(wrong)

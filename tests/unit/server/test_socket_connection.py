@@ -1,0 +1,249 @@
+"""The shell around a conversation, on a real pair of sockets and a real loop: few tests, for what only they can show."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from talking import LATER, NEVER, NOW, frame, reply_to, request
+
+from moldau.base.later import Later
+from moldau.base.limits import REQUESTS_IN_FLIGHT_MAX, SCRATCH_BYTES
+from moldau.log.log import Slice
+from moldau.server.conversation import ReceiveBudget, Reply
+from moldau.server.socket_connection import SocketConnection
+from moldau.wire.codec import Outgoing
+
+TIMEOUT_S = 5.0
+BUDGET_BYTES = 10 << 20
+Answer = Callable[[memoryview], Reply]
+
+
+def obedient(view: memoryview) -> Reply:
+    body = bytes(view)
+    return None if body.startswith(NEVER.encode()) else Outgoing(reply_to(body))
+
+
+class Line:
+    """A connection of ours, and the other end of it in the hands of the test."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.client, ours = socket.socketpair()
+        self.client.setblocking(False)
+        ours.setblocking(False)
+        self.budget = ReceiveBudget(BUDGET_BYTES)
+        self.ends: list[str] = []
+        self.asked = 0
+        self._answer = answer
+        self.connection = SocketConnection(
+            self.loop,
+            ours,
+            "test:1",
+            memoryview(bytearray(SCRATCH_BYTES)),
+            self._count,
+            1 << 20,
+            self.budget,
+            lambda _, reason: self.ends.append(reason),
+        )
+
+    def _count(self, view: memoryview) -> Reply:
+        self.asked += 1
+        return self._answer(view)
+
+    async def send(self, data: bytes) -> None:
+        await asyncio.wait_for(self.loop.sock_sendall(self.client, data), TIMEOUT_S)
+
+    async def receive(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            piece = await asyncio.wait_for(self.loop.sock_recv(self.client, size - len(data)), TIMEOUT_S)
+            assert piece, "the connection ended"
+            data += piece
+        return bytes(data)
+
+    async def ended(self) -> str:
+        assert await asyncio.wait_for(self.loop.sock_recv(self.client, 1), TIMEOUT_S) == b""
+        return self.ends[0]
+
+
+@contextmanager
+def line(answer: Answer = obedient) -> Iterator[Line]:
+    made = Line(answer)
+    try:
+        yield made
+    finally:
+        made.connection.close()
+        made.client.close()
+        assert made.budget.free == BUDGET_BYTES
+        assert len(made.ends) == 1
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner() as runner:
+        runner.run(test)
+
+
+@pytest.mark.parametrize("count", [1, REQUESTS_IN_FLIGHT_MAX, REQUESTS_IN_FLIGHT_MAX + 1, 5 * REQUESTS_IN_FLIGHT_MAX + 3])
+def test_as_many_requests_at_once_as_a_client_likes(count: int) -> None:
+    async def talk() -> None:
+        bodies = [request(number, NOW) for number in range(count)]
+        wanted = b"".join(map(reply_to, bodies))
+        with line() as this:
+            await this.send(b"".join(map(frame, bodies)))
+            assert await this.receive(len(wanted)) == wanted
+            assert this.connection.is_idle
+            await this.send(frame(bodies[0]))
+            assert await this.receive(len(reply_to(bodies[0]))) == reply_to(bodies[0])
+
+    run(talk())
+
+
+def test_late_replies_keep_the_order_and_let_the_held_back_go_on() -> None:
+    async def talk() -> None:
+        promises: list[tuple[bytes, Later[Outgoing]]] = []
+
+        def answer(view: memoryview) -> Reply:
+            body = bytes(view)
+            if not body.startswith(LATER.encode()):
+                return Outgoing(reply_to(body))
+            promise: Later[Outgoing] = Later()
+            promises.append((body, promise))
+            return promise
+
+        bodies = [request(number, LATER if number % 3 == 0 else NOW) for number in range(4 * REQUESTS_IN_FLIGHT_MAX)]
+        with line(answer) as this:
+            await this.send(b"".join(map(frame, bodies)))
+            received = b""
+            wanted = b"".join(map(reply_to, bodies))
+            while len(received) < len(wanted):
+                await asyncio.sleep(0)
+                given, promises[:] = promises[:], []
+                for body, promise in reversed(given):
+                    promise.complete(Outgoing(reply_to(body)))
+                try:
+                    received += this.client.recv(1 << 16)
+                except BlockingIOError:
+                    continue
+            assert received == wanted
+            assert this.asked == len(bodies)
+
+    run(asyncio.wait_for(talk(), TIMEOUT_S))
+
+
+def test_who_does_not_read_is_not_read_from() -> None:
+    async def talk() -> None:
+        large = Outgoing(bytes(1 << 20))
+        with line(lambda _: Outgoing(large)) as this:
+            many = b"".join(frame(request(number, NOW)) for number in range(10))
+            await this.send(many)
+            for _ in range(50):
+                await asyncio.sleep(0)
+            asked = this.asked
+            await this.send(many)
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert this.asked == asked == 10
+            assert len(await this.receive(20 << 20)) == 20 << 20
+            assert this.asked == 20
+
+    run(talk())
+
+
+def test_records_leave_from_their_file_in_their_place() -> None:
+    class MemoryFd:
+        def __init__(self, content: bytes) -> None:
+            self._fd = os.memfd_create("segment")
+            os.write(self._fd, content)
+
+        def fileno(self) -> int:
+            return self._fd
+
+    async def talk() -> None:
+        content = bytes(range(256)) * 4096
+        file = MemoryFd(content)
+
+        def answer(_: memoryview) -> Reply:
+            out = Outgoing(b"HEAD")
+            out.slices.append((4, Slice(file, 100, 900_000)))  # type: ignore[arg-type]
+            out += b"MIDDLE"
+            out.slices.append((10, Slice(file, 0, 3)))  # type: ignore[arg-type]
+            out.slices.append((10, Slice(file, 5, 3)))  # type: ignore[arg-type]
+            out += b"TAIL"
+            return out
+
+        wanted = b"HEAD" + content[100:900_100] + b"MIDDLE" + content[:3] + content[5:8] + b"TAIL"
+        with line(answer) as this:
+            await this.send(frame(b"a") + frame(b"b"))
+            assert await this.receive(2 * len(wanted)) == wanted * 2
+        os.close(file.fileno())
+
+    run(talk())
+
+
+def test_a_lying_length_ends_the_connection_with_a_reason() -> None:
+    async def talk() -> None:
+        with line() as this:
+            await this.send(b"\x7f\xff\xff\xff")
+            assert "2147483647" in await this.ended()
+
+    run(talk())
+
+
+def test_a_lie_among_the_held_back_ends_it_too() -> None:
+    async def talk() -> None:
+        with line() as this:
+            fine = b"".join(frame(request(number, NOW)) for number in range(REQUESTS_IN_FLIGHT_MAX + 5))
+            await this.send(fine + b"\0\0\0\0")
+            while not this.ends:
+                await asyncio.sleep(0)
+            assert this.asked == REQUESTS_IN_FLIGHT_MAX + 5
+            assert "0 bytes" in this.ends[0]
+
+    run(asyncio.wait_for(talk(), TIMEOUT_S))
+
+
+def test_a_client_that_leaves_is_no_fault_and_its_late_replies_are_dropped() -> None:
+    async def talk() -> None:
+        promise: Later[Outgoing] = Later()
+        with line(lambda _: promise) as this:
+            await this.send(frame(b"x") + b"\0\0\0\x10half")
+            while not this.asked:
+                await asyncio.sleep(0)
+            assert not this.connection.is_answered
+            this.client.close()
+            while not this.ends:
+                await asyncio.sleep(0)
+            promise.complete(Outgoing(b"too late"))
+            assert this.ends == [""]
+
+    run(asyncio.wait_for(talk(), TIMEOUT_S))
+
+
+def test_after_stop_reading_what_was_asked_is_answered_and_no_more_is_read() -> None:
+    async def talk() -> None:
+        promises: list[Later[Outgoing]] = []
+
+        def answer(_: memoryview) -> Reply:
+            promises.append(Later())
+            return promises[-1]
+
+        with line(answer) as this:
+            await this.send(frame(b"one"))
+            while not promises:
+                await asyncio.sleep(0)
+            this.connection.stop_reading()
+            await this.send(frame(b"two"))
+            promises[0].complete(Outgoing(b"first"))
+            assert await this.receive(5) == b"first"
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert this.asked == 1
+            assert this.connection.is_answered
+
+    run(asyncio.wait_for(talk(), TIMEOUT_S))
