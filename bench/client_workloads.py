@@ -11,6 +11,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
@@ -41,8 +42,8 @@ def client_produce(value_bytes: int, count: int, in_bytes: bool = False) -> Work
     quantity = Quantity(f"client produce {size}", "MB/s" if in_bytes else "k rec/s", work_unit="record")
     value = os.urandom(value_bytes)
 
-    def prepare(server: Server) -> Turn:
-        topic = new_topic(server.address, PARTITIONS)
+    def prepare(server: Server, cleanup: ExitStack) -> Turn:
+        topic = new_topic(server.address, PARTITIONS, cleanup)
 
         def turn() -> Measured:
             failed: list[KafkaError] = []
@@ -66,8 +67,8 @@ def client_consume(batches: int) -> Workload:
     batch = record_batch(FILLED_RECORDS, FILLED_VALUE_BYTES)
     count = batches * FILLED_RECORDS * PARTITIONS
 
-    def prepare(server: Server) -> Turn:
-        topic = new_topic(server.address, PARTITIONS)
+    def prepare(server: Server, cleanup: ExitStack) -> Turn:
+        topic = new_topic(server.address, PARTITIONS, cleanup)
         for partition in range(PARTITIONS):
             fill(server, topic, partition, batch, batches)
 
@@ -97,8 +98,8 @@ def latency(seconds: float) -> Workload:
     )
     count = int(LATENCY_RATE * seconds)
 
-    def prepare(server: Server) -> Turn:
-        topic = new_topic(server.address, 1)
+    def prepare(server: Server, cleanup: ExitStack) -> Turn:
+        topic = new_topic(server.address, 1, cleanup)
 
         def turn() -> Measured:
             took = _latencies(server, topic, count)
@@ -138,7 +139,7 @@ def _take_latencies(consumer: Consumer, count: int, took: list[float]) -> None:
         message = consumer.poll(TIMEOUT_S)
         if message is None or message.error():
             return
-        took.append(time.perf_counter() - SENT_AT.unpack_from(message.value())[0])
+        took.append(time.perf_counter() - SENT_AT.unpack_from(message.value() or b"")[0])
 
 
 def _producer(server: Server, failed: list[KafkaError], options: dict[str, object]) -> Producer:

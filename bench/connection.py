@@ -124,7 +124,9 @@ class Producing:
 
     def _check(self, error: bytes | memoryview) -> None:
         if error != NO_ERROR:
-            raise BrokerRefused(f"{self.connection.address}: produce: error {int.from_bytes(error, 'big', signed=True)}")
+            raise BrokerRefused(
+                f"{self.connection.address}: produce: error {int.from_bytes(error, 'big', signed=True)}"
+            )
 
 
 def produce_together(producers: Sequence[Producing], requests: int) -> None:
@@ -172,6 +174,7 @@ class Fetching:
         _, _, error, _, topics = FETCH_REPLY_HEAD.unpack_from(reply)
         if error or topics != 1:
             raise BrokerRefused(f"{self._connection.address}: fetch: error {error}, {topics} topics")
+        size: int
         _, _, error, high_watermark, _, _, _, _, size = FETCH_REPLY_PARTITION.unpack_from(reply, self._partition_at)
         if error or size < self._batch_bytes:
             raise BrokerRefused(f"{self._connection.address}: fetch at {self._offset}: error {error}, {size} bytes")

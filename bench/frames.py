@@ -3,17 +3,21 @@
 Only fixed layouts live here (Produce v7, Fetch v11, ApiVersions v0), so that a client can patch a number in place and
 read an error code without parsing. No socket and no clock but a batch's timestamp.
 
-    frame            int32 size of the rest | int16 api key | int16 version | int32 correlation id | string client id | body
-    record batch     int64 base offset | int32 size of the rest | int32 leader epoch | int8 magic 2 | uint32 crc32c of the rest
-                     int16 attributes | int32 last offset delta | int64 first, int64 max timestamp | int64 producer id
-                     int16 producer epoch | int32 base sequence | int32 count | records
-    record           varint size of the rest | int8 attributes | varint timestamp delta | varint offset delta
-                     varint key size, -1 | varint value size | value | varint header count, 0
-    Produce v7 reply int32 size | int32 correlation id | int32 1 topic | string name | int32 1 partition
-                     int32 index | int16 error | int64 base offset | int64 append time | int64 log start | int32 throttle
-    Fetch v11 reply  int32 size | int32 correlation id | int32 throttle | int16 error | int32 session id | int32 topics
-                     string name | int32 partitions | int32 index | int16 error | int64 high watermark | int64 last stable
-                     int64 log start | int32 aborted transactions, none | int32 preferred replica | int32 size | records
+    frame             int32 size of the rest | int16 api key | int16 version | int32 correlation id
+                      string client id | body
+    record batch      int64 base offset | int32 size of the rest | int32 leader epoch | int8 magic, 2
+                      uint32 crc32c of the rest | int16 attributes | int32 last offset delta
+                      int64 first and int64 last timestamp | int64 producer id | int16 producer epoch
+                      int32 base sequence | int32 count | records
+    record            varint size of the rest | int8 attributes | varint timestamp delta | varint offset delta
+                      varint key size, -1 | varint value size | value | varint header count, 0
+    Produce v7 reply  int32 size | int32 correlation id | int32 topics, 1 | string name | int32 partitions, 1
+                      int32 index | int16 error | int64 base offset | int64 append time | int64 log start
+                      int32 throttle
+    Fetch v11 reply   int32 size | int32 correlation id | int32 throttle | int16 error | int32 session id
+                      int32 topics | string name | int32 partitions | int32 index | int16 error
+                      int64 high watermark | int64 last stable offset | int64 log start
+                      int32 aborted transactions, none | int32 preferred replica | int32 size | records
 """
 
 from __future__ import annotations

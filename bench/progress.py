@@ -1,4 +1,4 @@
-"""What the benchmark is doing right now, on stderr: a bar on a terminal, a line for each finished workload elsewhere."""
+"""What the benchmark is doing, on stderr: a bar on a terminal, a line for each finished workload elsewhere."""
 
 from __future__ import annotations
 

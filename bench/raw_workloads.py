@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 from bench.connection import Connection, Fetching, Producing, produce_together
 from bench.frames import fetch_frame, produce_frame, record_batch
@@ -20,6 +21,7 @@ IN_FLIGHT = 5
 FILLED_RECORDS, FILLED_VALUE_BYTES = 1000, 100
 KIB = 1 << 10
 MIB = 1 << 20
+GIB = 1 << 30
 
 
 def raw_workloads(scale: float) -> Iterator[Workload]:
@@ -33,24 +35,21 @@ def raw_workloads(scale: float) -> Iterator[Workload]:
     yield produce(1000, 100, times(5_000))
     yield produce(100, KIB, times(4_000), in_bytes=True)
     yield produce(100, 100, times(4_000), connections=4)
-    filled = times(2_400)
-    yield fetch("fetch 128 KiB", 128 * KIB, filled, times(1 << 20) * 2 * KIB)
-    yield fetch("fetch 1 MiB", MIB, filled, times(1 << 20) * 4 * KIB)
-    yield fetch("fetch 10 MiB", 10 * MIB, filled, times(1 << 20) * 4 * KIB)
+    yield fetch("fetch 128 KiB", 128 * KIB, times(2_400), int(2 * GIB * scale))
+    yield fetch("fetch 1 MiB", MIB, times(2_400), int(4 * GIB * scale))
+    yield fetch("fetch 10 MiB", 10 * MIB, times(2_400), int(4 * GIB * scale))
 
 
-def produce(
-    records: int, value_bytes: int, requests: int, connections: int = 1, in_bytes: bool = False
-) -> Workload:
+def produce(records: int, value_bytes: int, requests: int, connections: int = 1, in_bytes: bool = False) -> Workload:
     """Batches of so many records, each connection to a partition of its own."""
     size = f"{value_bytes // KIB}KiB" if value_bytes >= KIB else f"{value_bytes}B"
     name = f"produce {records}x{size}" + (f", {connections} connections" if connections > 1 else "")
     quantity = Quantity(name, "MB/s" if in_bytes else "k rec/s")
     batch = record_batch(records, value_bytes)
 
-    def prepare(server: Server) -> Turn:
-        topic = new_topic(server.address, connections)
-        producers = [producing(server, topic, partition, batch) for partition in range(connections)]
+    def prepare(server: Server, cleanup: ExitStack) -> Turn:
+        topic = new_topic(server.address, connections, cleanup)
+        producers = [producing(server, topic, partition, batch, cleanup) for partition in range(connections)]
 
         def turn() -> Measured:
             elapsed = seconds_of(lambda: produce_together(producers, requests))
@@ -67,10 +66,10 @@ def fetch(name: str, partition_bytes: int, filled_batches: int, total_bytes: int
     """Reads a filled partition in a circle, so many bytes at a time."""
     batch = record_batch(FILLED_RECORDS, FILLED_VALUE_BYTES)
 
-    def prepare(server: Server) -> Turn:
-        topic = new_topic(server.address, 1)
+    def prepare(server: Server, cleanup: ExitStack) -> Turn:
+        topic = new_topic(server.address, 1, cleanup)
         fill(server, topic, 0, batch, filled_batches)
-        connection = Connection(server.address, partition_bytes + MIB)
+        connection = cleanup.enter_context(Connection(server.address, partition_bytes + MIB))
         frame = fetch_frame({topic: range(1)}, partition_bytes)
         fetching = Fetching(connection, frame, topic, (FILLED_RECORDS, len(batch)))
 
@@ -84,18 +83,18 @@ def fetch(name: str, partition_bytes: int, filled_batches: int, total_bytes: int
     return Workload((Quantity(name, "MB/s", work_unit="MB"),), prepare)
 
 
-def producing(server: Server, topic: str, partition: int, batch: bytes) -> Producing:
+def producing(server: Server, topic: str, partition: int, batch: bytes, cleanup: ExitStack) -> Producing:
     """A connection whose batch the partition has already taken once."""
-    producer = Producing(Connection(server.address), produce_frame(topic, partition, batch), IN_FLIGHT)
+    connection = cleanup.enter_context(Connection(server.address))
+    producer = Producing(connection, produce_frame(topic, partition, batch), IN_FLIGHT)
     producer.wait_until_writable()
     return producer
 
 
 def fill(server: Server, topic: str, partition: int, batch: bytes, batches: int) -> None:
     """Leaves the partition with that many batches, all alike."""
-    producer = producing(server, topic, partition, batch)
-    with producer.connection:
-        producer.run(batches - 1)
+    with ExitStack() as cleanup:
+        producing(server, topic, partition, batch, cleanup).run(batches - 1)
 
 
 def seconds_of(work: Callable[[], None]) -> float:

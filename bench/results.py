@@ -83,7 +83,7 @@ def _one_as_json(result: Result, baseline: str) -> dict[str, Any]:
     quantity = result.quantity
     systems = {
         name: {
-            **_spread_as_json(result.value(name)),
+            "spread": _spread_as_json(result.value(name)),
             "rounds": samples.values,
             f"cpu_us_per_{quantity.work_unit}": samples.cpu_us,
         }

@@ -5,7 +5,10 @@ The first round warms up brokers, caches and compilers and is not counted. Who b
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from bench.procfs import cpu_seconds
@@ -27,10 +30,13 @@ Turn = Callable[[], Measured]
 
 @dataclass(frozen=True)
 class Workload:
-    """`prepare` makes a topic, fills it if need be and connects; what it returns is run once a round."""
+    """`prepare` makes a topic, fills it if need be and connects; what it returns is run once a round.
+
+    What must be closed or deleted when the rounds are over is put on the stack that it is given.
+    """
 
     quantities: tuple[Quantity, ...]
-    prepare: Callable[[Server], Turn]
+    prepare: Callable[[Server, ExitStack], Turn]
 
     @property
     def name(self) -> str:
@@ -40,20 +46,37 @@ class Workload:
 def run_rounds(workload: Workload, servers: Sequence[Server], rounds: int, progress: Progress) -> list[Result]:
     """One result for each quantity of the workload."""
     results = [Result(quantity, {server.name: Samples() for server in servers}) for quantity in workload.quantities]
-    turns = []
-    for server in servers:
-        progress.say(f"{workload.name}: preparing {server.name}")
-        turns.append((server, workload.prepare(server)))
-    for number in range(rounds + 1):
-        for server, turn in turns if number % 2 else reversed(turns):
-            progress.say(f"{workload.name}: {'round ' + str(number) if number else 'warm-up'}, {server.name}")
-            before = cpu_seconds(server.pid)
-            measured = turn()
-            cpu_us = (cpu_seconds(server.pid) - before) * 1e6 / measured.work
-            if number:
-                _record(results, server.name, measured, cpu_us)
-            progress.step()
+    with ExitStack() as cleanup:
+        turns = []
+        for server in servers:
+            progress.say(f"{workload.name}: preparing {server.name}")
+            turns.append((server, workload.prepare(server, cleanup)))
+        for number in range(rounds + 1):
+            for server, turn in turns if number % 2 else reversed(turns):
+                progress.say(f"{workload.name}: {f'round {number}' if number else 'warm-up'}, {server.name}")
+                measured, cpu_us = _take(server, turn)
+                if number:
+                    _record(results, server.name, measured, cpu_us)
+                progress.step()
     return results
+
+
+def warm_up(workloads: Sequence[Workload], servers: Sequence[Server], seconds: float, progress: Progress) -> None:
+    """Works that long on each broker and counts nothing: a just-in-time compiler needs it to show what it can do."""
+    for server in servers:
+        deadline = time.perf_counter() + seconds
+        with ExitStack() as cleanup:
+            progress.say(f"warming up {server.name} for {seconds:g} s")
+            for turn in itertools.cycle([workload.prepare(server, cleanup) for workload in workloads]):
+                if time.perf_counter() > deadline:
+                    break
+                turn()
+
+
+def _take(server: Server, turn: Turn) -> tuple[Measured, float]:
+    before = cpu_seconds(server.pid)
+    measured = turn()
+    return measured, (cpu_seconds(server.pid) - before) * 1e6 / measured.work
 
 
 def _record(results: Sequence[Result], system: str, measured: Measured, cpu_us: float) -> None:

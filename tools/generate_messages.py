@@ -44,7 +44,12 @@ NULL_BY_DEFAULT = {
     "ListPartitionReassignmentsRequest": {"topics"},
     "ConsumerGroupHeartbeatRequest": {"topic_partitions"},
     "StreamsGroupHeartbeatRequest": {
-        "active_tasks", "standby_tasks", "warmup_tasks", "client_tags", "task_offsets", "task_end_offsets"
+        "active_tasks",
+        "standby_tasks",
+        "warmup_tasks",
+        "client_tags",
+        "task_offsets",
+        "task_end_offsets",
     },
     "StreamsGroupHeartbeatResponse": {"active_tasks", "standby_tasks", "warmup_tasks", "partitions_by_user_endpoint"},
     "StreamsGroupDescribeResponse": {"subtopologies"},

@@ -43,12 +43,14 @@ def orders() -> Iterator[tuple[bytes, bytes]]:
 
 
 def create(address: str) -> None:
-    admin = AdminClient({"bootstrap.servers": address})
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].result()
 
 
 def produce(address: str, tick: Callable[[], None]) -> None:
-    producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "compression.type": "zstd"})
+    producer = Producer(
+        {"bootstrap.servers": address, "enable.idempotence": True, "compression.type": "zstd", "log_level": 0}
+    )
 
     def delivered(error: object, _: object) -> None:
         if error:
@@ -121,7 +123,7 @@ def main() -> int:
             begin = time.perf_counter()
             seen = read(address)
             views.append(seen)
-            shares = Counter({index: 0 for index in range(PARTITIONS)})
+            shares = Counter(dict.fromkeys(range(PARTITIONS), 0))
             for (index, _), count in seen.items():
                 shares[index] += count
             row = [f"{shares[index]:,}" for index in range(PARTITIONS)]

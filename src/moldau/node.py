@@ -21,7 +21,7 @@ from moldau.base.ids import METADATA_TOPIC_UUID, TopicPartition
 from moldau.base.limits import RECEIVE_BUDGET_BYTES
 from moldau.base.listeners import Listener as Address
 from moldau.base.names import METADATA_TOPIC
-from moldau.base.topic_configs import TOPIC_CONFIGS, topic_config_values
+from moldau.base.topic_configs import topic_config_texts
 from moldau.log import meta_properties
 from moldau.log.config import LogConfig
 from moldau.log.files import DiskFiles, Files
@@ -31,7 +31,7 @@ from moldau.metadata.controller.configs import broker_layers
 from moldau.metadata.controller.features import SUPPORTED, decide_bootstrap
 from moldau.metadata.controller.topics import new_uuid
 from moldau.metadata.current import CurrentImage
-from moldau.metadata.image import Endpoint
+from moldau.metadata.image import Endpoint, MetadataImage
 from moldau.raft.quorum import Quorum
 from moldau.replica.partitions import Partitions
 from moldau.replica.sessions import SessionCache
@@ -53,6 +53,7 @@ from moldau.wire.messages.fetch import FetchResponse
 log = logging.getLogger("moldau.node")
 METADATA = TopicPartition(METADATA_TOPIC, 0)
 STOP_GRACE_S = 10.0
+OPEN_RETRY_MS = 5_000
 FETCH_SESSION_EVICTION_MS = 120_000
 
 
@@ -73,11 +74,12 @@ class Node:
         self._current = CurrentImage()
         self.addresses: list[Address] = []
         """Where the node really listens: ports given as 0 are resolved here."""
+        self._listeners: list[Listener] = []
         self.failed: asyncio.Future[StorageFault]
 
     async def start(self) -> None:
         """Opens the data directory, leads the quorum of one, lays out the partitions, and serves."""
-        settings, loop = self.settings, asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         self.failed = loop.create_future()
         self._timers = LoopTimers(loop)
         self._flusher = GroupFlusher(loop, self._storage_failed)
@@ -87,6 +89,8 @@ class Node:
             self._build()
             await self._lead()
         except BaseException:
+            for listener in self._listeners:
+                listener.release()
             self._store.abandon()
             raise
         self._beats = asyncio.TaskGroup()
@@ -127,7 +131,6 @@ class Node:
         settings = self.settings
         budget = ReceiveBudget(max(RECEIVE_BUDGET_BYTES, 2 * settings.socket_request_max_bytes))
         self._router = Router()
-        self._listeners = []
         for address in settings.listeners:
             listener = Listener(
                 address.name,
@@ -151,7 +154,9 @@ class Node:
         state_file = QuorumStateFile(self._files, metadata_log.directory)
         quorum = Quorum(settings.node_id, [settings.node_id], self._cluster_id, raft_log, state_file)
         self._controller = Controller(quorum, raft_log, self._flusher, self._current, self._clock)
-        self._partitions = Partitions(settings.node_id, self._store, self._flusher, self._topic_configs, self._rng)
+        self._partitions = Partitions(
+            settings.node_id, self._store, self._flusher, self._topic_configs, self._rng, log.error
+        )
         self._current.follow(lambda image, changes: self._partitions.follow(image, changes, self._clock.now_ms()))
         self._admin = Admin(
             self._controller,
@@ -221,17 +226,15 @@ class Node:
         settings, keep = self.settings, self._housekeeping
         return [
             keep.every(settings.log_retention_check_interval_ms, keep.retain),
+            keep.every(OPEN_RETRY_MS, lambda: self._partitions.retry(self._current.image, self._clock.now_ms())),
             keep.every(min(settings.log_flush_scheduler_interval_ms, 1000), keep.flush_by_time),
             keep.every(settings.producer_id_expiration_check_interval_ms, keep.expire_producers),
             keep.every(settings.replica_high_watermark_checkpoint_interval_ms, keep.keep_checkpoints),
         ]
 
-    def _topic_configs(self, overrides: Mapping[str, str]) -> Mapping[str, str]:
+    def _topic_configs(self, image: MetadataImage, overrides: Mapping[str, str]) -> Mapping[str, str]:
         """All configs of a topic with these overrides, as texts."""
-        layers = broker_layers(self._current.image, self.settings.node_id, self._static)
-        values = topic_config_values(overrides, layers)
-        texts = {name: TOPIC_CONFIGS[name].text(value) for name, value in values.items()}
-        return {name: text for name, text in texts.items() if text is not None}
+        return topic_config_texts(overrides, broker_layers(image, self.settings.node_id, self._static))
 
     def _disk_space(self) -> tuple[int, int]:
         try:

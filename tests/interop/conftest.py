@@ -48,10 +48,14 @@ def admin(bootstrap: str) -> AdminClient:
 
 
 @pytest.fixture(scope="session")
-def topic() -> Callable[[], str]:
-    """A factory of topic names nobody used before. It creates nothing."""
+def topic(admin: AdminClient) -> Iterator[Callable[[], str]]:
+    """A factory of topic names nobody used before. It creates nothing, but what came to be is deleted at the end."""
     prefix, counter = f"it-{uuid.uuid4().hex[:8]}", itertools.count()
-    return lambda: f"{prefix}-{next(counter)}"
+    yield lambda: f"{prefix}-{next(counter)}"
+    if EXTERNAL_BOOTSTRAP:
+        ours = [name for name in admin.list_topics(timeout=15).topics if name.startswith(prefix)]
+        for deleted in admin.delete_topics(ours).values() if ours else ():
+            deleted.result(15)
 
 
 @pytest.fixture(scope="session")

@@ -118,6 +118,8 @@ def test_every_version(wire: Wire, timed: tuple[str, int], version: int) -> None
 
 def test_fencing(wire: Wire, timed: tuple[str, int]) -> None:
     assert list_offset(wire, timed[0], LATEST, current_leader_epoch=0).error_code == 0
+    older = list_offset(wire, timed[0], LATEST, current_leader_epoch=-2)
+    assert (older.error_code, older.offset) == (ErrorCode.fenced_leader_epoch, -1)
     newer = list_offset(wire, timed[0], LATEST, current_leader_epoch=3)
     assert (newer.error_code, newer.offset) == (ErrorCode.unknown_leader_epoch, -1)
 
@@ -160,6 +162,7 @@ def test_an_epoch_never_seen_has_no_end(wire: Wire, timed: tuple[str, int]) -> N
 
 def test_epoch_queries_are_fenced_too(wire: Wire, timed: tuple[str, int]) -> None:
     assert epoch_end(wire, timed[0], 0, current=5).error_code == ErrorCode.unknown_leader_epoch
+    assert epoch_end(wire, timed[0], 0, current=-2).error_code == ErrorCode.fenced_leader_epoch
     assert epoch_end(wire, timed[0], 0, partition=5).error_code == ErrorCode.unknown_topic_or_partition
 
 

@@ -39,3 +39,7 @@ SEND_FILE_BYTES: Final = 4 << 20
 
 ACCEPTS_PER_TURN_MAX: Final = 64
 """New connections taken before the others get their turn."""
+
+PLAIN_REQUEST_BYTES_MAX: Final = 8 << 20
+"""Largest request of any API but Produce. Its bytes become objects of up to 56 times their size (measured); records in
+a Produce request stay bytes, so that one may be as large as `socket.request.max.bytes`."""

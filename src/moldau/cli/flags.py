@@ -1,5 +1,5 @@
-"""Flags the way Kafka's tools read them, which is jopt-simple's way: `--topic x`, `--topic=x`, `-topic x`; a flag may be
-repeated; words that belong to no flag are ignored; names are never abbreviated; numbers are read when they are asked for.
+"""Flags the way Kafka's tools read them, which is jopt-simple's way: `--topic x`, `--topic=x`, `-topic x`; a flag may
+be repeated; words that belong to no flag are ignored; names are never abbreviated; numbers are read when asked for.
 
 Here live names, help and the rules between flags. What a flag does is the tool's; no client may enter.
 """
@@ -19,7 +19,7 @@ HELP_WIDTH: Final = 80
 LEFT_COLUMN_MAX: Final = 40
 
 GONE: Final = {
-    "zookeeper": "--zookeeper is gone: there is no ZooKeeper any more. Name a broker: --bootstrap-server localhost:9092",
+    "zookeeper": "--zookeeper is gone: there is no ZooKeeper. Name a broker: --bootstrap-server localhost:9092",
     "new-consumer": "--new-consumer is gone: there is one consumer. Leave the flag out",
 }
 """Flags of old slides that no tool takes today, and what to write in their place."""
@@ -128,7 +128,7 @@ class Given:
             raise UsageError(f"Exactly one of the following arguments is required: {listed}")
 
     def settle(self, old: str, new: str, warning: str, clash: str) -> None:
-        """A deprecated flag counts as the new one; `clash` says that both stand there, `warning` that the old one does."""
+        """A deprecated flag counts as the new one, with a `warning`; `clash` is said when both are given."""
         if not self.has(old):
             return
         if self.has(new):
@@ -185,11 +185,14 @@ class Flags:
             return known[name]
         raise UsageError(GONE.get(name, f"{name} is not a recognized option"))
 
-    def help(self, headline: str | None = None) -> str:
+    def kind(self, name: str) -> str:
+        return next(flag.kind for flag in self.flags if flag.name == name)
+
+    def help(self) -> str:
         """Two columns, sorted by name."""
         shown = sorted((*self.flags, HELP, VERSION), key=lambda flag: flag.name)
         width = min(LEFT_COLUMN_MAX, max(len(flag.left) for flag in shown))
-        rows = [(headline or self.intro, ""), *_row("Option", "Description", width), *_row("------", "-----------", width)]
+        rows = [(self.intro, ""), *_row("Option", "Description", width), *_row("------", "-----------", width)]
         for flag in shown:
             rows += _row(flag.left, flag.right, width)
         return "\n".join(f"{left:<{width}} {right}".rstrip() for left, right in rows)

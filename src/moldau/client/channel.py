@@ -125,7 +125,10 @@ class Channel:
         """Grows with what arrives: a length is not believed before its bytes are there."""
         parts: list[bytes] = []
         while size:
-            part = self._socket.recv(min(size, 1 << 20))
+            try:
+                part = self._socket.recv(min(size, 1 << 20))
+            except TimeoutError:
+                raise TimeoutError(f"the broker gave no answer within {self._socket.gettimeout():.0f} s") from None
             if not part:
                 raise ConnectionError("the broker closed the connection")
             parts.append(part)

@@ -72,9 +72,11 @@ class LeaderEpochs:
     def truncate_from_start(self, start_offset: int) -> None:
         """The epoch that the new first record belongs to now starts there."""
         above = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset)
-        if above and self._entries[above - 1].start_offset < start_offset:
-            first = EpochEntry(self._entries[above - 1].epoch, start_offset)
-            self._entries = [first, *self._entries[above:]]
+        if not above:
+            return
+        kept = [EpochEntry(self._entries[above - 1].epoch, start_offset), *self._entries[above:]]
+        if kept != self._entries:
+            self._entries = kept
             self._changed()
 
     def encode(self) -> bytes:

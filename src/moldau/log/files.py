@@ -45,6 +45,10 @@ class Files(Protocol):
         """The whole content, None if there is no such file."""
         ...
 
+    def sync(self, path: str) -> None:
+        """Makes a file durable by name. One that is gone already needs it no more."""
+        ...
+
     def names(self, directory: str) -> list[str]: ...
 
     def size(self, path: str) -> int: ...
@@ -150,6 +154,15 @@ class DiskFiles:
             raise StorageFault(path, error) from error
         file = DiskFile(path, fd)
         return file.pread(file.size(), 0)
+
+    def sync(self, path: str) -> None:
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StorageFault(path, error) from error
+        DiskFile(path, fd).sync()
 
     def names(self, directory: str) -> list[str]:
         try:

@@ -21,7 +21,9 @@ class FlushWork:
     up_to: int
     generation: int
     """Of the log when the work began; a truncation since then makes the work worthless."""
-    files: list[File] = field(default_factory=list)
+    active: File | None = None
+    paths: list[str] = field(default_factory=list)
+    """Files besides the active segment's. By name: a log that waits for a flush holds no descriptors for it."""
     checkpoints: list[tuple[str, bytes]] = field(default_factory=list)
     """(name, content) of files in the log's directory to be replaced."""
     directory_changed: bool = False
@@ -33,8 +35,10 @@ class FlushWork:
         try:
             for name, content in self.checkpoints:
                 replace_file(self.files_layer, self.directory, name, content)
-            for file in self.files:
-                file.sync()
+            for path in self.paths:
+                self.files_layer.sync(path)
+            if self.active is not None:
+                self.active.sync()
             # Last: a name that survives a crash must lead to a file that is whole.
             if self.directory_changed:
                 self.files_layer.sync_directory(self.directory)
@@ -42,4 +46,4 @@ class FlushWork:
             self.fault = fault
             raise
         self.is_done = True
-        self.files = []
+        self.active = None

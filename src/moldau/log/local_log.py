@@ -13,7 +13,7 @@ from moldau.base.ids import TopicPartition
 from moldau.log import layout
 from moldau.log.config import LogConfig
 from moldau.log.epochs import LeaderEpochs
-from moldau.log.files import File, Files
+from moldau.log.files import Files
 from moldau.log.flush import FlushWork
 from moldau.log.producers import Producers
 from moldau.log.rebuild import reload_producers, write_snapshot
@@ -38,7 +38,7 @@ class LocalLog:
         end_offset: int,
         recovery_point: int,
         now_ms: int,
-        unsynced: Iterable[File] = (),
+        unsynced: Iterable[str] = (),
     ) -> None:
         assert start_offset <= end_offset, "a log begins before it ends"
         assert recovery_point <= end_offset, "what is not there cannot be durable"
@@ -55,7 +55,7 @@ class LocalLog:
         self._refusal: Exception | None = None
         self._generation = 0
         self._unsynced = list(unsynced)
-        """Files besides the active segment's that the next flush has to sync."""
+        """Paths of files besides the active segment's that the next flush has to sync."""
         self._directory_changed = bool(self._unsynced)
         self._flushing: FlushWork | None = None
         self._flushed_ms = now_ms
@@ -100,7 +100,7 @@ class LocalLog:
         if not old.size:
             return self._move_empty_segment(old, base_offset, now_ms)
         snapshot = write_snapshot(self._files, self.directory, self.end_offset, self.producers)
-        unsynced = [old.file, self._files.open(snapshot), *old.seal(), *old.txn_index.take_unsynced()]
+        unsynced = [old.log_path, snapshot, *old.seal(), *old.txn_index.take_unsynced()]
         segment = Segment.create(self._files, self.directory, base_offset, now_ms)
         self.segments.add(segment)
         self._unsynced += unsynced
@@ -152,7 +152,8 @@ class LocalLog:
             work.checkpoints.append((layout.LEADER_EPOCH_CHECKPOINT, self.epochs.encode()))
             self.epochs.is_dirty = False
         active = self.segments.active
-        work.files = [*self._unsynced, *active.txn_index.take_unsynced(), active.file]
+        work.paths = [*self._unsynced, *active.txn_index.take_unsynced()]
+        work.active = active.file
         work.directory_changed = self._directory_changed
         self._unsynced = []
         self._directory_changed = False
@@ -293,9 +294,9 @@ class LocalLog:
         self._notice_failed_flush()
         if self._refusal is not None:
             raise self._refusal
-        if self._settled != (self.end_offset, self._generation) or self.segments.active.base_offset == self.end_offset:
+        if self._settled != (self.end_offset, self._generation):
             snapshot = write_snapshot(self._files, self.directory, self.end_offset, self.producers)
-            self._unsynced += [self._files.open(snapshot), *self.segments.active.seal()]
+            self._unsynced += [snapshot, *self.segments.active.seal()]
             self._directory_changed = True
         self.flush()
         self.segments.active.rest()

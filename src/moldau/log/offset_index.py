@@ -30,10 +30,14 @@ class OffsetIndex:
     def append(self, last_offset: int, position: int) -> None:
         self.entries += ENTRY.pack(last_offset - self.base_offset, position)
 
-    def lookup(self, offset: int) -> int:
-        """A position from which a walk forward meets the batch with `offset`: 0 if no entry is before it."""
+    def lookup(self, offset: int) -> tuple[int | None, int]:
+        """The last entry not after `offset`: (last offset of a batch, its position). A walk forward from there meets
+        the batch with `offset`. (None, 0) if no entry is before it."""
         index = bisect_right(range(len(self)), offset - self.base_offset, key=self._relative_offset)
-        return self.entry(index - 1)[1] if index else 0
+        return self.entry(index - 1) if index else (None, 0)
+
+    def last(self) -> tuple[int | None, int]:
+        return self.entry(len(self) - 1) if self.entries else (None, 0)
 
     def entry(self, index: int) -> tuple[int, int]:
         """(last offset of the batch, its position)."""

@@ -109,7 +109,7 @@ def reload_producers(
 
 def _replay_segment(producers: Producers, segment: Segment, from_offset: int) -> list[AbortedTxn]:
     aborted = []
-    start = segment.offset_index.lookup(from_offset) if from_offset > segment.base_offset else 0
+    start = segment.offset_index.lookup(from_offset)[1] if from_offset > segment.base_offset else 0
     for position, header in walk_headers(segment.file, start, segment.size):
         if header.base_offset < from_offset:
             continue

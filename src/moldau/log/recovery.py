@@ -26,7 +26,7 @@ from moldau.log.files import File, Files, write_all
 from moldau.log.log import Log
 from moldau.log.producers import Producers
 from moldau.log.rebuild import epochs_from_batches, read_epochs, reload_producers, snapshot_offsets
-from moldau.log.segment import RELATIVE_OFFSET_MAX, Segment
+from moldau.log.segment import INDEX_INTERVAL_BYTES, RELATIVE_OFFSET_MAX, Segment
 from moldau.log.segments import Segments
 from moldau.wire.batch import BATCH_HEADER, BATCH_HEADER_BYTES, CRC_START, MAGIC, BatchHeader
 from moldau.wire.crc import crc32c
@@ -73,20 +73,21 @@ def open_log(
     producers = Producers()
     if clean_end is not None:
         end_offset = recovery_point = clean_end
-        unsynced: list[File] = []
+        unsynced: list[str] = []
         reload_producers(producers, files, directory, names, segments, end_offset)
-        # Thousands of partitions mostly sleep: each opens its files again when it is first used.
-        segments.active.rest()
     else:
         # The segment that ends right at the recovery point may have been rolled after that flush, its indexes unsynced.
         place = segments.floor(recovery_point - 1) if not is_clean else len(segments) - 1
         segments, end_offset = _Recovery(files, directory, epochs, report).recover(list(segments), place)
         recovered = list(segments)[place:]
-        unsynced = [segment.file for segment in recovered]
+        unsynced = [segment.path + suffix for segment in recovered for suffix in layout.SEGMENT_FILES]
         trusted = recovered[0].base_offset
         aborted = reload_producers(producers, files, directory, names, segments, end_offset, trusted)
         for segment in recovered:
             segment.txn_index.replace(txn for owner, txn in aborted if owner is segment)
+    # Thousands of partitions mostly sleep: each opens its files again when it is first used.
+    for segment in segments:
+        segment.rest()
     start_offset = _believable_start(start_offset, segments.first.base_offset, end_offset, report)
     epochs.truncate_from_end(end_offset)
     epochs.truncate_from_start(start_offset)
@@ -205,7 +206,8 @@ class _Recovery:
             if header.base_offset < next_offset or header.last_offset_delta < 0 or too_far or is_stale:
                 break
             segment.note_batch(
-                header.base_offset, header.last_offset, header.max_timestamp, header.size_in_bytes, position, 4096
+                header.base_offset, header.last_offset, header.max_timestamp, header.size_in_bytes, position,
+                INDEX_INTERVAL_BYTES,
             )
             self._epochs.assign(header.leader_epoch, header.base_offset)
             next_offset = header.next_offset

@@ -6,6 +6,7 @@ Its files are opened when first needed and let go by `rest`.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 from moldau.base.errors import MalformedData, StorageFault
@@ -23,6 +24,9 @@ from moldau.wire.records import decode_records
 MARKS_MAX: Final = 128
 """Recent batches whose positions are remembered: tail reads and high watermarks fall on them without a disk read."""
 
+INDEX_INTERVAL_BYTES: Final = 4096
+"""For indexes that are built again, whatever the topic asks for: Kafka's default."""
+
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 """Indexes hold offsets relative to the base in an int32."""
 
@@ -34,6 +38,7 @@ class Segment:
         "_files",
         "_first_timestamp",
         "_index_bytes",
+        "_is_rebuilt",
         "_offset_index",
         "_time_index",
         "base_offset",
@@ -59,6 +64,7 @@ class Segment:
         self._time_index: TimeIndex | None = None
         self._first_timestamp: int | None = None
         self._bytes_since_index = 0
+        self._is_rebuilt = False
         self._index_bytes = 0
         """Of the longer index, as of the last entry: neither may outgrow `segment.index.bytes`."""
 
@@ -67,7 +73,7 @@ class Segment:
         segment = cls(files, directory, base_offset, 0, now_ms)
         for suffix in (layout.OFFSET_INDEX, layout.TIME_INDEX, layout.TXN_INDEX):
             files.unlink(segment.path + suffix)
-        segment._file = files.open(segment.path + layout.LOG, create=True)
+        segment._file = files.open(segment.log_path, create=True)
         segment._file.truncate(0)
         segment.forget()
         return segment
@@ -78,8 +84,12 @@ class Segment:
     def file(self) -> File:
         file = self._file
         if file is None:
-            file = self._file = self._files.open(self.path + layout.LOG)
+            file = self._file = self._files.open(self.log_path)
         return file
+
+    @property
+    def log_path(self) -> str:
+        return self.path + layout.LOG
 
     @property
     def offset_index(self) -> OffsetIndex:
@@ -100,7 +110,11 @@ class Segment:
         """The largest timestamp of the segment and the last offset of its batch; -1 without timestamps."""
         largest = self.largest
         if largest is None:
-            largest = self.largest = self._read_largest_timestamp()
+            is_awake = self._time_index is not None
+            largest = self.largest = self.time_index.last()
+            if not is_awake:
+                # Retention asks this of every old segment, and nothing more.
+                self.rest()
         return largest
 
     @property
@@ -124,42 +138,58 @@ class Segment:
         """Lets go of the file and the indexes, which are on disk. Slices that hold the file keep it open."""
         self._file = self._offset_index = self._time_index = None
 
-    def _read_largest_timestamp(self) -> TimestampOffset:
-        """The last entry of the time index; an old segment needs no more of it for retention."""
-        path = self.path + layout.TIME_INDEX
-        if self._time_index is None and self._files.exists(path):
-            file = self._files.open(path)
-            size = file.size()
-            if size and size % TIME_ENTRY_BYTES == 0:
-                last = TimeIndex(self.base_offset, file.pread(TIME_ENTRY_BYTES, size - TIME_ENTRY_BYTES))
-                if last.is_sane(self.base_offset + RELATIVE_OFFSET_MAX + 1):
-                    return last.last()
-        return self.time_index.last()
-
     def _load_indexes(self) -> None:
-        """Reads both indexes; rebuilds both from the log if one is missing or makes no sense."""
+        """Reads both indexes; rebuilds both from the log if one is missing or contradicts it."""
         offsets = self._files.read(self.path + layout.OFFSET_INDEX)
         times = self._files.read(self.path + layout.TIME_INDEX)
         if offsets is not None and times is not None:
             offset_index, time_index = OffsetIndex(self.base_offset, offsets), TimeIndex(self.base_offset, times)
-            next_offset = self.base_offset + RELATIVE_OFFSET_MAX + 1
-            # A segment with batches but without a timestamp is possible, a lost file more likely: look again.
-            times_missing = self.size > 0 and not time_index.entries
-            if offset_index.is_sane(self.size) and time_index.is_sane(next_offset) and not times_missing:
+            if self._fit(offset_index, time_index):
                 self._offset_index, self._time_index = offset_index, time_index
                 return
         self.rebuild_indexes()
 
-    def rebuild_indexes(self, index_interval_bytes: int = 4096) -> None:
-        """Reads all headers and writes both index files anew."""
-        size, file = self.size, self.file
-        self.forget()
-        for position, header in walk_headers(file, 0, size):
-            self.note_batch(
-                header.base_offset, header.last_offset, header.max_timestamp, header.size_in_bytes,
-                position, index_interval_bytes,
-            )  # fmt: skip
-        self.write_indexes()
+    def _fit(self, offset_index: OffsetIndex, time_index: TimeIndex) -> bool:
+        """Whether the ends of both indexes agree with the batches they speak of.
+
+        Retention deletes by the last entry of the time index: it is looked up in the log before it is believed.
+        """
+        next_offset = self.base_offset + RELATIVE_OFFSET_MAX + 1
+        if not offset_index.is_sane(self.size) or not time_index.is_sane(next_offset):
+            return False
+        if not self.size:
+            return not offset_index.entries and not time_index.entries
+        largest = time_index.last()
+        try:
+            last_indexed, start = offset_index.last()
+            for position, header in walk_headers(self.file, start, self.size):
+                if position == start and last_indexed not in (None, header.last_offset):
+                    return False
+                if header.max_timestamp > largest.timestamp:
+                    return False
+            if not time_index.entries:
+                return True
+            start = offset_index.lookup(largest.offset)[1]
+            headers = (header for _, header in walk_headers(self.file, start, self.size))
+            holder = next((header for header in headers if header.last_offset >= largest.offset), None)
+        except MalformedData:
+            return False
+        return holder is not None and (holder.max_timestamp, holder.last_offset) == (largest.timestamp, largest.offset)
+
+    def rebuild_indexes(self, index_interval: int = INDEX_INTERVAL_BYTES) -> None:
+        """Reads all headers, as far as they can be read, and writes both index files anew."""
+        fresh = Segment(self._files, self.path.rpartition("/")[0], self.base_offset, 0, self.created_ms)
+        fresh.forget()
+        with suppress(MalformedData):
+            for position, header in walk_headers(self.file, 0, self.size):
+                fresh.note_batch(
+                    header.base_offset, header.last_offset, header.max_timestamp, header.size_in_bytes,
+                    position, index_interval,
+                )  # fmt: skip
+        self._offset_index, self._time_index, self.largest = fresh.offset_index, fresh.time_index, fresh.largest
+        self._bytes_since_index, self._index_bytes = fresh._bytes_since_index, fresh._index_bytes
+        self._is_rebuilt = True
+        self.seal()
 
     # --- writing ------------------------------------------------------------------------------------------------
 
@@ -217,13 +247,13 @@ class Segment:
             return True
         return self._index_bytes > config.segment_index_bytes - TIME_ENTRY_BYTES
 
-    def seal(self) -> list[File]:
-        """Writes the indexes whole, with the largest timestamp as the last entry. The files still need a sync."""
+    def seal(self) -> list[str]:
+        """Writes the indexes whole, with the largest timestamp as the last entry; returns what needs a sync."""
         largest = self.largest_timestamp
         self.time_index.append(largest.timestamp, largest.offset)
         return self.write_indexes()
 
-    def write_indexes(self) -> list[File]:
+    def write_indexes(self) -> list[str]:
         written = []
         for suffix, entries in (
             (layout.OFFSET_INDEX, self.offset_index.entries),
@@ -232,7 +262,7 @@ class Segment:
             file = self._files.open(self.path + suffix, create=True)
             file.truncate(0)
             write_all(file, entries, 0)
-            written.append(file)
+            written.append(file.path)
         return written
 
     def truncate(self, offset: int) -> int:
@@ -258,7 +288,7 @@ class Segment:
     def _relearn_tail(self) -> None:
         """The largest timestamp and the distance from the last index entry, after the end has moved."""
         self.largest = self.time_index.last()
-        indexed = self.offset_index.entry(len(self.offset_index) - 1)[1] if len(self.offset_index) else 0
+        _, indexed = self.offset_index.last()
         self._bytes_since_index = self.size - indexed
         for _, header in walk_headers(self.file, indexed, self.size):
             if header.max_timestamp > self.largest.timestamp:
@@ -267,16 +297,13 @@ class Segment:
     def reload_tail(self) -> int:
         """For the newest segment of a log that was closed: what `note_batch` must know. Returns the next offset.
 
-        MalformedData if the file does not end with a whole batch, or the index does not point at one.
+        MalformedData if the file does not end with a whole batch.
         """
         if not self.size:
             return self.base_offset
-        index = self.offset_index
-        indexed_offset, indexed = index.entry(len(index) - 1) if len(index) else (None, 0)
+        _, indexed = self.offset_index.last()
         next_offset = self.base_offset
-        for position, header in walk_headers(self.file, indexed, self.size):
-            if position == indexed and indexed_offset not in (None, header.last_offset):
-                raise MalformedData(f"{self.path}{layout.OFFSET_INDEX}: the last entry points at another batch")
+        for _, header in walk_headers(self.file, indexed, self.size):
             next_offset = header.next_offset
         self._bytes_since_index = self.size - indexed
         return next_offset
@@ -285,7 +312,16 @@ class Segment:
 
     def locate(self, offset: int) -> tuple[int, int] | None:
         """(position, base offset) of the batch that holds `offset`, or of the next one; None beyond the last."""
-        return find_offset(self.file, self.offset_index.lookup(offset), self.size, offset)
+        last_offset, position = self.offset_index.lookup(offset)
+        try:
+            return find_offset(self.file, position, self.size, offset, last_offset)
+        except MalformedData:
+            # Either the index leads astray or the log is broken. A new index tells which, but only once: whoever
+            # keeps asking for a broken batch must not make us read the whole segment each time.
+            if self._is_rebuilt:
+                raise
+            self.rebuild_indexes()
+            return find_offset(self.file, self.offset_index.lookup(offset)[1], self.size, offset)
 
     def position_of(self, offset: int) -> int | None:
         """Like `locate`, without a disk read for batches written lately."""
@@ -297,7 +333,7 @@ class Segment:
 
     def offset_for_time(self, target_ms: int, from_offset: int) -> TimestampOffset | None:
         """The first record at or after `from_offset` that is not older than `target_ms`. Opens one batch."""
-        start = self.offset_index.lookup(max(self.time_index.lookup(target_ms), from_offset))
+        _, start = self.offset_index.lookup(max(self.time_index.lookup(target_ms), from_offset))
         for position, header in walk_headers(self.file, start, self.size):
             if header.max_timestamp < target_ms or header.last_offset < from_offset:
                 continue
@@ -310,5 +346,5 @@ class Segment:
     def read_batch(self, position: int, size: int) -> bytes:
         batch = self.file.pread(size, position)
         if crc32c(memoryview(batch)[21:]) != int.from_bytes(batch[17:21], "big"):
-            raise MalformedData(f"{self.path}{layout.LOG}: the batch at {position} does not match its CRC")
+            raise MalformedData(f"{self.log_path}: the batch at {position} does not match its CRC")
         return batch

@@ -144,7 +144,7 @@ class LogStore:
         log = Log(
             self._files, directory, partition, config, Segments([segment]), LeaderEpochs(), Producers(),
             start_offset=start_offset, end_offset=start_offset, recovery_point=start_offset,
-            now_ms=now_ms, unsynced=[metadata],
+            now_ms=now_ms, unsynced=[metadata.path],
         )  # fmt: skip
         self._logs[partition] = log
         self._topic_ids[partition] = topic_id

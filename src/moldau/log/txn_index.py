@@ -15,7 +15,7 @@ import struct
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from moldau.log.files import File, Files, write_all
+from moldau.log.files import Files, write_all
 
 ENTRY: Final = struct.Struct(">hqqqq")
 ENTRY_BYTES: Final = ENTRY.size
@@ -36,7 +36,7 @@ class TxnIndex:
         self._files = files
         self.path = path
         self._transactions: list[AbortedTxn] | None = None
-        self._unsynced: list[File] = []
+        self._unsynced: list[str] = []
 
     def transactions(self) -> list[AbortedTxn]:
         """All of the segment, in the order of their markers. A torn last entry is passed over."""
@@ -52,9 +52,9 @@ class TxnIndex:
         file = self._files.open(self.path, create=True)
         write_all(file, ENTRY.pack(VERSION, *transaction), len(known) * ENTRY_BYTES)
         known.append(transaction)
-        self._unsynced = [file]
+        self._unsynced = [self.path]
 
-    def take_unsynced(self) -> list[File]:
+    def take_unsynced(self) -> list[str]:
         """The file, if it was written to since last asked: for a flush."""
         taken, self._unsynced = self._unsynced, []
         return taken
@@ -68,7 +68,7 @@ class TxnIndex:
             file = self._files.open(self.path, create=True)
             file.truncate(0)
             write_all(file, b"".join(ENTRY.pack(VERSION, *transaction) for transaction in kept), 0)
-            self._unsynced = [file]
+            self._unsynced = [self.path]
         self._transactions = kept
 
     def truncate(self, offset: int) -> None:

@@ -39,10 +39,13 @@ def walk_headers(file: File, position: int, end: int) -> Iterator[tuple[int, Bat
         position += size
 
 
-def find_offset(file: File, position: int, end: int, offset: int) -> tuple[int, int] | None:
+def find_offset(
+    file: File, position: int, end: int, offset: int, expected_last: int | None = None
+) -> tuple[int, int] | None:
     """(position, base offset) of the first batch from `position` on that reaches `offset`; None if none does.
 
-    The same walk as above with less said of each batch: it is taken on every fetch that meets no remembered batch.
+    `expected_last` is what an index says of the first batch; MalformedData if that is another one. The same walk as
+    above with less said of each batch: it is taken on every fetch that meets no remembered batch.
     """
     step = _STEP.unpack_from
     while position < end:
@@ -52,6 +55,10 @@ def find_offset(file: File, position: int, end: int, offset: int) -> tuple[int, 
             raise MalformedData(f"{file.path}: {end - position} bytes at {position} are too few for a batch")
         while inside <= last_inside:
             base_offset, batch_length, last_offset_delta = step(piece, inside)
+            if expected_last is not None:
+                if base_offset + last_offset_delta != expected_last:
+                    raise MalformedData(f"{file.path}: another batch than expected at {position}")
+                expected_last = None
             if base_offset + last_offset_delta >= offset:
                 return position + inside, base_offset
             if batch_length < BATCH_HEADER_BYTES - LENGTH_PREFIX.size:

@@ -79,6 +79,9 @@ class Partition:
         if epochs.latest != state.leader_epoch:
             epochs.assign(state.leader_epoch, self.log.end_offset)
         self._advance(0)
+        if self.high_watermark < self.log.end_offset:
+            # Found at start and perhaps never synced: without this, it would be seen with the next append only.
+            self._flusher.request(self)
 
     def append(self, batches: memoryview, acks: int, now_ms: int) -> Appended:
         """Takes a client's batches into the log, or raises KafkaError and leaves the log as it was."""

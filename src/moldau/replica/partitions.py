@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from random import Random
 
-from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.ids import TopicPartition, Uuid
 from moldau.log.config import LogConfig
 from moldau.log.log import Log
@@ -19,17 +19,27 @@ from moldau.metadata.records import ConfigResource
 from moldau.replica.flushing import Flusher
 from moldau.replica.partition import Partition
 
-Effective = Callable[[Mapping[str, str]], Mapping[str, str]]
-"""From what was set on a topic to all its configs, as texts."""
+Effective = Callable[[MetadataImage, Mapping[str, str]], Mapping[str, str]]
+"""From what was set on a topic to all its configs, as texts; what was set on brokers is in the image."""
 
 
 class Partitions:
-    def __init__(self, node_id: int, store: LogStore, flusher: Flusher, effective: Effective, rng: Random) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        store: LogStore,
+        flusher: Flusher,
+        effective: Effective,
+        rng: Random,
+        report: Callable[[str], None],
+    ) -> None:
         self._node_id = node_id
         self._store = store
         self._flusher = flusher
         self._effective = effective
         self._rng = rng
+        self._report = report
+        self._missing: dict[TopicPartition, None] = {}
         self._topics: dict[str, dict[int, Partition]] = {}
 
     def __iter__(self) -> Iterator[Partition]:
@@ -59,7 +69,7 @@ class Partitions:
             self._reconfigure(image, name)
 
     def _config(self, image: MetadataImage, topic: str) -> tuple[LogConfig, int]:
-        properties = self._effective(image.configs_of(ConfigResource.TOPIC, topic))
+        properties = self._effective(image, image.configs_of(ConfigResource.TOPIC, topic))
         return LogConfig.from_properties(properties), int(properties["min.insync.replicas"])
 
     def _lay_out(self, image: MetadataImage, topic: TopicImage, now_ms: int) -> None:
@@ -70,8 +80,21 @@ class Partitions:
                 continue
             if index not in hosted:
                 config = config or self._config(image, topic.name)
-                hosted[index] = self._open(TopicPartition(topic.name, index), topic.id, config, image, now_ms)
+                name = TopicPartition(topic.name, index)
+                try:
+                    hosted[index] = self._open(name, topic.id, config, image, now_ms)
+                except StorageFault as fault:
+                    self._missing[name] = None
+                    self._report(f"{name} cannot be opened and will be tried again: {fault}")
+                    continue
             hosted[index].lead(state)
+
+    def retry(self, image: MetadataImage, now_ms: int) -> None:
+        """Tries again to open what the disk refused before."""
+        missing, self._missing = self._missing, {}
+        for name in dict.fromkeys(partition.topic for partition in missing):
+            if name in image.topics:
+                self._lay_out(image, image.topics[name], now_ms)
 
     def _open(
         self, name: TopicPartition, topic_id: Uuid, config: tuple[LogConfig, int], image: MetadataImage, now_ms: int
@@ -112,6 +135,16 @@ class Partitions:
             if partition.topic_id == topic.id:
                 del hosted[index]
                 partition.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                self._store.delete(partition.name, self._rng.randbytes(16), now_ms)
         if not hosted:
             self._topics.pop(topic.name, None)
+        for index in range(len(topic.partitions)):
+            self._delete_log(TopicPartition(topic.name, index), topic.id, now_ms)
+
+    def _delete_log(self, name: TopicPartition, topic_id: Uuid, now_ms: int) -> None:
+        """Also where no partition is open: the node may have gone down between the topic's removal and its files'."""
+        if name not in self._store or self._store.topic_id(name) != topic_id:
+            return
+        try:
+            self._store.delete(name, self._rng.randbytes(16), now_ms)
+        except StorageFault as fault:
+            self._report(f"{name} was deleted, but its files are still there: {fault}")

@@ -91,7 +91,7 @@ class FetchSession:
             entry.partition.unwatch(self)
             self._by_partition.pop(entry.partition, None)
         entry.partition = partition
-        if partition is not None and self.id:
+        if partition is not None and (self.id or self.on_touch is not None):
             self._by_partition[partition] = entry
             partition.watch(self)
 
@@ -160,6 +160,8 @@ class SessionCache:
             found[0].close()
 
     def _evict(self, now_ms: int) -> bool:
+        if not self._sessions:
+            return False
         session_id, (_, used_ms) = next(iter(self._sessions.items()))
         if now_ms - used_ms < self._evict_after_ms:
             return False

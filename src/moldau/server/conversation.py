@@ -39,7 +39,18 @@ class ReceiveBudget:
 class Conversation:
     """One client's requests and replies. `answer` is the router; `wake` is called when a late reply is ready."""
 
-    __slots__ = ("_answer", "_budget", "_due", "_frame", "_frame_bytes_max", "_have", "_held", "_is_closed", "_need", "_wake")
+    __slots__ = (
+        "_answer",
+        "_budget",
+        "_due",
+        "_frame",
+        "_frame_bytes_max",
+        "_have",
+        "_held",
+        "_is_closed",
+        "_need",
+        "_wake",
+    )
 
     def __init__(
         self,

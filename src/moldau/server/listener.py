@@ -9,6 +9,7 @@ import errno
 import logging
 import socket
 from collections import Counter
+from contextlib import suppress
 from functools import partial
 
 from moldau.base.limits import ACCEPTS_PER_TURN_MAX, SCRATCH_BYTES
@@ -18,6 +19,7 @@ from moldau.server.socket_connection import SocketConnection
 
 log = logging.getLogger("moldau.server")
 BACKLOG = 1024
+LINES_PER_SECOND_MAX = 10
 ACCEPT_RETRY_S = 0.1
 DRAIN_POLL_S = 0.005
 
@@ -44,7 +46,9 @@ class Listener:
         self._connections: set[SocketConnection] = set()
         self._per_ip: Counter[str] = Counter()
         self._socket: socket.socket | None = None
+        self._told_second = self._told = self._untold = 0
         self._sweeper: asyncio.TimerHandle | None = None
+        self._drained: asyncio.Event | None = None
 
     @property
     def connections(self) -> int:
@@ -71,6 +75,12 @@ class Listener:
         self._loop.add_reader(self._socket.fileno(), self._acceptable)
         self._sweep()
 
+    def release(self) -> None:
+        """Gives the address back without ever having served."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
     async def stop(self, grace_s: float) -> None:
         """No new connections, no new requests; what was asked is answered; then all are closed."""
         if self._socket is not None:
@@ -81,11 +91,22 @@ class Listener:
             self._sweeper.cancel()
         for connection in self._connections:
             connection.stop_reading()
-        deadline = self._loop.time() + grace_s
-        while any(not c.is_answered for c in self._connections) and self._loop.time() < deadline:
-            await asyncio.sleep(DRAIN_POLL_S)
+        self._drained = asyncio.Event()
+        self._check_drained()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._drained.wait(), grace_s)
+        self._drained = None
         for connection in list(self._connections):
             connection.close()
+
+    def _check_drained(self) -> None:
+        """Looks again and again, while stopping, whether every reply has left."""
+        if self._drained is None:
+            return
+        if all(connection.is_answered for connection in self._connections):
+            self._drained.set()
+        else:
+            self._loop.call_later(DRAIN_POLL_S, self._check_drained)
 
     def _acceptable(self) -> None:
         assert self._socket is not None
@@ -115,7 +136,7 @@ class Listener:
 
     def _welcome(self, sock: socket.socket, host: str, port: int) -> None:
         if len(self._connections) >= self._connections_max or self._per_ip[host] >= self._connections_per_ip_max:
-            log.warning("connection from %s refused: the limit of connections is reached", host)
+            self._tell(f"connection from {host} refused: the limit of connections is reached")
             sock.close()
             return
         sock.setblocking(False)
@@ -141,7 +162,20 @@ class Listener:
         if not self._per_ip[host]:
             del self._per_ip[host]
         if reason:
-            log.warning("connection from %s closed: %s", connection.peer, reason.encode("unicode_escape").decode())
+            self._tell(f"connection from {connection.peer} closed: {reason}")
+
+    def _tell(self, line: str) -> None:
+        """One log line for each refused connection, but not for each of thousands: an attack must not fill the disk."""
+        second = int(self._loop.time())
+        if second != self._told_second:
+            if self._untold:
+                log.warning("%d more connections were refused or closed", self._untold)
+            self._told_second, self._told, self._untold = second, 0, 0
+        if self._told < LINES_PER_SECOND_MAX:
+            self._told += 1
+            log.warning("%s", line.encode("unicode_escape").decode())
+        else:
+            self._untold += 1
 
     def _sweep(self) -> None:
         """Closes connections that said nothing for too long, half a frame included."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.later import Later
+from moldau.base.limits import PLAIN_REQUEST_BYTES_MAX
 from moldau.server.conversation import Reply
 from moldau.wire.apis import APIS, ApiKey, request_class
 from moldau.wire.codec import Outgoing, decode_from
@@ -64,6 +65,8 @@ class Router:
         handler = self._handlers.get(key)
         if handler is None:
             raise MalformedData(f"API key {key} is not served")
+        if len(frame) > PLAIN_REQUEST_BYTES_MAX and key != ApiKey.PRODUCE:
+            raise MalformedData(f"{APIS[key].name} of {len(frame)} bytes; the limit is {PLAIN_REQUEST_BYTES_MAX}")
         low, high = handler.versions
         if not low <= version <= high:
             if key != ApiKey.API_VERSIONS:

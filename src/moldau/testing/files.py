@@ -194,6 +194,10 @@ class MemoryFiles:
         inode = self._inodes.get(path)
         return None if inode is None else bytes(inode.data)
 
+    def sync(self, path: str) -> None:
+        if path in self._inodes:
+            self.open(path).sync()
+
     def names(self, directory: str) -> list[str]:
         self._require_directory(directory)
         paths = [*self._inodes, *self._directories]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def moldau_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
-    """A broker of this test's own, empty, stopped when the test ends. `moldau_broker.bootstrap_servers` is its address."""
+    """A broker of this test's own, empty, stopped when the test ends; `bootstrap_servers` is its address."""
     from moldau.testing.broker import broker
 
     with broker(tmp_path_factory.mktemp("moldau")) as running:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from confluent_kafka import Consumer, Producer
-    from confluent_kafka.admin import AdminClient, ClusterMetadata
+    from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]
 
     from moldau.client.channel import Channel
 
@@ -27,10 +27,13 @@ REACH_SECONDS: Final = 3.0
 """How long an address that refuses is tried again: a broker started a moment ago is forgiven, a typo is told soon."""
 CONNECT_SECONDS: Final = 3.0
 RETRY_SECONDS: Final = 0.1
-ADMIN_SECONDS: Final = 15.0
+ADMIN_SECONDS: Final = 10.0
+
+AGAINST_IDEMPOTENCE: Final = frozenset({"enable.idempotence", "retries", "max.in.flight.requests.per.connection"})
 
 C = TypeVar("C")
 T = TypeVar("T")
+_UNREACHABLE = re.compile(r"Connect to \S+ failed|Failed to resolve")
 _UNKNOWN = re.compile(r'No such configuration property: "([^"]+)"')
 
 
@@ -42,9 +45,11 @@ def admin(bootstrap_servers: str, java: Mapping[str, str]) -> AdminClient:
 
 
 def producer(bootstrap_servers: str, java: Mapping[str, str], own: Mapping[str, Any]) -> Producer:
+    """A producer that is idempotent as Java's is: unless the properties ask for what rules it out."""
     from confluent_kafka import Producer
 
-    return _made(Producer, bootstrap_servers, java, own)
+    idempotent = java.get("acks", "all") in ("all", "-1") and not AGAINST_IDEMPOTENCE & java.keys()
+    return _made(Producer, bootstrap_servers, java, {**own, "enable.idempotence": idempotent})
 
 
 def consumer(bootstrap_servers: str, java: Mapping[str, str], own: Mapping[str, Any]) -> Consumer:
@@ -60,7 +65,7 @@ def _made(
     from confluent_kafka import KafkaException
 
     reach(bootstrap_servers)
-    quiet = {} if debugging() else {"log_level": 0}
+    quiet = {"error_cb": Troubles().told} if debugging() else {"error_cb": Troubles().told, "log_level": 0}
     config = {**quiet, **own, **properties.for_librdkafka(java), "bootstrap.servers": bootstrap_servers}
     while True:
         try:
@@ -72,6 +77,26 @@ def _made(
                 raise ToolFailed(f"{said}; mend the property given") from error
             complain(f"WARNING: the client property {unknown[1]} means nothing here and is left out.")
             del config[unknown[1]]
+
+
+class Troubles:
+    """What librdkafka runs into while it goes on trying, each told once: where nobody answers, who is refused."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def told(self, error: Any) -> None:
+        said = str(error.str())
+        if error.name() == "_ALL_BROKERS_DOWN":
+            self._tell("down", "No broker answers any more; still trying")
+        elif error.name() in ("_AUTHENTICATION", "_SSL") or _UNREACHABLE.search(said):
+            # The same trouble comes again with other milliseconds in it.
+            self._tell(re.sub(r"\d+ms", "", said), said)
+
+    def _tell(self, trouble: str, line: str) -> None:
+        if trouble not in self._told:
+            self._told.add(trouble)
+            complain(f"WARN {line}")
 
 
 def addresses(bootstrap_servers: str) -> list[tuple[str, int]]:

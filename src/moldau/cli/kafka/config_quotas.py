@@ -18,7 +18,6 @@ from moldau.wire.apis import ApiKey
 
 if TYPE_CHECKING:
     from moldau.client.channel import Channel
-
     from moldau.wire.messages.alter_user_scram_credentials import ScramCredentialUpsertion
 
 Named = Sequence[tuple[str, str | None]]

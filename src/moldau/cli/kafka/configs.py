@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of entity whose settings are a config resource: Kafka's number of it, and where its own settings come from."""
+    """A kind of entity with settings of its own: Kafka's number of it, and the source that those settings have."""
 
     resource_type: int
     dynamic_source: int | None
@@ -73,7 +73,8 @@ DEFAULTS_FLAGS: Final = {
 }
 
 FLAGS = Flags(
-    "This tool helps to manipulate and describe entity config for a topic, client, user, broker, ip, client-metrics or group",
+    "This tool helps to manipulate and describe entity config for a topic, client, user, broker, ip, client-metrics"
+    " or group",
     (
         Flag("bootstrap-server", "Brokers to connect to, HOST:PORT.", "server to connect to"),
         Flag("bootstrap-controller", "Controllers to connect to, HOST:PORT.", "controller to connect to"),
@@ -81,7 +82,9 @@ FLAGS = Flags(
         Flag("describe", "Show the settings of an entity."),
         Flag("all", "With --describe: defaults and static settings too."),
         Flag("alter", "Change the settings of an entity."),
-        Flag("entity-type", "topics, clients, users, brokers, broker-loggers, ips, client-metrics or groups.", "String"),
+        Flag(
+            "entity-type", "topics, clients, users, brokers, broker-loggers, ips, client-metrics or groups.", "String"
+        ),
         Flag("entity-name", "The name of the entity.", "String"),
         Flag("entity-default", "The default of clients, users, brokers or ips."),
         Flag("add-config", "Settings to make: 'k1=v1,k2=[v1,v2],k3=v3', brackets around values with commas.", "String"),
@@ -333,7 +336,7 @@ class Command:
 
 
 def entry_line(entry: DescribeConfigsResourceResult) -> str:
-    """`  name=value sensitive=false synonyms={SOURCE:name=value, ...}`; a secret's value is never sent, so it is null."""
+    """`  name=value sensitive=false synonyms={SOURCE:name=value, ...}`. A secret is never sent, so it is null."""
     synonyms = ", ".join(
         f"{SOURCES.get(synonym.source, 'UNKNOWN')}:{synonym.name}={_shown(synonym.value)}" for synonym in entry.synonyms
     )

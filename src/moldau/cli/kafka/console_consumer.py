@@ -38,10 +38,20 @@ GROUP_MISMATCH: Final = (
 FLAGS = Flags(
     "This tool helps to read data from Kafka topics and outputs it to standard output.",
     (
-        Flag("bootstrap-server", "REQUIRED: Brokers, HOST1:PORT1,HOST2:PORT2.", "server to connect to", older=("broker-list",)),
+        Flag(
+            "bootstrap-server",
+            "REQUIRED: Brokers, HOST1:PORT1,HOST2:PORT2.",
+            "server to connect to",
+            older=("broker-list",),
+        ),
         Flag("topic", "The topic to read.", "topic"),
         Flag("include", "Read all topics that match.", "Java regex (String)", older=("whitelist",)),
-        Flag("partition", "Read this partition only; from its end, unless --offset says otherwise.", "partition", "Integer"),
+        Flag(
+            "partition",
+            "Read this partition only; from its end, unless --offset says otherwise.",
+            "partition",
+            "Integer",
+        ),
         Flag("offset", "Where to begin: a number, earliest or latest.", "consume offset", default="latest"),
         Flag("from-beginning", "Begin with the first record that is kept, not with the next that comes."),
         Flag("max-messages", "End after so many records.", "num_messages", "Integer"),
@@ -79,8 +89,8 @@ OWN_CONFIG: Final = {
     "client.id": "console-consumer",
     "allow.auto.create.topics": True,
     "topic.metadata.refresh.interval.ms": 10_000,
-    # Errors of a partition are worth waiting out; a topic may be created in a moment.
-    "enable.partition.eof": False,
+    # librdkafka's own second of rest when its queue is full would be most of the time it takes to read a long topic.
+    "fetch.queue.backoff.ms": 5,
 }
 
 
@@ -193,7 +203,12 @@ class Reading:
     """The loop: takes records, prints them, counts them, and knows when to end."""
 
     def __init__(
-        self, consumer: Consumer, formatter: Formatter | None, limit: int | None, timeout_ms: int | None, skip_errors: bool
+        self,
+        consumer: Consumer,
+        formatter: Formatter | None,
+        limit: int | None,
+        timeout_ms: int | None,
+        skip_errors: bool,
     ) -> None:
         self._consumer = consumer
         self._formatter = formatter

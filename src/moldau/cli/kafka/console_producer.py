@@ -53,7 +53,10 @@ FLAGS = Flags(
     "This tool helps to read data from standard input and publish it to Kafka.",
     (
         Flag(
-            "bootstrap-server", "REQUIRED: Brokers, HOST1:PORT1,HOST2:PORT2.", "server to connect to", older=("broker-list",)
+            "bootstrap-server",
+            "REQUIRED: Brokers, HOST1:PORT1,HOST2:PORT2.",
+            "server to connect to",
+            older=("broker-list",),
         ),
         Flag("topic", "REQUIRED: The topic to write to.", "topic"),
         Flag("sync", "Wait for each record to be acknowledged before the next is sent."),
@@ -115,7 +118,7 @@ def _main(given: Given) -> int:
         {**properties.load(given.text("reader-config")), **key_values(given.texts("reader-property"))}
     )
     failures = Failures()
-    own = {**OWN_CONFIG, "on_delivery": failures.delivered, "error_cb": failures.told}
+    own = {**OWN_CONFIG, "on_delivery": failures.delivered}
     producer = clients.producer(given.text("bootstrap-server") or "", _java(given), own)
     with Poller(producer):
         try:
@@ -189,7 +192,7 @@ def _patient(producer: Producer) -> Callable[..., None]:
 
 
 class Poller:
-    """Serves librdkafka's callbacks beside a main thread that waits for lines, so that a failure is told when it happens."""
+    """Serves callbacks while the main thread waits for lines, so that a failure is told when it happens."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
@@ -213,7 +216,6 @@ class Failures:
 
     def __init__(self) -> None:
         self.count = 0
-        self._down_told = False
 
     def delivered(self, error: Any, message: Any) -> None:
         if error is None:
@@ -226,11 +228,6 @@ class Failures:
                 f"ERROR Error when sending message to topic {message.topic()} with key: {key},"
                 f" value: {value} with error: {clients.words(error)}"
             )
-
-    def told(self, error: Any) -> None:
-        if error.name() == "_ALL_BROKERS_DOWN" and not self._down_told:
-            self._down_told = True
-            complain("WARN No broker answers any more; records wait and are sent when one comes back.")
 
     def summary(self, unsent: int) -> int:
         lost = self.count + unsent

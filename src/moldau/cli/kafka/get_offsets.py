@@ -35,7 +35,9 @@ Wanted = Callable[[Partition], bool]
 FLAGS = Flags(
     "An interactive shell for getting topic-partition offsets.",
     (
-        Flag("bootstrap-server", "REQUIRED. Brokers, HOST1:PORT1,HOST2:PORT2.", "HOST1:PORT1,...", older=("broker-list",)),
+        Flag(
+            "bootstrap-server", "REQUIRED. Brokers, HOST1:PORT1,HOST2:PORT2.", "HOST1:PORT1,...", older=("broker-list",)
+        ),
         Flag(
             "topic-partitions",
             "Which partitions: a comma-separated list of TOPIC:PARTITIONS, where TOPIC is a regular expression and"

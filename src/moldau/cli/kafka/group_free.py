@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 LOOK_SECONDS: Final = 3.0
 """How often metadata is asked for. Kafka's consumer looks every five minutes, which nobody at a terminal waits for."""
 
+FIRST_LOOKS_SECONDS: Final = 0.3
+"""How often while there is nothing to read yet: a topic is created when it is first asked for."""
+LATER_SECONDS: Final = 1.0
+
 
 class GroupFree:
     """All partitions of one topic, or of all topics that match a pattern."""
@@ -36,8 +40,8 @@ class GroupFree:
         if now < self._next_look:
             return
         offset = OFFSET_BEGINNING if self._next_look else self._first_offset
-        self._next_look = now + LOOK_SECONDS
         fresh = [where for where in self._partitions() if where not in self._known]
+        self._next_look = now + (LOOK_SECONDS if self._known or fresh else FIRST_LOOKS_SECONDS)
         if fresh:
             self._known.update(fresh)
             new: list[TopicPartition] = [TopicPartition(topic, index, offset) for topic, index in fresh]
@@ -48,8 +52,10 @@ class GroupFree:
 
         one = self._topic if isinstance(self._topic, str) else None
         try:
-            topics = self._consumer.list_topics(one, timeout=ADMIN_SECONDS).topics
+            topics = self._consumer.list_topics(one, timeout=LATER_SECONDS if self._known else ADMIN_SECONDS).topics
         except KafkaException as error:
+            if self._known:
+                return []  # the broker is away; what is assigned is read on when it is back
             raise Refused(error.args[0]) from error
         return [
             (name, index)

@@ -6,6 +6,7 @@ For the tools that speak to brokers over bare connections. What is asked of a le
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.cli.kafka import clients
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     from moldau.client.channel import Channel
 
 
-class Partition(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Partition:
     topic: str
     index: int
 

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 FLAGS = Flags(
     "This tool helps to query log directory usage on the specified brokers.",
     (
-        Flag("bootstrap-server", "REQUIRED: A broker of the cluster, HOST:PORT.", "The server(s) to use for bootstrapping"),
+        Flag(
+            "bootstrap-server",
+            "REQUIRED: A broker of the cluster, HOST:PORT.",
+            "The server(s) to use for bootstrapping",
+        ),
         Flag("command-config", "A properties file with settings of the client.", "Admin client property file"),
         Flag("describe", "REQUIRED: Show the log directories."),
         Flag("topic-list", "Topics to show, as topic1,topic2; all, if left out.", "Topic list"),

@@ -23,16 +23,15 @@ RENAMED: Final = {
     "ssl.keystore.key": "ssl.key.pem",
     "ssl.truststore.certificates": "ssl.ca.pem",
 }
-MEANINGLESS: Final = frozenset(
-    """
+_MEANINGLESS: Final = """
     key.serializer value.serializer key.deserializer value.deserializer interceptor.classes metric.reporters
     metrics.num.samples metrics.recording.level metrics.sample.window.ms partitioner.class partitioner.ignore.keys
     partitioner.adaptive.partitioning.enable partition.assignment.strategy max.poll.records max.block.ms
     default.api.timeout.ms exclude.internal.topics security.providers auto.include.jmx.reporter config.providers
     ssl.truststore.type ssl.truststore.password ssl.keystore.type ssl.protocol ssl.enabled.protocols
     sasl.login.class sasl.login.callback.handler.class sasl.client.callback.handler.class enable.metrics.push
-    """.split()
-)
+"""
+MEANINGLESS: Final = frozenset(_MEANINGLESS.split())
 _JAAS_OPTION = re.compile(r'(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))')
 
 

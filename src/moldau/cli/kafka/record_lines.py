@@ -105,7 +105,8 @@ class Formatter:
             return b"".join([(null if value is None else value) + end for value in values])
         if not self._columns:
             return b""
-        return b"".join([self._separator.join([column(record) for column in self._columns]) + end for record in records])
+        join, columns = self._separator.join, self._columns
+        return b"".join([join([column(record) for column in columns]) + end for record in records])
 
     def _text(self, data: bytes | None, read: Deserializer | None) -> bytes:
         if data is None:
@@ -121,6 +122,8 @@ class Formatter:
 
 
 def _timestamp(record: Any) -> bytes:
+    kind: int
+    time_ms: int
     kind, time_ms = record.timestamp()
     if kind == NO_TIMESTAMP:
         return b"NO_TIMESTAMP"

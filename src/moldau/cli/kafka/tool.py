@@ -1,4 +1,4 @@
-"""How every tool begins and ends: its flags are read, its body runs, and whatever goes wrong becomes lines and a status.
+"""How every tool begins and ends: its flags are read, its body runs, whatever goes wrong becomes a line and a status.
 
 An error is one line. The stack trace behind it is shown when the environment has MOLDAU_DEBUG=1. Nothing here knows
 what any tool does.
@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from moldau.base.errors import KafkaError, MalformedData
 from moldau.cli.flags import Flags, Given, HelpWanted, UsageError, VersionWanted, version_line
 
 SIGINT_STATUS: Final = 130
@@ -21,6 +22,10 @@ SIGPIPE_STATUS: Final = 141
 
 class ToolFailed(Exception):
     """One line: what is wrong and what to do next."""
+
+
+FAILURES: Final = (ToolFailed, KafkaError, MalformedData, ConnectionError, TimeoutError)
+"""What the world or a broker did: told in its own words. Anything else is a defect of ours."""
 
 
 def debugging() -> bool:
@@ -35,7 +40,7 @@ def run(
     def parsed(words: Sequence[str]) -> int:
         given = flags.parse(words)
         for line in given.warnings:
-            print(line)
+            print(line, flush=True)
         for line in given.notes:
             complain(line)
         return body(given)
@@ -63,15 +68,15 @@ def guarded(body: Callable[[Sequence[str]], int], argv: Sequence[str] | None) ->
         status = body(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
         return status
-    except ToolFailed as error:
-        trace()
-        complain(str(error))
-        return 1
-    except KeyboardInterrupt:
-        return SIGINT_STATUS
     except BrokenPipeError:
         forget_stdout()
         return SIGPIPE_STATUS
+    except FAILURES as error:
+        trace()
+        complain(" ".join(str(error).split()))
+        return 1
+    except KeyboardInterrupt:
+        return SIGINT_STATUS
     except Exception as error:
         if isinstance(error, UsageError | HelpWanted | VersionWanted):
             raise

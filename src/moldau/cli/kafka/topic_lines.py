@@ -22,10 +22,11 @@ from moldau.cli.kafka.tool import ToolFailed
 from moldau.wire.apis import ApiKey
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient, ConfigEntry
-
     from moldau.client.channel import Channel
+    from moldau.wire.messages.describe_configs import DescribeConfigsResourceResult
     from moldau.wire.messages.list_partition_reassignments import OngoingPartitionReassignment
+
+    Config = Sequence[DescribeConfigsResourceResult]
 
 UUID_BYTES: Final = 16
 
@@ -70,6 +71,7 @@ class TopicLines:
     partitions: Sequence[PartitionLine]
 
 
+TOPIC_RESOURCE: Final = 2
 DEFAULT_CONFIG: Final = 5
 """Kafka's ConfigSource for a value nobody set."""
 
@@ -85,7 +87,7 @@ def _ids(nodes: Iterable[int] | None) -> str:
     return "N/A" if nodes is None else ",".join(map(str, nodes))
 
 
-def describe(given: Given, admin: AdminClient, asked: list[str] | str) -> None:
+def describe(given: Given, asked: list[str] | str) -> None:
     """Prints the topics of these names, or the one of this id."""
     java = properties.load(given.text("command-config"))
     limit = given.integer("partition-size-limit-per-response") or 2000
@@ -94,7 +96,7 @@ def describe(given: Given, admin: AdminClient, asked: list[str] | str) -> None:
         if not names:
             return
         topics, live_brokers = _topics(channel, names, limit)
-    configs = _configs(admin, [topic.name for topic in topics])
+        configs = _configs(channel, [topic.name for topic in topics])
     for topic in topics:
         _print(given, topic, configs[topic.name], live_brokers)
 
@@ -213,17 +215,23 @@ def _reassignments(
     }
 
 
-def _configs(admin: AdminClient, names: Sequence[str]) -> dict[str, list[ConfigEntry]]:
-    from confluent_kafka.admin import ConfigResource, ResourceType
-
-    futures = admin.describe_configs(
-        [ConfigResource(ResourceType.TOPIC, name) for name in names], request_timeout=clients.ADMIN_SECONDS
+def _configs(channel: Channel, names: Sequence[str]) -> dict[str, Config]:
+    from moldau.wire.messages.describe_configs import (
+        DescribeConfigsRequest,
+        DescribeConfigsResource,
+        DescribeConfigsResponse,
     )
-    return {resource.name: list(clients.answer(future).values()) for resource, future in futures.items()}
+
+    asked = [DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name) for name in names]
+    request = DescribeConfigsRequest(resources=asked)
+    answer = channel.ask(ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse)
+    for result in answer.results:
+        clients.refuse(result.error_code, result.error_message)
+    return {result.resource_name: result.configs for result in answer.results}
 
 
-def _print(given: Given, topic: TopicLines, config: list[ConfigEntry], live_brokers: set[int]) -> None:
-    own = [entry for entry in config if entry.source != DEFAULT_CONFIG]
+def _print(given: Given, topic: TopicLines, config: Config, live_brokers: set[int]) -> None:
+    own = [entry for entry in config if entry.config_source != DEFAULT_CONFIG]
     filters = [name for name in FILTERS if given.has(name)]
     if not filters and (own or not given.has("topics-with-overrides")):
         topic_id = f"\tTopicId: {format_uuid(topic.topic_id)}" if topic.topic_id != ZERO_UUID else ""
@@ -235,7 +243,7 @@ def _print(given: Given, topic: TopicLines, config: list[ConfigEntry], live_brok
         )
     if given.has("topics-with-overrides"):
         return
-    min_isr = next((int(entry.value) for entry in config if entry.name == "min.insync.replicas"), 1)
+    min_isr = next((int(entry.value or 1) for entry in config if entry.name == "min.insync.replicas"), 1)
     for partition in topic.partitions:
         if not filters or any(FILTERS[name](partition, min_isr, live_brokers) for name in filters):
             print(partition.draw(topic.name))

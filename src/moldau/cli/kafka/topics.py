@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from moldau.cli.flags import Flag, Flags, Given, UsageError
 from moldau.cli.kafka import clients, properties
-from moldau.cli.kafka.tool import ToolFailed, run, trace
+from moldau.cli.kafka.tool import FAILURES, ToolFailed, run, trace
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -47,7 +47,12 @@ FLAGS = Flags(
         Flag("topic-id", "Describe the topic of this id.", "topic-id"),
         Flag("config", "A setting of the topic to create, such as retention.ms=86400000. Repeatable.", "name=value"),
         Flag("delete-config", "Without effect since 4.0.", "name"),
-        Flag("partitions", "How many partitions the topic shall have. Keys move when it grows.", "# of partitions", "Integer"),
+        Flag(
+            "partitions",
+            "How many partitions the topic shall have. Keys move when it grows.",
+            "# of partitions",
+            "Integer",
+        ),
         Flag("replication-factor", "How many replicas each partition shall have.", "replication factor", "Integer"),
         Flag(
             "replica-assignment",
@@ -91,7 +96,7 @@ def _main(given: Given) -> int:
     _check(given)
     try:
         _act(given)
-    except (ToolFailed, UsageError) as error:
+    except (*FAILURES, UsageError) as error:
         trace()
         print(f"Error while executing topic command : {error}")
         return 1
@@ -110,7 +115,7 @@ def _act(given: Given) -> None:
     elif given.has("list"):
         print("\n".join(matching(admin, given.text("topic"), given.has("exclude-internal"))))
     elif given.has("describe"):
-        describe(given, admin, _described(given, admin))
+        describe(given, _described(given, admin))
     else:
         _delete(given, admin)
 
@@ -208,12 +213,10 @@ def parse_assignment(text: str) -> list[list[int]]:
 
 
 def _create(given: Given, plan: NewTopicPlan) -> None:
-    from confluent_kafka.admin import NewTopic
+    from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
     if plan.assignment:
-        topic = NewTopic(
-            plan.name, len(plan.assignment), replica_assignment=plan.assignment, config=plan.config
-        )
+        topic = NewTopic(plan.name, len(plan.assignment), replica_assignment=plan.assignment, config=plan.config)
     else:
         # -1 leaves the count to the broker's default (KIP-464).
         topic = NewTopic(plan.name, plan.partitions or -1, plan.replication_factor or -1, config=plan.config)
@@ -260,7 +263,7 @@ def _described(given: Given, admin: AdminClient) -> list[str] | str:
 
 
 def _alter(given: Given, admin: AdminClient) -> None:
-    from confluent_kafka.admin import NewPartitions
+    from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
 
     count = given.integer("partitions") or 0
     assignment = parse_assignment(given.text("replica-assignment") or "")
@@ -270,7 +273,7 @@ def _alter(given: Given, admin: AdminClient) -> None:
         return
     metadata = clients.metadata(admin).topics if assignment else {}
     growth = [
-        NewPartitions(name, count, assignment[len(metadata[name].partitions) :]) if assignment else NewPartitions(name, count)
+        NewPartitions(name, count, *([assignment[len(metadata[name].partitions) :]] if assignment else []))
         for name in names
     ]
     for future in admin.create_partitions(growth, request_timeout=clients.ADMIN_SECONDS).values():

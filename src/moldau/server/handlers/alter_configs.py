@@ -1,4 +1,4 @@
-"""AlterConfigs v0–2. Sets all configs of a resource at once; what is not named falls back to its default. The controller decides."""
+"""AlterConfigs v0–2. Sets all configs of a resource; the others fall back to their defaults. The controller decides."""
 
 from __future__ import annotations
 

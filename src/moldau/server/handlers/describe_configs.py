@@ -1,4 +1,4 @@
-"""DescribeConfigs v1–4. Every config a topic or broker has, with its value, where it came from, and who else speaks of it.
+"""DescribeConfigs v1–4. Every config a topic or broker has, its value, where it came from, and who else speaks of it.
 
 All of them, defaults too: clients that read, change and write back rely on it.
 """

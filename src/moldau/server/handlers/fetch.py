@@ -130,9 +130,10 @@ class _Answer:
         self._size = size
         if not enough:
             return None
-        if self._is_full:
-            return self._response(found)
-        return self._response([(entry, data) for entry, data in found if _is_news(entry, data)])
+        self._rotate(found)
+        if not self._is_full:
+            found = [(entry, data) for entry, data in found if _is_news(entry, data)]
+        return self._response(found)
 
     def _read(self, entry: FetchedPartition, left: int, is_first: bool) -> tuple[PartitionData, int]:
         """What one partition has for the client: a slice, or what is wrong."""
@@ -173,7 +174,6 @@ class _Answer:
             topics.setdefault(entry.topic, []).append(data)
             entry.told_high_watermark = data.high_watermark
             entry.told_log_start_offset = data.log_start_offset
-        self._rotate(found)
         return FetchResponse(
             session_id=self._session.id,
             responses=[
@@ -185,16 +185,19 @@ class _Answer:
         )
 
     def _rotate(self, found: list[tuple[FetchedPartition, PartitionData]]) -> None:
-        """What gave data goes to the end of the line and stays in it; what had none waits until it is touched."""
+        """What gave data goes to the end of the line. What has some that did not fit keeps its place, and so does what
+        is wrong; what has none leaves, until it is touched."""
         dirty = self._session.dirty
-        told = {entry: data for entry, data in found}
-        for entry in list(dirty):
-            data = told.get(entry)
-            if data is None or not (data.records or data.error_code):
-                del dirty[entry]
-            elif data.records:
+        for entry, data in found:
+            if data.records:
                 del dirty[entry]
                 dirty[entry] = None
+            elif not data.error_code and data.diverging_epoch is None and self._is_read_up(entry, data):
+                del dirty[entry]
+
+    def _is_read_up(self, entry: FetchedPartition, data: PartitionData) -> bool:
+        committed = self._ask.isolation_level == READ_COMMITTED
+        return entry.fetch_offset >= (data.last_stable_offset if committed else data.high_watermark)
 
     def park(self, parked: ParkedFetches[FetchResponse]) -> Later[FetchResponse]:
         """Waits for data in any of the partitions, for the client's time to be up, or for the server to stop."""

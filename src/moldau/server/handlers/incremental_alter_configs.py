@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs v0–1. Sets, deletes, appends to and subtracts from single configs (KIP-339). The controller decides."""
+"""IncrementalAlterConfigs v0–1. Sets, deletes, appends to and subtracts from single configs. The controller decides."""
 
 from __future__ import annotations
 

@@ -1,0 +1,58 @@
+"""The options that both benchmarks share, and how they end: Ctrl-C and `kill` clean up, an error is one line."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from bench.connection import BrokerRefused
+from bench.rounds import Workload
+from bench.servers import NotStarted
+
+INTERRUPTED = 130
+
+
+def parser(description: str, rounds: int) -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument(
+        "--only", action="append", metavar="TEXT", help="only what has this in its name; can be repeated"
+    )
+    options.add_argument(
+        "--rounds", type=_positive, default=rounds, help=f"rounds after the warm-up (default {rounds})"
+    )
+    options.add_argument(
+        "--scale", type=float, default=1.0, help="how much work; 1.0 is some seconds for each turn (default)"
+    )
+    options.add_argument("--json", type=Path, metavar="FILE", help="write all numbers there")
+    options.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there too")
+    options.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the ratios there (needs matplotlib)")
+    return options
+
+
+def is_wanted(name: str, only: Sequence[str] | None) -> bool:
+    return not only or any(text.lower() in name.lower() for text in only)
+
+
+def wanted(workloads: Sequence[Workload], only: Sequence[str] | None) -> list[Workload]:
+    return [work for work in workloads if any(is_wanted(quantity.name, only) for quantity in work.quantities)]
+
+
+def run(main: Callable[[], None]) -> None:
+    """Runs to the end, whatever the end is; leaving the `with` blocks is what stops brokers and removes directories."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        main()
+    except KeyboardInterrupt:
+        print("\nstopped; brokers and temporary directories are gone", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    except (NotStarted, BrokerRefused) as wrong:
+        sys.exit(f"bench: {wrong}")
+
+
+def _positive(text: str) -> int:
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return int(text)

@@ -1,0 +1,255 @@
+"""kafka-consumer-perf-test: reads records as fast as they come and tells rates, as comma-separated lines.
+
+Without --group every partition is read directly and no group coordinator is needed; the time of finding the
+partitions then stands where the time of the first rebalance does.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from moldau.cli.flags import Flag, Flags, Given, UsageError, key_values
+from moldau.cli.kafka import clients, properties
+from moldau.cli.kafka.tool import run
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+
+MEGABYTE: Final = 1024 * 1024
+RECORDS_AT_ONCE: Final = 2000
+POLL_SECONDS: Final = 0.1
+COLUMNS: Final = (
+    "data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec,"
+    " rebalance.time.ms, fetch.time.ms, fetch.MB.sec, fetch.nMsg.sec"
+)
+OWN_CONFIG: Final = {
+    "client.id": "perf-consumer-client",
+    "check.crcs": False,
+    "queued.min.messages": 1_000_000,
+    "fetch.wait.max.ms": 100,
+    "fetch.queue.backoff.ms": 5,
+    "allow.auto.create.topics": True,
+}
+JAVA_DATE: Final = {
+    "yyyy": "%Y",
+    "yy": "%y",
+    "MMMM": "%B",
+    "MMM": "%b",
+    "MM": "%m",
+    "dd": "%d",
+    "HH": "%H",
+    "hh": "%I",
+    "mm": "%M",
+    "ss": "%S",
+    "SSS": "%f",
+    "a": "%p",
+    "EEE": "%a",
+    "Z": "%z",
+    "z": "%Z",
+}
+"""Letters of SimpleDateFormat and what strftime calls them; %f is cut to milliseconds."""
+
+FLAGS = Flags(
+    "This tool is used to verify the consumer performance.",
+    (
+        Flag(
+            "bootstrap-server",
+            "REQUIRED: Brokers to connect to, HOST:PORT.",
+            "server to connect to",
+            older=("broker-list",),
+        ),
+        Flag("topic", "The topic to read.", "topic"),
+        Flag("include", "Read all topics that match.", "Java regex (String)"),
+        Flag("num-records", "REQUIRED: How many records to read.", "count", "Long"),
+        Flag("messages", "(DEPRECATED: use --num-records) How many records to read.", "count", "Long"),
+        Flag("group", "Read as a member of this consumer group.", "gid"),
+        Flag("fetch-size", "Most bytes to fetch from a partition at once.", "size", "Integer", "1048576"),
+        Flag("from-latest", "Begin with the next record that comes, not with the first that is kept."),
+        Flag("socket-buffer-size", "The size of the socket's receive buffer.", "size", "Integer", "2097152"),
+        Flag(
+            "timeout", "End when no record came for so long.", "milliseconds", "Long", "10000", argument_optional=True
+        ),
+        Flag("show-detailed-stats", "Tell the progress of every reporting interval."),
+        Flag("reporting-interval", "How often progress is told, in ms.", "interval_ms", "Long", "5000"),
+        Flag(
+            "date-format",
+            "How times are written, in SimpleDateFormat's letters.",
+            "date format",
+            default="yyyy-MM-dd HH:mm:ss:SSS",
+        ),
+        Flag("hide-header", "Leave out the line of column names."),
+        Flag("print-metrics", "Print the client's statistics at the end."),
+        Flag("command-property", "A property of the consumer, key=value. Repeatable.", "prop1=val1"),
+        Flag("command-config", "A file of consumer properties.", "config file"),
+        Flag("consumer.config", "A file of consumer properties.", "config file", replaced_by="command-config"),
+    ),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return run("kafka-consumer-perf-test", FLAGS, _main, argv)
+
+
+def _main(given: Given) -> int:
+    from moldau.cli.kafka.client_stats import ClientStats
+
+    given.require_one("messages", "num-records")
+    if given.has("messages"):
+        print("Warning: --messages is deprecated. Use --num-records instead.")
+    given.require("bootstrap-server")
+    given.require_one("topic", "include")
+    records = given.integer("messages" if given.has("messages") else "num-records") or 0
+    interval_ms = given.integer("reporting-interval") or 0
+    if interval_ms <= 0:
+        raise UsageError("Reporting interval must be greater than 0.")
+    report = Report(given.text("date-format") or "", interval_ms / 1000, given.has("show-detailed-stats"))
+    stats = ClientStats()
+    consumer, source = _consumer(given, stats.config if given.has("print-metrics") else {})
+    timeout_ms = given.integer("timeout") or 0
+    if not given.has("hide-header"):
+        print(report.header(), flush=True)
+    if not consume(consumer, source, report, records, timeout_ms / 1000):
+        print(
+            "WARNING: Exiting before consuming the expected number of records:"
+            f" timeout ({timeout_ms} ms) exceeded. You can use the --timeout option to increase the timeout."
+        )
+    report.finish()
+    if given.has("print-metrics"):
+        stats.print_table(consumer.poll)
+    consumer.close()
+    return 0
+
+
+def _consumer(given: Given, more_config: dict[str, Any]) -> tuple[Consumer, Any]:
+    """A consumer, and what finds its partitions (None when its group does)."""
+    from moldau.cli.kafka.group_free import GroupFree, first_offset
+    from moldau.cli.kafka.topics import include_list
+
+    servers = given.text("bootstrap-server") or ""
+    java = properties.load(given.text("command-config"))
+    java.update(key_values(given.texts("command-property")))
+    group = given.text("group") or java.get("group.id")
+    start = "latest" if given.has("from-latest") else "earliest"
+    if group is not None:
+        clients.require_groups(servers, java)
+    own = {
+        **OWN_CONFIG,
+        "group.id": group or "perf-consumer",
+        "enable.auto.commit": group is not None,
+        "auto.offset.reset": start,
+        "fetch.message.max.bytes": given.integer("fetch-size"),
+        "socket.receive.buffer.bytes": given.integer("socket-buffer-size"),
+        **more_config,
+    }
+    consumer = clients.consumer(servers, java, own)
+    topic = given.text("topic")
+    if group is None:
+        pattern = include_list(given.text("include")) if topic is None else topic
+        return consumer, GroupFree(consumer, pattern, first_offset(start))
+    consumer.subscribe([topic] if topic is not None else [f"^({include_list(given.text('include')).pattern})$"])
+    return consumer, None
+
+
+def consume(consumer: Consumer, source: Any, report: Report, records: int, timeout_seconds: float) -> bool:
+    """Reads so many records; False when they stopped coming before."""
+    report.begin()
+    last = time.monotonic()
+    while report.records < records:
+        now = time.monotonic()
+        if now - last > timeout_seconds:
+            return False
+        if source is not None:
+            source.look(now)
+        batch = consumer.consume(min(RECORDS_AT_ONCE, records - report.records), POLL_SECONDS)
+        sound = [record for record in batch if record.error() is None]
+        if sound:
+            last = time.monotonic()
+            keys = [key for record in sound if (key := record.key()) is not None]
+            report.add(len(sound), sum(map(len, sound)) + sum(map(len, keys)))
+    return True
+
+
+class Report:
+    """The counters, and the lines they make."""
+
+    def __init__(self, date_format: str, interval_seconds: float, detailed: bool) -> None:
+        self._date_format = date_format
+        self._interval = interval_seconds
+        self._detailed = detailed
+        self.records = 0
+        self._bytes = 0
+        self._window_records = self._window_bytes = 0
+        self._joined: float | None = None
+
+    def header(self) -> str:
+        return f"{'time, threadId' if self._detailed else 'start.time, end.time'}, {COLUMNS}"
+
+    def begin(self) -> None:
+        self._started = datetime.now().astimezone()
+        self._start = self._window_start = time.perf_counter()
+
+    def add(self, records: int, size: int) -> None:
+        now = time.perf_counter()
+        if self._joined is None:
+            # The way to the first record: finding or being given partitions, and the first fetch's connection.
+            self._joined = now
+        self.records += records
+        self._bytes += size
+        if self._detailed and now - self._window_start >= self._interval:
+            self._print_window(now)
+
+    def _print_window(self, now: float) -> None:
+        joining = max(0.0, (self._joined or now) - self._window_start)
+        figures = _figures(
+            (self._bytes - self._window_bytes) / MEGABYTE,
+            self.records - self._window_records,
+            now - self._window_start,
+            min(joining, now - self._window_start),
+            shown=(self._bytes / MEGABYTE, self.records),
+        )
+        print(f"{java_date(datetime.now().astimezone(), self._date_format)}, 0, {figures}", flush=True)
+        self._window_start, self._window_bytes, self._window_records = now, self._bytes, self.records
+
+    def finish(self) -> None:
+        if self._detailed:
+            return
+        end = time.perf_counter()
+        dates = [java_date(date, self._date_format) for date in (self._started, datetime.now().astimezone())]
+        joining = (self._joined or end) - self._start
+        megabytes = self._bytes / MEGABYTE
+        figures = _figures(megabytes, self.records, end - self._start, joining, shown=(megabytes, self.records))
+        print(f"{', '.join(dates)}, {figures}")
+
+
+def _figures(megabytes: float, records: int, seconds: float, joining: float, shown: tuple[float, int]) -> str:
+    """The eight columns. Rates are of these megabytes and records; `shown` is what stands in the columns of amounts."""
+    elapsed = max(seconds, 1e-9)
+    fetching = max(seconds - joining, 0.001)
+    return (
+        f"{shown[0]:.4f}, {megabytes / elapsed:.4f}, {shown[1]}, {records / elapsed:.4f}, {int(joining * 1000)},"
+        f" {int(fetching * 1000)}, {megabytes / fetching:.4f}, {records / fetching:.4f}"
+    )
+
+
+def java_date(when: datetime, java_format: str) -> str:
+    """A date in SimpleDateFormat's letters; text between quotes stands for itself."""
+
+    def part(found: re.Match[str]) -> str:
+        if found[1] is not None:
+            return found[1] or "'"
+        letters = found[0]
+        known = JAVA_DATE.get(letters) or JAVA_DATE.get(letters[0] * 2)
+        if known is None:
+            return letters
+        return when.strftime("%f")[:3] if known == "%f" else when.strftime(known)
+
+    return re.sub(r"'([^']*)'|([A-Za-z])\2*", part, java_format)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

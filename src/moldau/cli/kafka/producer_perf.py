@@ -1,0 +1,338 @@
+"""kafka-producer-perf-test: writes records as fast as it can, or as fast as it may, and tells rates and latencies.
+
+The loop does one call a record; librdkafka's delivery reports carry the latency, so no clock is read a record.
+"""
+
+from __future__ import annotations
+
+import random
+import string
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count, cycle, islice
+from typing import TYPE_CHECKING, Any, Final
+
+from moldau.cli.flags import Flag, Flags, Given, UsageError, key_values
+from moldau.cli.kafka import clients, properties
+from moldau.cli.kafka.console_producer import Failures
+from moldau.cli.kafka.latencies import Latencies
+from moldau.cli.kafka.tool import ToolFailed, run
+
+if TYPE_CHECKING:
+    from confluent_kafka import Producer
+
+POOL_BYTES: Final = 8 << 20
+POOL_RECORDS_MAX: Final = 1024
+"""Random payloads are made beforehand and sent in turn: making one a record would measure the making."""
+POLL_EVERY: Final = 512
+FULL_QUEUE_SECONDS: Final = 0.05
+TRANSACTION_MS: Final = 3000
+
+OWN_CONFIG: Final = {
+    "client.id": "perf-producer-client",
+    "partitioner": "murmur2_random",
+    "queue.buffering.max.kbytes": 32768,  # Java's buffer.memory: latency is mostly the time spent in this queue
+    "linger.ms": 5,
+    "topic.metadata.propagation.max.ms": 10_000,
+}
+TOOL: Final = "kafka-producer-perf-test"
+
+FLAGS = Flags(
+    "This tool is used to verify the producer performance.",
+    (
+        Flag("bootstrap-server", "Brokers to connect to, HOST:PORT.", "BOOTSTRAP-SERVER"),
+        Flag("topic", "REQUIRED: The topic to write to.", "TOPIC"),
+        Flag("num-records", "REQUIRED: How many records to write.", "NUM-RECORDS", "Long"),
+        Flag("record-size", "Records of so many random letters.", "RECORD-SIZE", "Integer"),
+        Flag("payload-file", "Records taken at random from the lines of a file.", "PAYLOAD-FILE"),
+        Flag("payload-monotonic", "Records that count from 0."),
+        Flag("payload-delimiter", "What divides the records of --payload-file.", "PAYLOAD-DELIMITER", default="\\n"),
+        Flag(
+            "throughput", "REQUIRED: At most about so many records a second; -1 for no limit.", "THROUGHPUT", "Double"
+        ),
+        Flag("command-property", "Properties of the producer, key=value.", "PROP-NAME=PROP-VALUE", many=True),
+        Flag("producer-props", "Properties of the producer.", "K=V", replaced_by="command-property", many=True),
+        Flag("command-config", "A file of producer properties.", "CONFIG-FILE"),
+        Flag("producer.config", "A file of producer properties.", "CONFIG-FILE", replaced_by="command-config"),
+        Flag("print-metrics", "Print the client's statistics at the end."),
+        Flag("transactional-id", "Write in transactions, under this id.", "TRANSACTIONAL-ID"),
+        Flag("transaction-duration-ms", "How long each transaction lasts.", "TRANSACTION-DURATION", "Long"),
+        Flag(
+            "warmup-records", "So many first records are left out of a second summary.", "WARMUP-RECORDS", "Long", "0"
+        ),
+        Flag("reporting-interval", "How often progress is told, in ms.", "INTERVAL-MS", "Long", "5000"),
+    ),
+    warning="Option --{old} has been deprecated and will be removed in a future version. Use --{new} instead.",
+    clash=f"{TOOL}: error: --{{new}} and --{{old}} cannot be specified together.",
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    words = sys.argv[1:] if argv is None else argv
+    if not words:
+        print(FLAGS.help())
+        return 0
+    return run(TOOL, FLAGS, _main, words, help_to_stdout=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    topic: str
+    records: int
+    per_second: float
+    warmup: int
+    interval_seconds: float
+    transaction_seconds: float | None
+    payloads: Iterator[bytes]
+
+
+def _main(given: Given) -> int:
+    from moldau.cli.kafka.client_stats import ClientStats
+
+    _check(given)
+    java = _java(given)
+    servers = java.pop("bootstrap.servers", "")
+    plan = _plan(given, java)
+    stats = ClientStats()
+    failures = Failures()
+    own = {**OWN_CONFIG, **(stats.config if given.has("print-metrics") else {})}
+    if plan.transaction_seconds is not None:
+        java.setdefault("transactional.id", f"performance-producer-{uuid.uuid4()}")
+    producer = clients.producer(servers, java, own)
+    Run(plan, producer, failures).go()
+    if given.has("print-metrics"):
+        stats.print_table(producer.poll)
+    return failures.summary(0)
+
+
+def _check(given: Given) -> None:
+    for name in ("topic", "num-records", "throughput"):
+        if not given.has(name):
+            raise _error(f"argument --{name} is required")
+    kinds = ("record-size", "payload-file", "payload-monotonic")
+    chosen = [name for name in kinds if given.has(name)]
+    if not chosen:
+        raise _error(f"one of the arguments {' '.join(f'--{name}' for name in kinds)} is required")
+    if len(chosen) > 1:
+        raise _error(f"argument --{chosen[1]}: not allowed with argument --{chosen[0]}")
+    for name in ("num-records", "record-size", "transaction-duration-ms", "reporting-interval"):
+        if given.has(name) and _number(given, name) <= 0:
+            raise _error(f"--{name} should be greater than zero.")
+    if _number(given, "warmup-records") >= _number(given, "num-records"):
+        raise _error("The value for --warmup-records must be strictly fewer than the number of records in the test.")
+    if not any(map(given.has, ("bootstrap-server", "command-property", "command-config"))):
+        raise _error(
+            "At least one of --bootstrap-server, --command-property, --producer-props, --producer.config"
+            " or --command-config must be specified."
+        )
+
+
+def _error(said: str) -> UsageError:
+    return UsageError(f"{TOOL}: error: {said}")
+
+
+def _number(given: Given, name: str) -> int:
+    text = given.text(name) or "0"
+    try:
+        return int(text)
+    except ValueError:
+        said = f"could not convert '{text}' to {FLAGS.kind(name)} (For input string: \"{text}\")"
+        raise _error(f"argument --{name}: {said}") from None
+
+
+def _java(given: Given) -> dict[str, str]:
+    java = properties.load(given.text("command-config"))
+    java.update(key_values(given.texts("command-property")))
+    if given.has("bootstrap-server"):
+        java["bootstrap.servers"] = given.text("bootstrap-server") or ""
+    if given.has("transactional-id"):
+        java["transactional.id"] = given.text("transactional-id") or ""
+    return java
+
+
+def _plan(given: Given, java: dict[str, str]) -> Plan:
+    in_transactions = given.has("transaction-duration-ms") or "transactional.id" in java
+    duration_ms = _number(given, "transaction-duration-ms") or TRANSACTION_MS
+    try:
+        per_second = float(given.text("throughput") or "-1")
+    except ValueError:
+        raise _error(f"argument --throughput: could not convert '{given.text('throughput')}' to Double") from None
+    return Plan(
+        topic=given.text("topic") or "",
+        records=_number(given, "num-records"),
+        per_second=per_second,
+        warmup=_number(given, "warmup-records"),
+        interval_seconds=_number(given, "reporting-interval") / 1000,
+        transaction_seconds=duration_ms / 1000 if in_transactions else None,
+        payloads=_payloads(given),
+    )
+
+
+def _payloads(given: Given) -> Iterator[bytes]:
+    """Payloads without end."""
+    if given.has("payload-monotonic"):
+        return (b"%d" % number for number in count())
+    chance = random.Random(0)
+    if given.has("record-size"):
+        return cycle(random_records(_number(given, "record-size"), chance))
+    lines = _file_records(given.text("payload-file") or "", given.text("payload-delimiter") or "\n")
+    return iter(lambda: chance.choice(lines), None)
+
+
+def random_records(size: int, chance: random.Random) -> list[bytes]:
+    """Capital letters, as Kafka sends: they compress a little, as real records do."""
+    letters = (string.ascii_uppercase * 10)[:256].encode()
+    amount = max(1, min(POOL_RECORDS_MAX, POOL_BYTES // size))
+    return [chance.randbytes(size).translate(letters) for _ in range(amount)]
+
+
+def _file_records(path: str, delimiter: str) -> list[bytes]:
+    import os.path
+
+    print(f"Reading payloads from: {os.path.abspath(path)}")
+    try:
+        with open(path, "rb") as file:
+            text = file.read()
+    except OSError as error:
+        raise ToolFailed(f"File does not exist or empty file provided: {path}: {error.strerror}") from error
+    if not text:
+        raise ToolFailed(f"File does not exist or empty file provided: {path}")
+    divider = delimiter.encode().decode("unicode_escape").encode()
+    records = text.split(divider)
+    if not records[-1]:
+        records.pop()
+    print(f"Number of records read: {len(records)}")
+    return records
+
+
+class Run:
+    """One run: the sending loop and its two tallies, of all records and of those after the warm-up."""
+
+    def __init__(self, plan: Plan, producer: Producer, failures: Failures) -> None:
+        self._plan = plan
+        self._producer = producer
+        self._failures = failures
+        self._bytes = self._sent = 0
+
+    def go(self) -> None:
+        plan, producer = self._plan, self._producer
+        self._begin()
+        if plan.warmup:
+            print(
+                f"Warmup first {plan.warmup} records. Steady state results will print after the complete test summary.",
+                flush=True,
+            )
+        self._start = self._next_report = time.perf_counter()
+        self._next_report += plan.interval_seconds
+        self._transaction_end = self._start + (plan.transaction_seconds or 0)
+        whole = self._whole = Latencies(self._start)
+        self._send(plan.warmup, _into(self._failures, whole))
+        steady = None
+        if plan.warmup:
+            print("In steady state.", flush=True)
+            steady = Latencies(time.perf_counter(), steady=True)
+        self._send(plan.records - plan.warmup, _into(self._failures, whole, steady))
+        if plan.transaction_seconds is not None and self._sent:
+            self._commit()
+        producer.flush()
+        now, mean = time.perf_counter(), self._mean_bytes()
+        print(whole.total_line(now, mean))
+        if steady is not None:
+            print(steady.total_line(now, mean))
+
+    def _send(self, records: int, delivered: Callable[[Any, Any], None]) -> None:
+        """In chunks: between them callbacks are served, progress told, the limit kept and transactions ended."""
+        per_second = self._plan.per_second
+        # A limited run is looked after every 10 ms or so, that it runs evenly.
+        chunk = POLL_EVERY if per_second <= 0 else max(1, min(POLL_EVERY, int(per_second / 100)))
+        while records > 0:
+            payloads = list(islice(self._plan.payloads, min(chunk, records)))
+            self._produce(payloads, delivered)
+            records -= len(payloads)
+            self._sent += len(payloads)
+            self._bytes += sum(map(len, payloads))
+            self._producer.poll(0)
+            if per_second > 0:
+                self._wait_until(self._start + self._sent / per_second)
+            self._look_at_clock()
+
+    def _produce(self, payloads: list[bytes], delivered: Callable[[Any, Any], None]) -> None:
+        produce, topic = self._producer.produce, self._plan.topic
+        for payload in payloads:
+            try:
+                produce(topic, payload, on_delivery=delivered)
+            except BufferError:
+                self._produce_patiently(payload, delivered)
+
+    def _produce_patiently(self, payload: bytes, delivered: Callable[[Any, Any], None]) -> None:
+        """The queue is full: serve callbacks until there is room."""
+        while True:
+            self._producer.poll(FULL_QUEUE_SECONDS)
+            try:
+                self._producer.produce(self._plan.topic, payload, on_delivery=delivered)
+                return
+            except BufferError:
+                self._look_at_clock()
+
+    def _wait_until(self, due: float) -> None:
+        while (ahead := due - time.perf_counter()) > 0:
+            self._producer.poll(min(ahead, 0.1))
+            self._look_at_clock()
+
+    def _look_at_clock(self) -> None:
+        now = time.perf_counter()
+        if now >= self._next_report:
+            self._next_report = now + self._plan.interval_seconds
+            line = self._whole.window_line(now, self._mean_bytes())
+            if line is not None:
+                print(line, flush=True)
+        if self._plan.transaction_seconds is not None and now >= self._transaction_end:
+            self._commit()
+            self._producer.begin_transaction()
+            self._transaction_end = time.perf_counter() + self._plan.transaction_seconds
+
+    def _mean_bytes(self) -> float:
+        return self._bytes / self._sent if self._sent else 0.0
+
+    def _begin(self) -> None:
+        from confluent_kafka import KafkaException
+
+        if self._plan.transaction_seconds is None:
+            return
+        try:
+            self._producer.init_transactions(clients.ADMIN_SECONDS)
+            self._producer.begin_transaction()
+        except KafkaException as error:
+            raise clients.Refused(error.args[0]) from error
+
+    def _commit(self) -> None:
+        from confluent_kafka import KafkaException
+
+        try:
+            self._producer.commit_transaction()
+        except KafkaException as error:
+            raise clients.Refused(error.args[0]) from error
+
+
+def _into(failures: Failures, whole: Latencies, steady: Latencies | None = None) -> Callable[[Any, Any], None]:
+    """The delivery callback: one append a record."""
+    append = whole.fresh.append
+    append_steady = steady.fresh.append if steady is not None else None
+
+    def delivered(error: Any, message: Any) -> None:
+        if error is not None:
+            failures.delivered(error, message)
+            return
+        latency = message.latency()
+        append(latency)
+        if append_steady is not None:
+            append_steady(latency)
+
+    return delivered
+
+
+if __name__ == "__main__":
+    sys.exit(main())

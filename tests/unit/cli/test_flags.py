@@ -1,0 +1,137 @@
+"""Flags as jopt-simple reads them: every rule here was tried on Kafka's own tools."""
+
+from __future__ import annotations
+
+import pytest
+
+from moldau.cli.flags import Flag, Flags, HelpWanted, UsageError, VersionWanted, key_values
+
+FLAGS = Flags(
+    "A tool.",
+    (
+        Flag("topic", "The topic.", "topic", older=("subject",)),
+        Flag("config", "A setting.", "name=value"),
+        Flag("partitions", "How many.", "n", "Integer", default="3"),
+        Flag("list", "A switch."),
+        Flag("create", "Another."),
+        Flag("codec", "May stand alone.", "codec", argument_optional=True),
+        Flag("server", "Short too.", "server", short="b"),
+        Flag("props", "Many words.", "k=v", many=True),
+        Flag("old-props", "Formerly.", "k=v", replaced_by="props", many=True),
+    ),
+)
+
+
+@pytest.mark.parametrize("words", [["--topic", "t"], ["--topic=t"], ["-topic", "t"], ["-topic=t"]])
+def test_a_value_is_given_in_four_ways(words: list[str]) -> None:
+    assert FLAGS.parse(words).text("topic") == "t"
+
+
+def test_an_attached_value_may_hold_equals_signs_and_be_empty() -> None:
+    assert FLAGS.parse(["--config=a=b=c"]).text("config") == "a=b=c"
+    assert FLAGS.parse(["--config="]).text("config") == ""
+
+
+def test_a_required_argument_is_taken_even_when_it_looks_like_a_flag() -> None:
+    assert FLAGS.parse(["--topic", "--list"]).text("topic") == "--list"
+    assert FLAGS.parse(["--partitions", "-5"]).integer("partitions") == -5
+
+
+def test_an_optional_argument_is_not_taken_from_the_next_flag() -> None:
+    given = FLAGS.parse(["--codec", "--list"])
+    assert given.has("codec")
+    assert given.has("list")
+    assert given.text("codec") is None
+    assert FLAGS.parse(["--codec", "zstd"]).text("codec") == "zstd"
+
+
+def test_flags_repeat_but_one_value_is_one() -> None:
+    given = FLAGS.parse(["--config", "a=1", "--config", "b=2"])
+    assert given.texts("config") == ["a=1", "b=2"]
+    with pytest.raises(UsageError, match="Found multiple arguments for option config, but you asked for only one"):
+        given.text("config")
+
+
+def test_stray_words_are_ignored_and_two_dashes_end_the_flags() -> None:
+    given = FLAGS.parse(["stray", "--list", "-", "--", "--create"])
+    assert given.has("list")
+    assert not given.has("create")
+
+
+@pytest.mark.parametrize("word", ["--top", "--lis", "--nosuch"])
+def test_names_are_never_abbreviated(word: str) -> None:
+    with pytest.raises(UsageError, match=f"{word[2:]} is not a recognized option"):
+        FLAGS.parse([word, "x"])
+
+
+def test_a_missing_argument_is_told() -> None:
+    with pytest.raises(UsageError, match="Option topic requires an argument"):
+        FLAGS.parse(["--list", "--topic"])
+
+
+def test_numbers_are_read_when_asked_for_and_default() -> None:
+    assert FLAGS.parse(["--list"]).integer("partitions") == 3
+    given = FLAGS.parse(["--partitions", "abc"])
+    with pytest.raises(UsageError, match="Cannot parse argument 'abc' of option partitions"):
+        given.integer("partitions")
+
+
+def test_nothing_and_help_want_help_and_version_comes_before_complaints() -> None:
+    for words in ([], ["--help"], ["--list", "--help"]):
+        with pytest.raises(HelpWanted):
+            FLAGS.parse(words)
+    with pytest.raises(VersionWanted):
+        FLAGS.parse(["--version", "--props", "a=b", "--old-props", "c=d"])
+
+
+def test_zookeeper_is_answered_with_what_to_write_instead() -> None:
+    with pytest.raises(UsageError, match="--bootstrap-server localhost:9092"):
+        FLAGS.parse(["--zookeeper", "localhost:2181", "--list"])
+
+
+def test_a_former_name_works_with_a_note_and_a_short_one_without() -> None:
+    given = FLAGS.parse(["--subject", "t", "-b", "h:1"])
+    assert given.text("topic") == "t"
+    assert given.text("server") == "h:1"
+    assert given.notes == ["Option --subject is deprecated. Use --topic instead."]
+
+
+def test_a_deprecated_flag_counts_as_the_new_one_and_clashes_with_it() -> None:
+    given = FLAGS.parse(["--old-props", "a=1", "b=2", "--list"])
+    assert given.texts("props") == ["a=1", "b=2"]
+    assert given.warnings == [
+        "Option --old-props is deprecated and will be removed in a future version. Use --props instead."
+    ]
+    with pytest.raises(UsageError, match="Options --old-props and --props cannot be specified together."):
+        FLAGS.parse(["--old-props", "a=1", "--props", "b=2"])
+
+
+def test_rules_between_flags() -> None:
+    given = FLAGS.parse(["--list", "--partitions", "2"])
+    with pytest.raises(UsageError, match=r'Missing required argument "\[topic\]"'):
+        given.require("list", "topic")
+    with pytest.raises(UsageError, match=r'Option "\[partitions\]" can\'t be used with option "\[list\]"'):
+        given.refuse("partitions", "create", "list")
+    given.refuse("create", "list")
+    with pytest.raises(UsageError, match=r"Exactly one of the following arguments is required: \[topic\], \[create\]"):
+        given.require_one("topic", "create")
+
+
+def test_the_order_of_flags_is_kept() -> None:
+    given = FLAGS.parse(["--config", "a", "--list", "--config", "b"])
+    assert given.order == [("config", "a"), ("list", ""), ("config", "b")]
+
+
+def test_help_is_sorted_two_columns_within_80_characters() -> None:
+    lines = FLAGS.help().split("\n")
+    assert lines[0] == "A tool."
+    assert lines[1].split() == ["Option", "Description"]
+    names = [line.split()[0] for line in lines[3:] if line.startswith("--")]
+    assert names == sorted(names)
+    assert "--help" in names
+    assert max(map(len, lines)) <= 80
+    assert any("(default: 3)" in line for line in lines)
+
+
+def test_key_values() -> None:
+    assert key_values(["a=1", "b=x=y", "c=", "d"]) == {"a": "1", "b": "x=y", "c": "", "d": ""}

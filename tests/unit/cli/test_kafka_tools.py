@@ -1,0 +1,236 @@
+"""The parts of Kafka's tools that need no broker: lines read, records drawn, arguments taken apart, figures made."""
+
+from __future__ import annotations
+
+import random
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from moldau.base.errors import ErrorCode
+from moldau.cli.kafka import clients, configs, delete_records, get_offsets, producer_perf, properties, topics
+from moldau.cli.kafka.config_quotas import credential
+from moldau.cli.kafka.consumer_perf import java_date
+from moldau.cli.kafka.latencies import Latencies
+from moldau.cli.kafka.leaders import Partition
+from moldau.cli.kafka.line_reader import LineReader, Record
+from moldau.cli.kafka.record_lines import Formatter
+from moldau.cli.kafka.tool import ToolFailed
+from moldau.cli.kafka.topic_lines import PartitionLine, format_uuid, parse_uuid
+
+
+def read(line: bytes, **props: str) -> Record:
+    named = {name.replace("_", "."): value for name, value in props.items()}
+    return LineReader.configured(named).record(line, 7)
+
+
+class FakeRecord:
+    """The accessors of confluent_kafka.Message that a formatter calls."""
+
+    def __init__(self, value: bytes | None, key: bytes | None = None, headers: Any = None, kind: int = 1) -> None:
+        self._value, self._key, self._headers, self._kind = value, key, headers, kind
+
+    def value(self) -> bytes | None:
+        return self._value
+
+    def key(self) -> bytes | None:
+        return self._key
+
+    def headers(self) -> Any:
+        return self._headers
+
+    def timestamp(self) -> tuple[int, int]:
+        return self._kind, 1700000000123
+
+    def partition(self) -> int:
+        return 3
+
+    def offset(self) -> int:
+        return 42
+
+
+class TestLineReader:
+    def test_a_line_is_a_value(self) -> None:
+        assert list(LineReader().records([b"a\n", b"\n", b"c\r\n", b"d"])) == [
+            Record(None, value, None) for value in (b"a", b"", b"c", b"d")
+        ]
+
+    def test_key_headers_and_null_marker(self) -> None:
+        assert read(b"k\tv", parse_key="true") == Record(b"k", b"v", None)
+        line = b"h1:v1,h2:N\tN\tv"
+        both = {"parse_key": "true", "parse_headers": "true", "null_marker": "N"}
+        assert read(line, **both) == Record(None, b"v", [("h1", b"v1"), ("h2", None)])
+        assert read(b"N\tk\tN", **both) == Record(b"k", None, None)
+
+    def test_what_is_missing_is_told_with_its_line(self) -> None:
+        with pytest.raises(ToolFailed, match="No key separator found on line number 7: 'x'"):
+            read(b"x", parse_key="true")
+        with pytest.raises(ToolFailed, match="No header key separator found in pair 'h' on line number 7"):
+            read(b"h\tx", parse_headers="true")
+
+    def test_errors_can_be_ignored(self) -> None:
+        assert read(b"x", parse_key="true", ignore_error="true") == Record(None, b"x", None)
+
+    def test_separators_must_differ(self) -> None:
+        with pytest.raises(ToolFailed, match=re.escape("headers.separator and headers.key.separator may not be equal")):
+            read(b"x", headers_separator=":")
+        with pytest.raises(ToolFailed, match=re.escape("null.marker and key.separator may not be equal")):
+            read(b"x", null_marker="\t")
+
+
+class TestFormatter:
+    def test_values_alone(self) -> None:
+        records = [FakeRecord(b"a"), FakeRecord(None), FakeRecord(b"")]
+        assert Formatter({}).lines(records) == b"a\nnull\n\n"
+
+    def test_all_columns_in_kafkas_order(self) -> None:
+        names = ("timestamp", "partition", "offset", "epoch", "headers", "key")
+        props = {f"print.{name}": "true" for name in names} | {"key.separator": "|", "null.literal": "-"}
+        record = FakeRecord(b"v", None, [("h", b"1"), ("i", None)])
+        expected = b"CreateTime:1700000000123|Partition:3|Offset:42|Epoch:NOT_PRESENT|h:1,i:-|-|v\n"
+        assert Formatter(props).lines([record]) == expected
+
+    def test_no_headers_and_no_timestamp(self) -> None:
+        props = {"print.headers": "true", "print.timestamp": "true", "print.value": "false"}
+        assert Formatter(props).lines([FakeRecord(b"v", kind=0)]) == b"NO_TIMESTAMP\tNO_HEADERS\n"
+        assert Formatter({"print.timestamp": "true"}).lines([FakeRecord(b"v", kind=2)]).startswith(b"LogAppendTime:")
+
+    def test_nothing_printed_has_no_line_end(self) -> None:
+        assert Formatter({"print.value": "false"}).lines([FakeRecord(b"v")]) == b""
+
+    def test_deserializers(self) -> None:
+        props = {"value.deserializer": "org.apache.kafka.common.serialization.LongDeserializer"}
+        assert Formatter(props).lines([FakeRecord(b"\0" * 7 + b"\x05")]) == b"5\n"
+        with pytest.raises(ToolFailed, match="Size of data received by LongDeserializer is not 8"):
+            Formatter(props).lines([FakeRecord(b"five")])
+
+
+class TestProperties:
+    def test_java_names_become_librdkafkas(self) -> None:
+        jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p\\"w";'
+        java = {
+            "key.serializer": "x",
+            "acks": "all",
+            "buffer.memory": "33554432",
+            "max.request.size": "5",
+            "sasl.jaas.config": jaas,
+            "ssl.endpoint.identification.algorithm": "",
+            "ssl.truststore.location": "ca.pem",
+            "ssl.truststore.type": "PEM",
+        }
+        assert properties.for_librdkafka(java) == {
+            "acks": "all",
+            "queue.buffering.max.kbytes": "32768",
+            "message.max.bytes": "5",
+            "sasl.username": "u",
+            "sasl.password": 'p"w',
+            "ssl.endpoint.identification.algorithm": "none",
+            "ssl.ca.location": "ca.pem",
+        }
+
+    def test_a_jks_store_is_refused_in_words(self) -> None:
+        with pytest.raises(ToolFailed, match=r"ssl\.truststore\.type=PEM"):
+            properties.for_librdkafka({"ssl.truststore.location": "trust.jks"})
+
+    def test_a_missing_file_is_told(self) -> None:
+        with pytest.raises(ToolFailed, match="/no/such: No such file or directory"):
+            properties.load("/no/such")
+
+
+class TestArguments:
+    def test_addresses(self) -> None:
+        assert clients.addresses("a:1, [::1]:2,PLAINTEXT://b:3") == [("a", 1), ("::1", 2), ("b", 3)]
+        for wrong in ("localhost", "a:b", ""):
+            with pytest.raises(ToolFailed, match="HOST:PORT"):
+                clients.addresses(wrong)
+
+    def test_replica_assignment(self) -> None:
+        assert topics.parse_assignment("1:2,2:3") == [[1, 2], [2, 3]]
+        with pytest.raises(ToolFailed, match="Partition replica lists may not contain duplicate entries: 1"):
+            topics.parse_assignment("1:1")
+        with pytest.raises(ToolFailed, match="Partition 1 has different replication factor"):
+            topics.parse_assignment("1:2,3")
+
+    def test_include_list_takes_a_comma_for_or(self) -> None:
+        pattern = topics.include_list("a.*, b")
+        assert [name for name in ("a1", "b", "bb", "c") if pattern.fullmatch(name)] == ["a1", "b"]
+        with pytest.raises(ToolFailed, match="invalid regex"):
+            topics.include_list("*")
+
+    def test_added_configs_may_hold_lists_in_brackets(self) -> None:
+        assert configs.parse_added("a=1,b=[x,y],c=") == {"a": "1", "b": "x,y", "c": ""}
+        assert configs.parse_added("S=[iterations=8192,password=p]") == {"S": "iterations=8192,password=p"}
+        with pytest.raises(ToolFailed, match='in the format "key=val"'):
+            configs.parse_added("a")
+
+    @pytest.mark.parametrize(
+        ("rule", "matched"),
+        [("t:1", {1}), ("t:0-2", {0, 1}), ("t:2-", {2, 3}), ("t:-2", {0, 1}), ("t", {0, 1, 2, 3}), (":3", {3})],
+    )
+    def test_partition_rules(self, rule: str, matched: set[int]) -> None:
+        wanted = get_offsets.parse_rule(rule)
+        assert {index for index in range(4) if wanted(Partition("t", index))} == matched
+        assert rule.startswith(":") or not wanted(Partition("other", 1))
+
+    def test_times(self) -> None:
+        assert [get_offsets.parse_time(text) for text in ("latest", "-2", "1700000000000")] == [-1, -2, 1700000000000]
+        with pytest.raises(ToolFailed, match="Malformed time argument soon"):
+            get_offsets.parse_time("soon")
+
+    def test_offsets_to_delete(self) -> None:
+        row = {"topic": "t", "partition": 0, "offset": 5}
+        assert delete_records.parse_offsets({"partitions": [row], "version": 1}) == {Partition("t", 0): 5}
+        with pytest.raises(ToolFailed, match="duplicate topic partitions: t-0"):
+            delete_records.parse_offsets({"partitions": [row, row]})
+        with pytest.raises(ToolFailed, match="No such field exists: `offset`"):
+            delete_records.parse_offsets({"partitions": [{"topic": "t", "partition": 0}]})
+
+    def test_errors_are_named_as_java_names_them(self) -> None:
+        cell = delete_records.error_cell(ErrorCode.OFFSET_OUT_OF_RANGE)
+        assert cell.startswith("error: org.apache.kafka.common.errors.OffsetOutOfRangeException: ")
+
+    def test_uuids(self) -> None:
+        text = "yWGiSOR_Q1St363YCm0rHw"
+        assert format_uuid(parse_uuid(text)) == text
+        with pytest.raises(ToolFailed, match="`AAAA` decoded as 3 bytes"):
+            parse_uuid("AAAA")
+
+    def test_a_scram_password_leaves_only_as_a_hash(self) -> None:
+        made = credential("alice", "SCRAM-SHA-256", "iterations=8192,password=secret")
+        assert (made.mechanism, made.iterations, len(made.salt), len(made.salted_password)) == (1, 8192, 16, 32)
+        with pytest.raises(ToolFailed, match="less than the minimum 4096"):
+            credential("alice", "SCRAM-SHA-512", "iterations=10,password=secret")
+
+
+class TestPartitionLine:
+    def test_a_line(self) -> None:
+        line = PartitionLine(0, -1, [1, 2], [2], [], None, None)
+        expected = "\tTopic: t\tPartition: 0\tLeader: none\tReplicas: 1,2\tIsr: 2\tElr: \tLastKnownElr: N/A"
+        assert line.draw("t") == expected
+
+
+class TestPerfFigures:
+    def test_latency_lines(self) -> None:
+        run = Latencies(now=0.0)
+        run.fresh += [0.001] * 99 + [0.0505]
+        assert run.window_line(1.0, 1024 * 1024) == (
+            "100 records sent, 100.0 records/sec (100.00 MB/sec), 1.5 ms avg latency, 50.5 ms max latency."
+        )
+        assert run.window_line(2.0, 100) is None
+        run.fresh += [0.001] * 900
+        assert run.total_line(2.0, 1024) == (
+            "1000 records sent, 500.000000 records/sec (0.49 MB/sec), 1.05 ms avg latency, 50.50 ms max latency,"
+            " 1 ms 50th, 1 ms 95th, 1 ms 99th, 50 ms 99.9th."
+        )
+
+    def test_random_records_are_letters_of_the_size_asked_for(self) -> None:
+        records = producer_perf.random_records(10, random.Random(0))
+        assert len(set(records)) == producer_perf.POOL_RECORDS_MAX
+        assert all(re.fullmatch(rb"[A-Z]{10}", record) for record in records)
+
+    def test_java_dates(self) -> None:
+        when = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+        assert java_date(when, "yyyy-MM-dd HH:mm:ss:SSS") == "2026-01-02 03:04:05:678"
+        assert java_date(when, "HH'h'mm ''") == "03h04 '"

@@ -1,0 +1,242 @@
+"""Opening logs whose side files are missing, cut or garbled, and logs with rot in them. Data is never thrown away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, read_batches, read_values
+
+from moldau.log import layout
+from moldau.log.config import LogConfig
+from moldau.log.files import Files
+from moldau.log.log import Log
+from moldau.log.store import StoreReport
+from moldau.testing.files import MemoryFiles
+from moldau.wire.batch import stamp
+
+CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=100)
+DIRECTORY = "data/orders-0"
+BATCHES = 20
+
+
+def written(*, close: bool) -> MemoryFiles:
+    """A log of several segments, with producers and leader epochs, stopped cleanly or not."""
+    files = MemoryFiles()
+    store, _ = load_store(files, CONFIG)
+    log = store.create(PARTITION, TOPIC_ID, CONFIG, NOW_MS)
+    for number in range(BATCHES):
+        batch = batch_of(
+            [b"%d" % number * 30, b"second"],
+            timestamp=NOW_MS + number,
+            producer_id=1,
+            producer_epoch=0,
+            base_sequence=2 * number,
+        )
+        log.append(batch, leader_epoch=number // 7, now_ms=NOW_MS)
+    if close:
+        store.close({PARTITION: log.end_offset})
+    else:
+        log.flush()
+        store.write_checkpoints({PARTITION: log.end_offset})
+    return files.restart()
+
+
+def opened(files: Files) -> tuple[Log, StoreReport]:
+    store, report = load_store(files, CONFIG)
+    log = store.get(PARTITION)
+    assert log is not None
+    return log, report
+
+
+def check_whole(log: Log, batches: int = BATCHES) -> None:
+    assert log.end_offset == 2 * batches
+    assert sorted(read_values(log)) == list(range(2 * batches))
+    for header, batch in read_batches(log):
+        piece = log.read(header.last_offset, 1, log.end_offset)
+        assert piece is not None
+        assert piece.read() == batch
+        assert log.epochs.epoch_for_offset(header.base_offset) == header.leader_epoch
+        found = log.offset_for_time(header.max_timestamp, log.end_offset)
+        assert found == (header.max_timestamp, header.base_offset, header.leader_epoch)
+    (producer,) = log.producers.active()
+    assert producer.last_sequence == 2 * batches - 1
+    appended = log.append(
+        batch_of(producer_id=1, producer_epoch=0, base_sequence=2 * batches), leader_epoch=9, now_ms=NOW_MS
+    )
+    assert appended.first_offset == 2 * batches
+
+
+def side_files() -> list[str]:
+    files = written(close=True)
+    inside = [f"{DIRECTORY}/{name}" for name in files.names(DIRECTORY) if not name.endswith(".log")]
+    return sorted(inside) + [
+        f"data/{name}" for name in (layout.RECOVERY_POINTS, layout.LOG_STARTS, layout.HIGH_WATERMARKS)
+    ]
+
+
+def remove(files: MemoryFiles, path: str) -> None:
+    files.unlink(path)
+
+
+def empty(files: MemoryFiles, path: str) -> None:
+    files.open(path).truncate(0)
+
+
+def halve(files: MemoryFiles, path: str) -> None:
+    files.open(path).truncate(files.size(path) // 2)
+
+
+def shorten(files: MemoryFiles, path: str) -> None:
+    files.open(path).truncate(max(0, files.size(path) - 1))
+
+
+def zero(files: MemoryFiles, path: str) -> None:
+    files.open(path).pwrite(bytes(files.size(path)), 0)
+
+
+def scramble(files: MemoryFiles, path: str) -> None:
+    files.open(path).pwrite(bytes((7 * i + 11) % 256 for i in range(files.size(path) + 3)), 0)
+
+
+DAMAGES = [remove, empty, halve, shorten, zero, scramble]
+
+
+@pytest.mark.parametrize("close", [True, False], ids=["clean", "unclean"])
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("path", side_files())
+def test_every_side_file_can_be_done_without(
+    path: str, damage: Callable[[MemoryFiles, str], None], close: bool
+) -> None:
+    files = written(close=close)
+    if files.exists(path):
+        damage(files, path)
+    check_whole(opened(files)[0])
+
+
+@pytest.mark.parametrize("close", [True, False], ids=["clean", "unclean"])
+def test_all_side_files_gone_at_once(close: bool) -> None:
+    files = written(close=close)
+    for path in side_files():
+        files.unlink(path)
+    check_whole(opened(files)[0])
+
+
+def test_a_clean_start_tells_nothing_and_changes_nothing() -> None:
+    files = written(close=True)
+    before = {name: files.read(f"{DIRECTORY}/{name}") for name in files.names(DIRECTORY)}
+    log, report = opened(files)
+    assert report == StoreReport(was_clean=True, logs=1)
+    assert {name: files.read(f"{DIRECTORY}/{name}") for name in files.names(DIRECTORY)} == before
+    check_whole(log)
+
+
+def active_path(files: MemoryFiles) -> str:
+    return max(f"{DIRECTORY}/{name}" for name in files.names(DIRECTORY) if name.endswith(".log"))
+
+
+@pytest.mark.parametrize("cut", [1, 40, 100, 137])
+def test_a_torn_tail_is_cut_off_and_leaves_nothing_behind(cut: int) -> None:
+    files = written(close=False)
+    path = active_path(files)
+    files.open(path).truncate(files.size(path) - cut)
+    log, report = opened(files)
+    lost = 1
+    assert log.end_offset == 2 * (BATCHES - lost)
+    (recovered,) = report.recovered
+    assert recovered.bytes_cut > 0
+    assert recovered.set_aside == []
+    assert recovered.lost_durable, "the flush had promised it"
+    check_whole(log, BATCHES - lost)
+
+
+def test_a_torn_tail_after_a_clean_stop_is_found_out() -> None:
+    files = written(close=True)
+    path = active_path(files)
+    files.open(path).truncate(files.size(path) - 5)
+    log, report = opened(files)
+    assert report.was_clean
+    assert report.recovered[0].notes
+    check_whole(log, BATCHES - 1)
+
+
+def test_garbage_after_the_last_batch() -> None:
+    for garbage in (b"\0" * 500, b"\xff" * 61, b"x"):
+        files = written(close=False)
+        path = active_path(files)
+        files.open(path).pwrite(garbage, files.size(path))
+        log, report = opened(files)
+        assert report.recovered[0].bytes_cut == len(garbage)
+        assert not report.recovered[0].lost_durable
+        check_whole(log)
+
+
+def test_rot_with_whole_batches_behind_it_is_set_aside() -> None:
+    files = written(close=False)
+    files.unlink(f"data/{layout.RECOVERY_POINTS}")
+    first = f"{DIRECTORY}/{0:020d}.log"
+    content = files.read(first)
+    assert content is not None
+    size = 12 + int.from_bytes(content[8:12], "big")
+    files.open(first).pwrite(b"\xaa", size + 70)
+    later = sorted(name for name in files.names(DIRECTORY) if name.endswith(".log"))[1:]
+    before = {name: files.read(f"{DIRECTORY}/{name}") for name in later}
+    log, report = opened(files)
+    assert log.end_offset == 2
+    (recovered,) = report.recovered
+    copy = f"{first}.{size}.corrupt"
+    assert recovered.set_aside == [copy, *(f"{DIRECTORY}/{name}.corrupt" for name in later)]
+    broken = bytearray(content[size:])
+    broken[70] = 0xAA
+    assert files.read(copy) == bytes(broken)
+    for name, bytes_before in before.items():
+        assert files.read(f"{DIRECTORY}/{name}.corrupt") == bytes_before
+    check_whole(log, 1)
+
+
+def test_rot_below_the_recovery_point_does_not_stop_a_start() -> None:
+    files = written(close=False)
+    files.open(f"{DIRECTORY}/{0:020d}.log").pwrite(b"\xaa", 70)
+    log, report = opened(files)
+    assert report.recovered == []
+    assert log.end_offset == 2 * BATCHES
+
+
+def test_a_log_start_beyond_the_end_is_not_believed() -> None:
+    files = written(close=True)
+    start = files.open(f"data/{layout.LOG_STARTS}", create=True)
+    start.truncate(0)
+    start.pwrite(b"0\n1\norders 0 99999\n", 0)
+    log, report = opened(files)
+    assert log.start_offset == 0
+    assert "not believed" in report.recovered[0].notes[0]
+    check_whole(log)
+
+
+def test_batches_that_came_back_from_an_older_epoch_are_not_believed() -> None:
+    files = written(close=False)
+    stale = batch_of([b"old"])
+    stamp(stale, 2 * BATCHES, 0)
+    path = active_path(files)
+    files.open(path).pwrite(stale, files.size(path))
+    log, _ = opened(files)
+    assert log.end_offset == 2 * BATCHES
+
+
+def test_leftovers_are_tidied_up() -> None:
+    files = written(close=True)
+    for name in (
+        "00000000000000000099.index",
+        "00000000000000000003.log.deleted",
+        "leader-epoch-checkpoint.tmp",
+        "00000000000000000001.snapshot",
+    ):
+        files.open(f"{DIRECTORY}/{name}", create=True)
+    kept = f"{DIRECTORY}/00000000000000000000.log.5.corrupt"
+    files.open(kept, create=True)
+    check_whole(opened(files)[0])
+    assert files.exists(kept)
+    assert not files.exists(f"{DIRECTORY}/00000000000000000099.index")
+    assert not files.exists(f"{DIRECTORY}/00000000000000000003.log.deleted")
+    assert not files.exists(f"{DIRECTORY}/leader-epoch-checkpoint.tmp")
+    assert not files.exists(f"{DIRECTORY}/00000000000000000001.snapshot")

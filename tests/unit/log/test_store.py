@@ -1,0 +1,264 @@
+"""Many logs in one directory: the lock, the marker, the checkpoints, deletion."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, read_values
+
+from moldau.base.errors import ErrorCode, KafkaError, StorageFault
+from moldau.base.ids import TopicPartition
+from moldau.log import layout
+from moldau.log.checkpoints import (
+    decode_entries,
+    decode_offsets,
+    decode_partition_metadata,
+    encode_offsets,
+    encode_partition_metadata,
+)
+from moldau.log.config import LogConfig
+from moldau.log.files import DiskFiles
+from moldau.log.log import Log
+from moldau.log.store import LogStore
+from moldau.testing.files import MemoryFiles
+
+LONG_NAME = TopicPartition("x" * 249, 12)
+
+
+def fill(log: Log, count: int = 3) -> None:
+    for number in range(count):
+        log.append(batch_of([b"%d" % number]), leader_epoch=2, now_ms=NOW_MS)
+
+
+def test_a_life_on_a_real_disk(tmp_path: Path) -> None:
+    directory = str(tmp_path / "new" / "data")
+    partitions = [TopicPartition("a.b_c-d", 0), TopicPartition("a.b_c-d", 11), LONG_NAME]
+    store = LogStore(DiskFiles(), directory)
+    assert store.load(lambda _: LogConfig(), NOW_MS).logs == 0
+    for partition in partitions:
+        fill(store.create(partition, TOPIC_ID, LogConfig(), NOW_MS))
+    store.close(dict.fromkeys(partitions, 2))
+    assert (Path(directory) / ".kafka_cleanshutdown").exists()
+    assert (Path(directory) / "replication-offset-checkpoint").read_text().splitlines()[:2] == ["0", "3"]
+    assert (Path(directory) / "a.b_c-d-11" / "partition.metadata").read_text() == (
+        "version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
+    )
+    assert (Path(directory) / "a.b_c-d-11" / "leader-epoch-checkpoint").read_text() == "0\n1\n2 0\n"
+
+    store = LogStore(DiskFiles(), directory)
+    report = store.load(lambda _: LogConfig(), NOW_MS)
+    assert report.was_clean
+    assert report.recovered == []
+    assert not (Path(directory) / ".kafka_cleanshutdown").exists()
+    assert sorted(log.partition for log in store) == sorted(partitions)
+    assert store.high_watermarks == dict.fromkeys(partitions, 2)
+    for partition in partitions:
+        log = store.get(partition)
+        assert log is not None
+        assert store.topic_id(partition) == TOPIC_ID
+        assert read_values(log) == {0: b"0", 1: b"1", 2: b"2"}
+        fill(log)
+        assert log.end_offset == 6
+    store.close()
+
+
+def test_one_directory_one_process(tmp_path: Path) -> None:
+    store = LogStore(DiskFiles(), str(tmp_path))
+    code = (
+        "import sys; from moldau.log.files import DiskFiles; from moldau.log.store import LogStore;"
+        f"LogStore(DiskFiles(), {str(tmp_path)!r})"
+    )
+    second = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert second.returncode == 1
+    assert second.stderr.strip().splitlines()[-1].endswith(".lock: another process is using this log directory")
+    store.close()
+    LogStore(DiskFiles(), str(tmp_path)).close()
+
+
+def test_the_marker_is_gone_while_running_and_absent_after_a_failed_close() -> None:
+    files = MemoryFiles()
+    store, _ = load_store(files)
+    log = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
+    fill(log)
+    files.sync_fails = True
+    with pytest.raises(StorageFault):
+        store.close()
+    assert not files.exists(f"data/{layout.CLEAN_SHUTDOWN}")
+    files.sync_fails = False
+    assert not load_store(files)[1].was_clean
+
+
+def test_closing_what_nobody_touched_costs_nothing() -> None:
+    files = MemoryFiles()
+    store, _ = load_store(files)
+    for number in range(10):
+        fill(store.create(TopicPartition("t", number), TOPIC_ID, LogConfig(), NOW_MS))
+    store.close()
+    store, _ = load_store(files)
+    before = files.operations
+    store.close()
+    assert files.operations - before < 20
+
+
+def test_deletion_is_at_once_for_clients_and_later_on_disk() -> None:
+    files = MemoryFiles()
+    store, _ = load_store(files)
+    log = store.create(LONG_NAME, TOPIC_ID, LogConfig(file_delete_delay_ms=1000), NOW_MS)
+    fill(log)
+    store.delete(LONG_NAME, b"\xab" * 16, NOW_MS)
+    assert store.get(LONG_NAME) is None
+    with pytest.raises(KafkaError) as caught:
+        fill(log)
+    assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    (renamed,) = [name for name in files.names("data") if name.endswith("-delete")]
+    assert len(renamed) <= 255
+    assert renamed.endswith("-12." + "ab" * 16 + "-delete")
+    fill(store.create(LONG_NAME, TOPIC_ID, LogConfig(), NOW_MS), 1)
+    store.purge(NOW_MS + 999)
+    assert files.exists(f"data/{renamed}")
+    store.purge(NOW_MS + 1000)
+    assert not files.exists(f"data/{renamed}")
+
+
+def test_a_deletion_cut_short_goes_on_at_the_next_start() -> None:
+    files = MemoryFiles()
+    store, _ = load_store(files)
+    store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
+    store.delete(PARTITION, bytes(16), NOW_MS)
+    files = files.restart()
+    store, report = load_store(files)
+    assert report.logs == 0
+    store.purge(NOW_MS)
+    assert not any(name.endswith("-delete") for name in files.names("data"))
+
+
+def test_a_moved_start_survives_a_crash() -> None:
+    files = MemoryFiles()
+    store, _ = load_store(files)
+    log = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
+    fill(log)
+    log.delete_records(2)
+    store.write_checkpoints()
+    assert log.recovery_point == 3, "what a start skips must be durable before the start is written down"
+    reopened = load_store(files.restart())[0].get(PARTITION)
+    assert reopened is not None
+    assert (reopened.start_offset, reopened.end_offset) == (2, 3)
+
+
+def test_cutting_lowers_the_recovery_point_on_disk_first() -> None:
+    files = MemoryFiles()
+    store, _ = load_store(files)
+    log = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
+    fill(log, 5)
+    log.flush()
+    store.write_checkpoints()
+    store.truncate(PARTITION, 2)
+    content = files.read(f"data/{layout.RECOVERY_POINTS}")
+    assert content is not None
+    assert decode_offsets(content) == {PARTITION: 2}
+    assert log.end_offset == 2
+
+
+def test_strangers_in_the_directory_are_left_alone() -> None:
+    files = MemoryFiles()
+    files.mkdir("data/lost+found")
+    files.mkdir("data/no-partition")
+    files.mkdir("data/" + "y" * 250 + "-0")
+    files.open("data/meta.properties", create=True)
+    before = sorted(files.names("data"))
+    _, report = load_store(files)
+    assert (report.logs, report.unreadable) == (0, [])
+    assert sorted(files.names("data")) == before
+
+
+def test_a_log_that_begins_later() -> None:
+    files = MemoryFiles()
+    store, _ = load_store(files)
+    log = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS, start_offset=500)
+    fill(log, 1)
+    assert (log.start_offset, log.end_offset) == (500, 501)
+    store.close()
+    reopened = load_store(files)[0].get(PARTITION)
+    assert reopened is not None
+    assert (reopened.start_offset, reopened.end_offset) == (500, 501)
+
+
+# --- formats ----------------------------------------------------------------------------------------------------
+
+
+def test_checkpoints_are_kafkas_text() -> None:
+    offsets = {TopicPartition("b", 1): 5, TopicPartition("a", 0): 2**62}
+    content = encode_offsets(offsets)
+    assert content == b"0\n2\na 0 4611686018427387904\nb 1 5\n"
+    assert decode_offsets(content) == offsets
+    assert decode_entries(b"0\n0\n", fields=3) == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"0\n", b"1\n0\n", b"0\n2\na 0 1\n", b"0\n1\na 0\n", b"0\n1\na 0 x\n", b"\xff\xfe", b"0\n-1\n", b"0\n1\na b 1"],
+)
+def test_checkpoints_that_do_not_parse(content: bytes) -> None:
+    with pytest.raises(Exception, match="checkpoint"):
+        decode_offsets(content)
+
+
+def test_partition_metadata() -> None:
+    assert decode_partition_metadata(encode_partition_metadata(TOPIC_ID)) == TOPIC_ID
+    for content in (b"", b"version: 0", b"version: 0\ntopic_id: short", b"\xff"):
+        with pytest.raises(Exception, match="topic id"):
+            decode_partition_metadata(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "partition"),
+    [
+        ("orders-0", ("orders", 0)),
+        ("a-b-12", ("a-b", 12)),
+        ("__cluster_metadata-0", ("__cluster_metadata", 0)),
+        ("orders-0." + "0" * 32 + "-delete", None),
+        ("orders", None),
+        ("-0", None),
+        ("orders-x", None),
+        ("a b-0", None),
+    ],
+)
+def test_directory_names(name: str, partition: tuple[str, int] | None) -> None:
+    assert layout.partition_of(name) == partition
+
+
+def test_file_names() -> None:
+    assert layout.offset_name(42) == "00000000000000000042"
+    assert layout.offset_of("00000000000000000042.log", ".log") == 42
+    for name in ("42.log", "00000000000000000042.index", "0000000000000000004x.log", "00000000000000000042.log.deleted"):
+        assert layout.offset_of(name, ".log") is None
+
+
+def test_config_from_kafkas_properties() -> None:
+    config = LogConfig.from_properties(
+        {
+            "segment.bytes": "1000",
+            "retention.ms": "-1",
+            "cleanup.policy": "compact, delete",
+            "message.timestamp.type": "LogAppendTime",
+            "message.timestamp.before.max.ms": "77",
+            "compression.type": "zstd",
+            "compression.zstd.level": "9",
+            "preallocate": "true",
+            "min.insync.replicas": "2",
+        }
+    )
+    assert config == LogConfig(
+        segment_bytes=1000,
+        retention_ms=-1,
+        cleanup_policy=frozenset({"compact", "delete"}),
+        message_timestamp_type="LogAppendTime",
+        message_timestamp_before_max_ms=77,
+        compression_type="zstd",
+        compression_zstd_level=9,
+        preallocate=True,
+    )
+    assert LogConfig.from_properties({}) == LogConfig()

@@ -1,0 +1,188 @@
+"""Fetch sessions against an oracle: a plain model that looks at every partition each time, and forgets nothing.
+
+Whatever clients and the cluster do, an incremental answer says exactly what the model says: the partitions with news,
+and no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from fetching import BY_ID, BY_NAME, Key, Seen, fetch, now, shown
+from rooms import Rooms
+
+from moldau.base.errors import ErrorCode
+from moldau.replica.partition import Partition
+
+TOPICS = ["a", "b", "c"]
+PARTITIONS = 2
+SESSIONS = 3
+UNTOLD = (-1, -1)
+Deed = Callable[["World", int, list[int]], None]
+
+
+@dataclass
+class ModelSession:
+    """What a client and its broker have agreed on."""
+
+    id: int
+    version: int
+    epoch: int = 1
+    positions: dict[Key, int] = field(default_factory=dict)
+    told: dict[Key, tuple[int, int]] = field(default_factory=dict)
+
+
+class World:
+    def __init__(self) -> None:
+        self.rooms = Rooms().start()
+        self.topic_ids = {name: self.rooms.create_topic(name, PARTITIONS) for name in TOPICS}
+        self.every_id = dict(self.topic_ids)
+        self.sessions: dict[int, ModelSession] = {}
+
+    # --- what is true -------------------------------------------------------------------------------------------
+
+    def partition(self, key: Key) -> Partition | None:
+        topic, index = key
+        if isinstance(topic, bytes):
+            names = [name for name, topic_id in self.topic_ids.items() if topic_id == topic]
+            return self.rooms.partitions.find(names[0], index) if names else None
+        return self.rooms.partitions.find(topic, index)
+
+    def truth(self, key: Key, offset: int) -> Seen:
+        partition = self.partition(key)
+        if partition is None:
+            unknown = (
+                ErrorCode.UNKNOWN_TOPIC_ID if isinstance(key[0], bytes) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+            return Seen(unknown, -1, -1, 0)
+        log = partition.log
+        if not log.start_offset <= offset <= log.end_offset:
+            return Seen(ErrorCode.OFFSET_OUT_OF_RANGE, -1, -1, 0)
+        size = log.size_bytes * (partition.high_watermark - offset) // max(1, log.end_offset)
+        return Seen(0, partition.high_watermark, log.start_offset, size)
+
+    def answer(self, session: ModelSession, is_full: bool) -> dict[Key, Seen]:
+        found = {}
+        for key, offset in session.positions.items():
+            truth = self.truth(key, offset)
+            told = truth.high_watermark, truth.log_start
+            if is_full or truth.error or truth.size or told != session.told.get(key, UNTOLD):
+                found[key] = truth
+                session.told[key] = told
+        return found
+
+    # --- what happens -------------------------------------------------------------------------------------------
+
+    def key(self, session_version: int, choice: int) -> Key:
+        name = TOPICS[choice % len(TOPICS)]
+        index = choice // len(TOPICS) % (PARTITIONS + 1)
+        return (self.every_id[name] if session_version == BY_ID else name), index
+
+    def positions(self, version: int, choices: list[int]) -> dict[Key, int]:
+        """Where a client may be: at the start, at the end, or one beyond what it could know."""
+        found = {}
+        for choice in choices:
+            key = self.key(version, choice)
+            partition = self.partition(key)
+            end = partition.high_watermark if partition else 0
+            found[key] = [end, end, 0, end + 1, end, end, end, max(0, end - 1)][choice // 8]
+        return found
+
+    def open(self, slot: int, choices: list[int]) -> None:
+        version = BY_ID if slot % 2 else BY_NAME
+        old = self.sessions.get(slot % SESSIONS)
+        positions = self.positions(version, choices)
+        response = now(fetch(self.rooms, positions, session=old.id if old else 0, epoch=0, version=version))
+        assert response.error_code == 0
+        assert response.session_id > 0
+        made = ModelSession(response.session_id, version, positions=positions)
+        self.sessions[slot % SESSIONS] = made
+        assert shown(response) == self.answer(made, is_full=True)
+
+    def go_on(self, slot: int, choices: list[int]) -> None:
+        session = self.sessions.get(slot % SESSIONS)
+        if session is None:
+            return
+        update = self.positions(session.version, choices[: len(choices) // 2])
+        forget = [self.key(session.version, choice) for choice in choices[len(choices) // 2 :]]
+        response = now(
+            fetch(
+                self.rooms, update, session=session.id, epoch=session.epoch, forget=forget, version=session.version
+            )
+        )
+        assert (response.error_code, response.session_id) == (0, session.id)
+        session.epoch += 1
+        session.positions |= update
+        for key in forget:
+            session.positions.pop(key, None)
+            session.told.pop(key, None)
+        assert shown(response) == self.answer(session, is_full=False)
+
+    def close(self, slot: int, choices: list[int]) -> None:
+        session = self.sessions.pop(slot % SESSIONS, None)
+        if session is not None:
+            positions = self.positions(session.version, choices)
+            response = now(fetch(self.rooms, positions, session=session.id, epoch=-1, version=session.version))
+            assert (response.error_code, response.session_id) == (0, 0)
+            assert set(shown(response)) == set(positions)
+            gone = now(fetch(self.rooms, session=session.id, epoch=session.epoch, version=session.version))
+            assert gone.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+    def err(self, slot: int, choices: list[int]) -> None:
+        session = self.sessions.get(slot % SESSIONS)
+        if session is not None:
+            wrong = session.epoch + 1 + len(choices)
+            response = now(fetch(self.rooms, session=session.id, epoch=wrong, version=session.version))
+            assert (response.error_code, response.session_id) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0)
+            assert shown(response) == {}
+
+    def append(self, slot: int, choices: list[int]) -> None:
+        for choice in choices:
+            name, index = TOPICS[choice % len(TOPICS)], choice // len(TOPICS) % PARTITIONS
+            if name in self.topic_ids:
+                self.rooms.append(name, index)
+
+    def delete_records(self, slot: int, choices: list[int]) -> None:
+        for choice in choices[:1]:
+            partition = self.rooms.partitions.find(TOPICS[choice % len(TOPICS)], 0)
+            if partition is not None:
+                partition.delete_records(-1)
+
+    def drop_or_make(self, slot: int, choices: list[int]) -> None:
+        for choice in choices[:1]:
+            name = TOPICS[choice % len(TOPICS)]
+            if name in self.topic_ids:
+                self.rooms.delete_topic(name)
+                del self.topic_ids[name]
+            else:
+                self.topic_ids[name] = self.every_id[name] = self.rooms.create_topic(name, PARTITIONS)
+
+
+DEEDS = {
+    World.open: 1, World.go_on: 10, World.append: 6, World.delete_records: 1, World.drop_or_make: 1, World.close: 1,
+    World.err: 1,
+}  # fmt: skip
+SEEDS, STEPS = 200, 80
+
+
+def test_an_incremental_answer_says_what_a_look_at_everything_would() -> None:
+    """Long walks by chance: most answers have no news in most partitions, and the few that have must not be missed."""
+    for seed in range(SEEDS):
+        rng, world, trace = Random(seed), World(), []
+        for _ in range(STEPS):
+            deed = rng.choices(list(DEEDS), list(DEEDS.values()))[0]
+            slot, choices = rng.randrange(SESSIONS), [rng.randrange(64) for _ in range(rng.choice([0, 0, 1, 1, 2, 6]))]
+            trace.append((deed.__name__, slot, choices))
+            attempt(world, seed, trace, deed, slot, choices)
+            assert len(world.rooms.sessions) == len(world.sessions)
+            assert len(world.rooms.parked) == 0
+
+
+def attempt(world: World, seed: int, trace: list[object], deed: Deed, slot: int, choices: list[int]) -> None:
+    try:
+        deed(world, slot, choices)
+    except AssertionError as wrong:
+        wrong.add_note(f"seed {seed}, after {trace}")
+        raise
