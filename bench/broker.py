@@ -78,7 +78,10 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--starts", type=int, default=STARTS, help=f"how often ours is started (default {STARTS})")
     parser.add_argument("--list", action="store_true", help="print what can be measured, and measure nothing")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.plot and not (arguments.kafka or arguments.peers):
+        parser.error("--plot draws ratios to Kafka: give one with --kafka or --peers")
+    return arguments
 
 
 def _measure(arguments: argparse.Namespace, workloads: Sequence[Workload]) -> list[Result]:
@@ -155,8 +158,6 @@ def _ratio(result: Result) -> float | None:
 
 def _plot(path: Path, results: Sequence[Result]) -> None:
     compared = [result for result in results if KAFKA in result.samples]
-    if not compared:
-        raise SystemExit("bench: --plot draws ratios, and there is no Kafka to compare with: see --kafka and --peers")
     cpu = [result.cpu_ratio(MOLDAU, KAFKA) for result in compared]
     series = {
         "speed, time or memory": [_ratio(result) for result in compared],

@@ -1,4 +1,4 @@
-"""What people read: tables, bars in the terminal; and JSON for machines. Numbers come in as results and are not changed.
+"""What people read: tables, bars in the terminal; and JSON for machines. Results come in and are not changed.
 
 A table is built as plain text cells; a terminal draws it with rich, anything else gets aligned columns.
 """
@@ -71,9 +71,10 @@ def _markdown(table: Table) -> str:
 
 def number(value: float) -> str:
     """Three digits that matter."""
-    if not value:
+    rounded = float(f"{value:.3g}")
+    if not rounded:
         return "0"
-    return f"{value:,.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
+    return f"{value:,.{max(0, 2 - math.floor(math.log10(abs(rounded))))}f}"
 
 
 def middle(found: Spread | None) -> str:
@@ -83,6 +84,8 @@ def middle(found: Spread | None) -> str:
 def with_spread(found: Spread | None) -> str:
     if found is None:
         return NOTHING
+    if found.low == found.high:  # taken once
+        return number(found.median)
     return f"{number(found.median)} [{number(found.low)}–{number(found.high)}]"
 
 
@@ -122,7 +125,7 @@ def machine() -> dict[str, Any]:
         "memory_gib": round(memory / 2**30, 1),
         "kernel": platform.release(),
         "python": platform.python_version(),
-        "load_average": os.getloadavg()[0],
+        "load_average": round(os.getloadavg()[0], 2),
     }
 
 

@@ -32,6 +32,7 @@ from bench.topics import create_topics
 
 PARTITIONS = (1, 100, 5_000)
 CONNECTIONS = (1, 1_000)
+REQUESTS = 30_000
 CREATE = Quantity("create the partitions", "s", higher_is_better=False)
 RESTART = Quantity("restart with them", "s", higher_is_better=False)
 HELD = Quantity("resident memory", "MiB", higher_is_better=False)
@@ -79,7 +80,7 @@ def _allow_files(count: int) -> None:
 
 def _with_partitions(arguments: argparse.Namespace) -> list[Result]:
     systems = {_system(count, "partition"): layout_of(count) for count in arguments.partitions}
-    requests = max(50, int(10_000 * arguments.scale))
+    requests = max(50, int(REQUESTS * arguments.scale))
     workloads = [produce_one(requests), fetch_one(requests), fetch_session(requests, systems)]
     is_wanted = partial(options.is_wanted, only=arguments.only)
     with ExitStack() as house, _progress(arguments, len(systems)) as progress:
@@ -95,7 +96,7 @@ def _with_partitions(arguments: argparse.Namespace) -> list[Result]:
 
 def _with_connections(arguments: argparse.Namespace) -> list[Result]:
     systems = {_system(count, "connection"): count for count in arguments.connections}
-    requests = max(50, int(10_000 * arguments.scale))
+    requests = max(50, int(REQUESTS * arguments.scale))
     with ExitStack() as house, _progress(arguments, len(systems)) as progress:
         servers = [house.enter_context(MoldauProcess(name)).start() for name in systems]
         for server in servers:

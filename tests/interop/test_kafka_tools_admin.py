@@ -1,0 +1,182 @@
+"""kafka-configs, kafka-get-offsets, kafka-delete-records, kafka-log-dirs, kafka-cluster, kafka-broker-api-versions."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kafka_tools import Tools, eventually, shell
+
+CreateTopic = Callable[..., str]
+TOOLS = (
+    "topics console-producer console-consumer configs get-offsets delete-records log-dirs cluster broker-api-versions"
+    " producer-perf-test consumer-perf-test"
+)
+
+
+@pytest.fixture
+def tools(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Tools:
+    return Tools(bootstrap, capsys, monkeypatch)
+
+
+@pytest.mark.parametrize("name", TOOLS.split())
+def test_every_tool_has_help(name: str) -> None:
+    told = shell(f"bin/kafka-{name}.sh --help")
+    assert told.status == 1  # Kafka's do so
+    assert "--bootstrap-server" in told.out + told.err or name == "cluster"
+    assert "Traceback" not in told.err
+
+
+class TestConfigs:
+    def test_alter_and_describe(self, tools: Tools, create_topic: CreateTopic) -> None:
+        name = create_topic()
+        none = f"Dynamic configs for topic {name} are:\n"
+        assert tools("configs", "--describe", "--topic", name) == (0, none, "")
+        entity = ("--entity-type", "topics", "--entity-name", name)
+        add = ("--alter", "--add-config", "retention.ms=100000,cleanup.policy=[compact,delete]")
+        done = (0, f"Completed updating config for topic {name}.\n", "")
+        assert tools("configs", *entity, *add) == done
+        expected = [
+            f"Dynamic configs for topic {name} are:",
+            "  cleanup.policy=compact,delete sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:cleanup.policy="
+            "compact,delete, DEFAULT_CONFIG:log.cleanup.policy=delete}",
+            "  retention.ms=100000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=100000}",
+        ]
+        eventually(lambda: tools("configs", *entity, "--describe").lines == expected, "both settings shown")
+        assert tools("configs", "--topic", name, "--alter", "--delete-config", "retention.ms,cleanup.policy") == done
+        eventually(lambda: tools("configs", "--describe", "--topic", name).out == none, "no setting shown")
+
+    def test_all_configs_are_sorted_and_have_synonyms(self, tools: Tools, create_topic: CreateTopic) -> None:
+        name = create_topic()
+        lines = tools("configs", "--describe", "--topic", name, "--all").lines
+        assert lines[0] == f"All configs for topic {name} are:"
+        names = [line.strip().split("=")[0] for line in lines[1:]]
+        assert names == sorted(names)
+        assert {"cleanup.policy", "max.message.bytes", "min.insync.replicas", "segment.bytes"} <= set(names)
+        assert "  segment.ms=604800000 sensitive=false synonyms={}" in lines
+
+    def test_a_file_of_settings(self, tools: Tools, create_topic: CreateTopic, tmp_path: Path) -> None:
+        name = create_topic()
+        (tmp_path / "add.properties").write_text("# mine\nretention.ms = 5000\n")
+        added = tools("configs", "--alter", "--topic", name, "--add-config-file", str(tmp_path / "add.properties"))
+        assert added.status == 0
+        eventually(lambda: "retention.ms=5000 " in tools("configs", "--describe", "--topic", name).out, "it is set")
+
+    def test_refusals(self, tools: Tools, create_topic: CreateTopic, topic: Callable[[], str]) -> None:
+        name, absent = create_topic(), topic()
+        refused = tools("configs", "--alter", "--topic", name, "--add-config", "foo=bar")
+        assert refused.status == 1
+        assert refused.err.startswith("Error while executing config command with args '--alter --topic")
+        assert refused.err.endswith("': Unknown topic config name: foo\n")
+        nowhere = tools("configs", "--alter", "--topic", absent, "--add-config", "retention.ms=1")
+        assert (nowhere.status, nowhere.out) == (1, "")
+        described = tools("configs", "--describe", "--topic", absent)
+        assert described == (0, f"The topic '{absent}' doesn't exist and doesn't have dynamic config.\n", "")
+
+    @pytest.mark.parametrize(
+        ("words", "expected"),
+        [
+            ("--describe", "At least one entity type must be specified"),
+            ("--describe --alter --topic t", "Command must include exactly one action: --describe, --alter"),
+            ("--alter --entity-type topics --add-config a=b", "An entity name must be specified with --alter of topics"),
+            (
+                "--alter --topic t",
+                "At least one of --add-config, --add-config-file, or --delete-config must be specified with --alter",
+            ),
+            ("--describe --broker a", "The entity name for brokers must be a valid integer broker id, but it is: a"),
+        ],
+    )
+    def test_usage(self, tools: Tools, words: str, expected: str) -> None:
+        status, out, err = tools("configs", *words.split())
+        assert (status, out, err.splitlines()[0]) == (1, "", expected)
+
+
+class TestOffsets:
+    def test_first_last_and_timed(self, tools: Tools, create_topic: CreateTopic) -> None:
+        name = create_topic(partitions=2)
+        keyed = ("--reader-property", "parse.key=true")
+        lines = "".join(f"{letter}\tv\n" for letter in "abcdefgh")
+        tools("console_producer", "--topic", name, *keyed, stdin=lines)
+        last = tools("get_offsets", "--topic", name).lines
+        assert [line.rsplit(":", 1)[0] for line in last] == [f"{name}:0", f"{name}:1"]
+        assert sum(int(line.rsplit(":", 1)[1]) for line in last) == 8
+        first = [f"{name}:0:0", f"{name}:1:0"]
+        for time in ("-2", "earliest", "0"):
+            assert tools("get_offsets", "--topic", name, "--time", time).lines == first
+        assert tools("get_offsets", "--topic", name, "--time", "9999999999999").lines == []
+        assert tools("get_offsets", "--topic-partitions", f"{name}:1-").lines == last[1:]
+        assert tools("get_offsets", "--topic", name, "--partitions", "0").lines == last[:1]
+
+    def test_nothing_matches(self, tools: Tools, topic: Callable[[], str]) -> None:
+        nothing = tools("get_offsets", "--topic", topic())
+        said = "Error occurred: Could not match any topic-partitions with the specified filters\n"
+        assert nothing == (1, "", said)
+
+    def test_records_are_deleted_below_an_offset(
+        self, tools: Tools, create_topic: CreateTopic, tmp_path: Path
+    ) -> None:
+        name = create_topic()
+        tools("console_producer", "--topic", name, stdin="a\nb\nc\n")
+        file = tmp_path / "offsets.json"
+        row = {"topic": name, "partition": 0, "offset": 2}
+        file.write_text(json.dumps({"partitions": [row, {**row, "partition": 9}], "version": 1}))
+        deleted = tools("delete_records", "--offset-json-file", str(file))
+        assert deleted.status == 0
+        assert deleted.lines[:3] == [
+            "Executing records delete operation",
+            "Records delete operation completed:",
+            f"partition: {name}-0\tlow_watermark: 2",
+        ]
+        assert deleted.lines[3].startswith(f"partition: {name}-9\terror: org.apache.kafka.common.errors.Unknown")
+        read = tools("console_consumer", "--topic", name, "--from-beginning", "--max-messages", "1")
+        assert read.lines == ["c"]
+        assert tools("get_offsets", "--topic", name, "--time", "-2").lines == [f"{name}:0:2"]
+
+    def test_an_offset_beyond_the_end_is_refused(
+        self, tools: Tools, create_topic: CreateTopic, tmp_path: Path
+    ) -> None:
+        name = create_topic()
+        file = tmp_path / "offsets.json"
+        file.write_text(json.dumps({"partitions": [{"topic": name, "partition": 0, "offset": 5}], "version": 1}))
+        assert tools("delete_records", "--offset-json-file", str(file)).lines[2] == (
+            f"partition: {name}-0\terror: org.apache.kafka.common.errors.OffsetOutOfRangeException:"
+            " The requested offset is not within the range of offsets maintained by the server."
+        )
+
+
+class TestCluster:
+    def test_log_dirs(self, tools: Tools, create_topic: CreateTopic) -> None:
+        name = create_topic(partitions=2)
+        tools("console_producer", "--topic", name, stdin="a\n")
+        told = tools("log_dirs", "--describe", "--topic-list", name).lines
+        assert told[0] == "Querying brokers for log directories information"
+        assert re.fullmatch(r"Received log directory information from brokers \d+", told[1])
+        document = json.loads(told[2])
+        (broker,) = document["brokers"]
+        directory = broker["logDirs"][0]
+        assert list(directory) == ["partitions", "error", "logDir"]
+        assert [row["partition"] for row in directory["partitions"]] == [f"{name}-0", f"{name}-1"]
+        assert sum(row["size"] for row in directory["partitions"]) > 0
+        unknown = tools("log_dirs", "--describe", "--broker-list", "4711")
+        assert unknown.err.startswith("ERROR: The given brokers do not exist from --broker-list: 4711.")
+        assert unknown.status == 1
+
+    def test_cluster_id_and_endpoints(self, tools: Tools) -> None:
+        assert re.fullmatch(r"Cluster ID: \S+\n", tools("cluster", "cluster-id").out)
+        header, *rows = tools("cluster", "list-endpoints").lines
+        assert header.split() == ["ID", "HOST", "PORT", "RACK", "STATE", "ENDPOINT_TYPE"]
+        assert [row.split()[3:] for row in rows] == [["null", "unfenced", "broker"]]
+        assert tools("cluster", "foo").err.splitlines()[-1] == (
+            "kafka-cluster: error: invalid choice: 'foo' (choose from 'cluster-id', 'unregister', 'list-endpoints')"
+        )
+
+    def test_api_versions(self, tools: Tools) -> None:
+        lines = tools("broker_api_versions").lines
+        assert re.fullmatch(r"\S+:\d+ \(id: \d+ rack: null isFenced: false\) -> \(", lines[0])
+        assert lines[-1] == ")"
+        assert any(re.fullmatch(r"\tFetch\(1\): \d+ to \d+ \[usable: \d+\],", line) for line in lines)
+        keys = [int(found[1]) for line in lines if (found := re.search(r"\((\d+)\): ", line))]
+        assert keys == sorted(keys)

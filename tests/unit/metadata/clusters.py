@@ -1,0 +1,98 @@
+"""Images of small clusters, and requests to their controller in few words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from random import Random
+
+from moldau.base.config_def import BrokerLayers
+from moldau.base.topic_configs import check_topic_configs
+from moldau.metadata.apply import apply
+from moldau.metadata.controller.configs import broker_layers
+from moldau.metadata.controller.decision import Decision
+from moldau.metadata.controller.topics import TopicDefaults, decide_create_topics
+from moldau.metadata.image import BrokerImage, MetadataImage
+from moldau.metadata.records import BrokerEndpoint, MetadataRecord, RegisterBrokerRecord
+from moldau.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+
+NODE_ID = 1
+
+
+def applied(image: MetadataImage, records: Iterable[MetadataRecord], epoch: int = 1) -> MetadataImage:
+    records = list(records)
+    return apply(image, records, image.offset + len(records), epoch)[0]
+
+
+def cluster(racks: Mapping[int, str | None] | Sequence[int] = (1,), fenced: Sequence[int] = ()) -> MetadataImage:
+    """Brokers by id, each in its rack."""
+    placed = racks if isinstance(racks, Mapping) else dict.fromkeys(racks)
+    return applied(
+        MetadataImage(),
+        [
+            RegisterBrokerRecord(
+                broker_id=broker,
+                broker_epoch=broker,
+                end_points=[BrokerEndpoint("PLAINTEXT", "localhost", 9092)],
+                rack=rack,
+                fenced=broker in fenced,
+                log_dirs=[bytes([broker]) * 16],
+            )
+            for broker, rack in placed.items()
+        ],
+    )
+
+
+def layers(image: MetadataImage | None = None) -> BrokerLayers:
+    return broker_layers(image or MetadataImage(), NODE_ID, {})
+
+
+def defaults(
+    partitions: int = 1, replication_factor: int = 1, delete_enabled: bool = True
+) -> TopicDefaults:
+    return TopicDefaults(
+        num_partitions=partitions,
+        replication_factor=replication_factor,
+        delete_enabled=delete_enabled,
+        check_configs=lambda overrides: check_topic_configs(overrides, layers()),
+        describe_configs=lambda overrides: (),
+    )
+
+
+def topic(
+    name: str,
+    partitions: int = -1,
+    replication_factor: int = -1,
+    *,
+    assign: Mapping[int, Sequence[int]] | Sequence[tuple[int, Sequence[int]]] = (),
+    configs: Mapping[str, str | None] | None = None,
+) -> CreatableTopic:
+    pairs = assign.items() if isinstance(assign, Mapping) else assign
+    return CreatableTopic(
+        name,
+        partitions,
+        replication_factor,
+        [CreatableReplicaAssignment(index, brokers) for index, brokers in pairs],
+        [CreatableTopicConfig(key, value) for key, value in (configs or {}).items()],
+    )
+
+
+def create(
+    image: MetadataImage, *topics: CreatableTopic, validate_only: bool = False, seed: int = 1, **with_defaults: int
+) -> Decision:  # type: ignore[type-arg]
+    ask = CreateTopicsRequest(list(topics), validate_only=validate_only)
+    return decide_create_topics(image, ask, defaults(**with_defaults), Random(seed))  # type: ignore[arg-type]
+
+
+def with_topics(image: MetadataImage, *topics: CreatableTopic) -> MetadataImage:
+    decision = create(image, *topics)
+    assert all(result.error_code == 0 for result in decision.response.topics), decision.response
+    return applied(image, decision.records)
+
+
+def broker(broker_id: int, rack: str | None = None) -> BrokerImage:
+    return BrokerImage(broker_id, 0, bytes(16), (), rack, fenced=False)

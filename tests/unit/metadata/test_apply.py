@@ -1,0 +1,184 @@
+"""Records make the image: one by one, all at once, live or read back from the log, it is the same image."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from clusters import applied, cluster, create, defaults, layers, topic, with_topics
+
+from moldau.base.errors import MalformedData
+from moldau.metadata.apply import Changes, apply
+from moldau.metadata.controller.brokers import decide_register_broker
+from moldau.metadata.controller.configs import decide_incremental_alter_configs
+from moldau.metadata.controller.decision import Decision
+from moldau.metadata.controller.features import decide_bootstrap
+from moldau.metadata.controller.producer_ids import decide_allocate
+from moldau.metadata.controller.topics import decide_create_partitions, decide_create_topics, decide_delete_topics
+from moldau.metadata.image import Endpoint, MetadataImage
+from moldau.metadata.records import (
+    ConfigRecord,
+    ConfigResource,
+    FeatureLevelRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    decode_record,
+    encode_record,
+)
+from moldau.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from moldau.wire.messages.create_topics import CreateTopicsRequest
+from moldau.wire.messages.delete_topics import DeleteTopicsRequest
+from moldau.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+NAMES = ["a", "b", "c.d", "e"]
+A_ID = bytes(range(16))
+
+
+def some_decision(image: MetadataImage, rng: Random) -> Decision:  # type: ignore[type-arg]
+    """What some client asks of the controller, legal or not."""
+    name = rng.choice(NAMES)
+    match rng.randrange(7):
+        case 0:
+            configs = {"retention.ms": "5"} if rng.random() < 0.5 else {}
+            ask = CreateTopicsRequest([topic(name, rng.randint(1, 4), rng.randint(1, 3), configs=configs)])
+            return decide_create_topics(image, ask, defaults(), rng)
+        case 1:
+            return decide_delete_topics(image, DeleteTopicsRequest(topic_names=[name]), defaults())
+        case 2:
+            grow = CreatePartitionsRequest([CreatePartitionsTopic(name, rng.randint(1, 8), None)])
+            return decide_create_partitions(image, grow, rng)
+        case 3:
+            kind, resource = rng.choice([(ConfigResource.TOPIC, name), (ConfigResource.BROKER, "")])
+            key = "retention.ms" if kind == ConfigResource.TOPIC else "log.retention.ms"
+            change = AlterableConfig(key, rng.randrange(2), str(rng.randrange(5)))
+            alter = IncrementalAlterConfigsRequest([AlterConfigsResource(kind, resource, [change])])
+            return decide_incremental_alter_configs(image, alter, layers(image))
+        case 4:
+            endpoints = [Endpoint("PLAINTEXT", "host", 9092, 0)]
+            broker = rng.randint(1, 4)
+            return decide_register_broker(
+                image, broker, rng.randbytes(16), endpoints, rng.choice([None, "r1", "r2"]), [rng.randbytes(16)], {}
+            )
+        case 5:
+            return decide_allocate(image, 1, 1)
+    if rng.random() < 0.5 or name not in image.topics:
+        return decide_bootstrap(image)
+    found = image.topics[name]
+    index = rng.randrange(len(found.partitions))
+    leader = rng.choice([-2, -1, 1, 2])
+    return Decision(None, (PartitionChangeRecord(index, found.id, isr=rng.choice([None, [1], [1, 2]]), leader=leader),))
+
+
+def story(seed: int, steps: int = 60) -> tuple[list[tuple[MetadataRecord, ...]], MetadataImage, Changes]:
+    """A history of decisions, each made on what the ones before it left."""
+    rng, image, merged, history = Random(seed), cluster([1, 2, 3]), Changes(), []
+    for _ in range(steps):
+        records = some_decision(image, rng).records
+        if records:
+            history.append(records)
+            image, changes = apply(image, records, image.offset + len(records), 1)
+            merged.merge(changes)
+    return history, image, merged
+
+
+def test_one_by_one_all_at_once_and_read_back_are_the_same() -> None:
+    topics_seen = 0
+    for seed in range(60):
+        history, live, merged = story(seed)
+        flat = [record for records in history for record in records]
+        start = cluster([1, 2, 3])
+        at_once, changes = apply(start, flat, live.offset, 1)
+        assert at_once == live, f"seed {seed}"
+        assert changes == merged, f"seed {seed}"
+        read_back, _ = apply(start, [decode_record(encode_record(record)) for record in flat], live.offset, 1)
+        assert read_back == live, f"seed {seed}"
+        topics_seen += len(live.topics) + len(merged.removed)
+    assert topics_seen > 300, "the stories have something to tell"
+
+
+def test_an_image_is_never_changed_by_what_comes_after() -> None:
+    for seed in range(10):
+        rng, image = Random(seed), cluster([1, 2])
+        for _ in range(30):
+            records = some_decision(image, rng).records
+            before = repr(image)
+            image, old = apply(image, records, image.offset + len(records), 1)[0], image
+            assert repr(old) == before
+
+
+def test_changes_name_only_topics_that_are_there_and_images_agree_with_themselves() -> None:
+    for seed in range(30):
+        _, image, merged = story(seed)
+        assert merged.topics <= image.topics.keys()
+        assert {each.id: each.name for each in image.topics.values()} == image.topic_names
+        assert all(kind != ConfigResource.TOPIC or name in image.topics for kind, name in image.configs)
+        for removed in merged.removed:
+            assert image.topic_by_id(removed.id) is None
+
+
+def test_a_topic_removed_and_made_anew_in_one_batch() -> None:
+    image = with_topics(cluster(), topic("a", 3, configs={"retention.ms": "5"}))
+    old = image.topics["a"]
+    records: list[MetadataRecord] = [RemoveTopicRecord(old.id), *create(cluster(), topic("a", 1)).records]
+    image, changes = apply(image, records, 50, 2)
+    assert changes.removed == [old]
+    assert changes.topics == {"a"}
+    assert len(image.topics["a"].partitions) == 1
+    assert image.configs == {}
+    assert (image.offset, image.epoch) == (50, 2)
+    assert old.id not in image.topic_names
+
+
+def test_a_topic_made_and_removed_in_one_batch_is_told_whole() -> None:
+    made = create(cluster(), topic("a", 2)).records
+    image, changes = apply(cluster(), [*made, RemoveTopicRecord(made[0].topic_id)], 9, 1)  # type: ignore[attr-defined]
+    assert (image.topics, image.topic_names, changes.topics) == ({}, {}, set())
+    assert [len(each.partitions) for each in changes.removed] == [2]
+
+
+def test_a_partition_change_counts_epochs() -> None:
+    image = applied(
+        cluster([1, 2]),
+        [TopicRecord("a", A_ID), PartitionRecord(0, A_ID, [1, 2], [1, 2], leader=1, leader_epoch=5, partition_epoch=7)],
+    )
+    shrunk = applied(image, [PartitionChangeRecord(0, A_ID, isr=[1])]).topics["a"].partitions[0]
+    assert (shrunk.isr, shrunk.leader, shrunk.leader_epoch, shrunk.partition_epoch) == ((1,), 1, 5, 8)
+    moved = applied(image, [PartitionChangeRecord(0, A_ID, leader=2)]).topics["a"].partitions[0]
+    assert (moved.isr, moved.leader, moved.leader_epoch, moved.partition_epoch) == ((1, 2), 2, 6, 8)
+    assert moved.replicas == (1, 2)
+    same = applied(image, [PartitionChangeRecord(0, A_ID, leader=1)]).topics["a"].partitions[0]
+    assert same.leader_epoch == 6, "an election is one even if the same broker wins"
+    nobody = applied(image, [PartitionChangeRecord(0, A_ID, leader=-1, isr=[2])]).topics["a"].partitions[0]
+    assert (nobody.leader, nobody.leader_epoch, nobody.isr) == (-1, 6, (2,))
+
+
+def test_configs_come_and_go() -> None:
+    key = (ConfigResource.TOPIC, "a")
+    image = applied(MetadataImage(), [ConfigRecord(*key, "x", "1"), ConfigRecord(*key, "y", "")])
+    assert image.configs_of(*key) == {"x": "1", "y": ""}
+    image = applied(image, [ConfigRecord(*key, "x", None), ConfigRecord(*key, "never", None)])
+    assert image.configs_of(*key) == {"y": ""}
+    image, changes = apply(image, [ConfigRecord(*key, "y", None)], 9, 1)
+    assert image.configs == {}
+    assert changes.configs == {key}
+    assert image.configs_of(*key) == {}
+
+
+def test_features_and_producer_ids() -> None:
+    image = applied(MetadataImage(), [FeatureLevelRecord("x", 3), ProducerIdsRecord(1, 1, 5000)])
+    assert (image.features, image.next_producer_id) == ({"x": 3}, 5000)
+    assert applied(image, [FeatureLevelRecord("x", 0)]).features == {}
+
+
+@pytest.mark.parametrize("value", [b"", b"\x01", b"\x01\x02", b"\x00\x02\x00", b"\x01\x7f\x00", b"\x01\x02\x09", b"\x01\x02\x00"])
+def test_a_value_that_is_no_record_of_ours_is_malformed(value: bytes) -> None:
+    with pytest.raises(MalformedData):
+        decode_record(value)

@@ -1,0 +1,33 @@
+"""Producer ids come in blocks that never overlap, whoever asks and whatever is lost."""
+
+from __future__ import annotations
+
+from clusters import applied, cluster
+
+from moldau.metadata.controller.producer_ids import BLOCK_SIZE, decide_allocate
+from moldau.metadata.records import ProducerIdsRecord
+
+
+def test_blocks_follow_each_other() -> None:
+    image = cluster([1, 2])
+    seen: set[int] = set()
+    for turn in range(50):
+        decision = decide_allocate(image, 1 + turn % 2, 7)
+        assert len(decision.response) == BLOCK_SIZE
+        assert seen.isdisjoint(decision.response)
+        seen.update(decision.response)
+        image = applied(image, decision.records)
+        assert image.next_producer_id == decision.response.stop
+    assert seen == set(range(50 * BLOCK_SIZE))
+
+
+def test_the_record_says_who_got_it() -> None:
+    record = decide_allocate(cluster(), 3, 9).records[0]
+    assert isinstance(record, ProducerIdsRecord)
+    assert (record.broker_id, record.broker_epoch, record.next_producer_id) == (3, 9, BLOCK_SIZE)
+
+
+def test_deciding_twice_without_applying_gives_the_same_block() -> None:
+    """`decide` changes nothing: only a record that was applied does."""
+    image = cluster()
+    assert decide_allocate(image, 1, 1).response == decide_allocate(image, 1, 1).response
