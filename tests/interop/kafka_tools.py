@@ -33,9 +33,7 @@ class Outcome(NamedTuple):
 class Tools:
     """`tools("topics", "--list")` runs moldau.cli.kafka.topics with the broker's address added."""
 
-    def __init__(
-        self, bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def __init__(self, bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
         self.bootstrap = bootstrap
         self._capsys = capsys
         self._monkeypatch = monkeypatch

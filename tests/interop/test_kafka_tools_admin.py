@@ -81,7 +81,10 @@ class TestConfigs:
         [
             ("--describe", "At least one entity type must be specified"),
             ("--describe --alter --topic t", "Command must include exactly one action: --describe, --alter"),
-            ("--alter --entity-type topics --add-config a=b", "An entity name must be specified with --alter of topics"),
+            (
+                "--alter --entity-type topics --add-config a=b",
+                "An entity name must be specified with --alter of topics",
+            ),
             (
                 "--alter --topic t",
                 "At least one of --add-config, --add-config-file, or --delete-config must be specified with --alter",
@@ -115,9 +118,7 @@ class TestOffsets:
         said = "Error occurred: Could not match any topic-partitions with the specified filters\n"
         assert nothing == (1, "", said)
 
-    def test_records_are_deleted_below_an_offset(
-        self, tools: Tools, create_topic: CreateTopic, tmp_path: Path
-    ) -> None:
+    def test_records_are_deleted_below_an_offset(self, tools: Tools, create_topic: CreateTopic, tmp_path: Path) -> None:
         name = create_topic()
         tools("console_producer", "--topic", name, stdin="a\nb\nc\n")
         file = tmp_path / "offsets.json"
@@ -135,9 +136,7 @@ class TestOffsets:
         assert read.lines == ["c"]
         assert tools("get_offsets", "--topic", name, "--time", "-2").lines == [f"{name}:0:2"]
 
-    def test_an_offset_beyond_the_end_is_refused(
-        self, tools: Tools, create_topic: CreateTopic, tmp_path: Path
-    ) -> None:
+    def test_an_offset_beyond_the_end_is_refused(self, tools: Tools, create_topic: CreateTopic, tmp_path: Path) -> None:
         name = create_topic()
         file = tmp_path / "offsets.json"
         file.write_text(json.dumps({"partitions": [{"topic": name, "partition": 0, "offset": 5}], "version": 1}))

@@ -65,7 +65,7 @@ def test_compression(tools: Tools, create_topic: CreateTopic, codec: list[str]) 
 
 
 def test_the_same_key_goes_where_javas_client_puts_it(tools: Tools, create_topic: CreateTopic) -> None:
-    """Java's partitions for these keys in a topic of three: murmur2, which other clients do not choose by themselves."""
+    """Java's partitions for these keys in a topic of three: by murmur2, which librdkafka does not choose by itself."""
     name = create_topic(partitions=3)
     lines = "".join(f"{key}\tv\n" for key in "abcdef")
     tools("console_producer", "--topic", name, *read_as("parse.key=true"), stdin=lines)
@@ -108,7 +108,9 @@ def test_topics_by_pattern(tools: Tools, topic: Callable[[], str], create_topic:
     assert sorted(read.lines) == ["a", "b"]
 
 
-def test_partitions_and_topics_that_come_later_are_read(bootstrap: str, tools: Tools, create_topic: CreateTopic) -> None:
+def test_partitions_and_topics_that_come_later_are_read(
+    bootstrap: str, tools: Tools, create_topic: CreateTopic
+) -> None:
     name = create_topic()
     words = ("--include", f"{name}.*", "--max-messages", "3", "--timeout-ms", "20000", "--bootstrap-server", bootstrap)
     reading = program("kafka-console-consumer.sh", *words, "--from-beginning")
@@ -124,7 +126,9 @@ def test_partitions_and_topics_that_come_later_are_read(bootstrap: str, tools: T
     assert reading.communicate(timeout=60) == ("v\n", "Processed a total of 3 messages\n")
 
 
-def test_records_without_a_group_commit_nothing_and_ctrl_c_ends_cleanly(bootstrap: str, create_topic: CreateTopic) -> None:
+def test_records_without_a_group_commit_nothing_and_ctrl_c_ends_cleanly(
+    bootstrap: str, create_topic: CreateTopic
+) -> None:
     name = create_topic()
     shell(f"bin/kafka-console-producer.sh --topic {name} --bootstrap-server {bootstrap}", stdin="a\n")
     for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):

@@ -11,8 +11,8 @@ from kafka_tools import Tools
 
 CreateTopic = Callable[..., str]
 TOTAL = (
-    r"{count} {what}, \d+\.\d{{6}} records/sec \(\d+\.\d\d MB/sec\), \d+\.\d\d ms avg latency, \d+\.\d\d ms max latency,"
-    r" \d+ ms 50th, \d+ ms 95th, \d+ ms 99th, \d+ ms 99\.9th\."
+    r"{count} {what}, \d+\.\d{{6}} records/sec \(\d+\.\d\d MB/sec\), \d+\.\d\d ms avg latency,"
+    r" \d+\.\d\d ms max latency, \d+ ms 50th, \d+ ms 95th, \d+ ms 99th, \d+ ms 99\.9th\."
 )
 WINDOW = (
     r"\d+ records sent, \d+\.\d records/sec \(\d+\.\d\d MB/sec\),"
@@ -83,7 +83,7 @@ def test_payloads_of_a_file_and_the_older_flags(tools: Tools, create_topic: Crea
 
 def test_detailed_lines_and_a_timeout(tools: Tools, create_topic: CreateTopic) -> None:
     name = create_topic()
-    tools("producer_perf", "--topic", name, *"--num-records 5000 --record-size 10 --throughput -1".split())
+    tools("producer_perf", "--topic", name, *["--num-records", "5000", "--record-size", "10", "--throughput", "-1"])
     words = ("--topic", name, "--num-records", "6000", "--timeout", "500")
     detailed = tools("consumer_perf", *words, "--show-detailed-stats", "--reporting-interval", "1").lines
     assert detailed[0] == f"time, threadId, {COLUMNS}"
@@ -98,7 +98,7 @@ def test_detailed_lines_and_a_timeout(tools: Tools, create_topic: CreateTopic) -
 
 
 def test_statistics_can_be_printed(tools: Tools, create_topic: CreateTopic) -> None:
-    words = "--num-records 10 --record-size 10 --throughput -1 --print-metrics".split()
+    words = ["--num-records", "10", "--record-size", "10", "--throughput", "-1", "--print-metrics"]
     lines = tools("producer_perf", "--topic", create_topic(), *words).lines
     assert re.fullmatch(r"Metric Name +Value", lines[2])
     assert any(re.fullmatch(r"txmsgs +: 10", line) for line in lines)

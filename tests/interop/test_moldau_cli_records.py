@@ -14,6 +14,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from moldau.cli.main import main
+from moldau.client.channel import Channel
+from moldau.wire.apis import ApiKey
 
 Run = Callable[..., Result]
 CreateTopic = Callable[..., str]
@@ -124,6 +126,25 @@ def test_regex_and_number(run: Run, topic: Callable[[], str], create_topic: Crea
     assert sorted(run("consume", "-r", rf"{stem}\..", "-e").stdout.split()) == ["x", "y"]
     assert len(run("consume", "-r", rf"{stem}\..*", "-n", "2").stdout.split()) == 2
     assert "no topic matches" in run("consume", "-r", f"{stem}-nothing", status=1).stderr
+
+
+def test_a_group_goes_on_where_it_stopped_or_is_refused_in_words(
+    bootstrap: str, run: Run, create_topic: CreateTopic
+) -> None:
+    name = create_topic()
+    run("produce", name, stdin="a\nb")
+    reading = ("consume", name, "-g", f"{name}-readers", "-e")
+    host, port = bootstrap.rsplit(":", 1)
+    with Channel(host, int(port)) as channel:
+        keeps_groups = channel.offers(ApiKey.JOIN_GROUP)
+    if not keeps_groups:
+        refused = run(*reading, status=1).stderr
+        assert refused.startswith("moldau: this broker keeps no consumer groups")
+        assert refused.count("\n") == 1
+        return
+    assert run(*reading).stdout == "a\nb\n"
+    run("produce", name, stdin="c")
+    assert run(*reading).stdout == "c\n"
 
 
 def test_bad_lines_are_named(run: Run, create_topic: CreateTopic) -> None:

@@ -34,6 +34,9 @@ SCRATCH_BYTES: Final = 256 << 10
 SEND_TURN_BYTES: Final = 8 << 20
 """What one connection may send before the others get their turn."""
 
+UNSENT_PIECES_MAX: Final = 16
+"""Pieces of replies that may wait for a slow reader before its connection is not read from any more."""
+
 SEND_FILE_BYTES: Final = 4 << 20
 """What one `sendfile` is asked for: both ends of the range are looked up in the page cache first."""
 

@@ -27,6 +27,7 @@ METADATA_SECONDS: Final = 2.5
 """Together under five seconds: the longest a person waits to learn that nothing answers."""
 ADMIN_SECONDS: Final = 30.0
 COMPLETION_SECONDS: Final = 0.8
+GONE_AGAIN_SECONDS: Final = 30.0
 
 NEXT_STEPS: Final = {
     "UNKNOWN_TOPIC_OR_PART": "`moldau topic list` shows the topics there are",
@@ -97,13 +98,13 @@ class Broker:
         from confluent_kafka import Consumer
 
         with plain_failures():
-            return Consumer(self._config({"error_cb": say_when_gone, **config}))
+            return Consumer(self._config({"error_cb": gone_teller(), **config}))
 
     def producer(self, config: Mapping[str, Any]) -> Any:
         from confluent_kafka import Producer
 
         with plain_failures():
-            return Producer(self._config({"error_cb": say_when_gone, **config}))
+            return Producer(self._config({"error_cb": gone_teller(), **config}))
 
     def metadata(self) -> ClusterMetadata:
         """Brokers and topics as the cluster tells them; the one call that finds out whether anybody is there."""
@@ -260,12 +261,23 @@ def complete_topics(ctx: click.Context, param: click.Parameter, incomplete: str)
     return []
 
 
-def say_when_gone(error: Any) -> None:
-    """For commands that run on: librdkafka keeps trying, and who watches should know why nothing comes."""
+def gone_teller() -> Callable[[Any], None]:
+    """A callback for commands that run on: librdkafka keeps trying, and who watches should know why nothing comes.
+
+    librdkafka reports at every vain attempt; said is the first, and then one every GONE_AGAIN_SECONDS.
+    """
     from confluent_kafka import KafkaError
 
-    if error.code() == KafkaError._ALL_BROKERS_DOWN:
-        click.echo("moldau: no broker answers any more; trying again until one does", err=True)
+    said_last = -GONE_AGAIN_SECONDS
+
+    def tell(error: Any) -> None:
+        nonlocal said_last
+        now = time.monotonic()
+        if error.code() == KafkaError._ALL_BROKERS_DOWN and now - said_last >= GONE_AGAIN_SECONDS:
+            said_last = now
+            click.echo("moldau: no broker answers any more; trying again until one does", err=True)
+
+    return tell
 
 
 def admin_api() -> Any:

@@ -23,6 +23,7 @@ from moldau.cli.connect import (
     existing_topics,
     failure,
     is_internal,
+    outcome,
     plain_failures,
 )
 from moldau.cli.format_language import BadFormat, Formatter
@@ -261,16 +262,11 @@ def _consume_group(
     printer: Printer,
 ) -> None:
     """A member of a group; said in one line where the broker keeps no groups, instead of waiting for a coordinator."""
-    from confluent_kafka import KafkaException
-
-    try:
-        errors = broker.admin.list_consumer_groups(request_timeout=GROUP_SECONDS).result().errors
-        if errors:
-            raise errors[0]
-    except KafkaException as error:
+    refused = outcome(broker.admin.list_consumer_groups(request_timeout=GROUP_SECONDS), f"group {group}").errors
+    if refused:
         raise CommandFailed(
-            f"this broker keeps no consumer groups ({error.args[0].str()}); leave -g out to read without one"
-        ) from error
+            f"this broker keeps no consumer groups ({refused[0].str().lower()}); leave -g out to read without one"
+        )
     reset = "earliest" if offset == "start" else "latest"
     consumer = broker.consumer(config | {"group.id": group, "auto.offset.reset": reset, "enable.auto.commit": True})
     with plain_failures(f"group {group}"):

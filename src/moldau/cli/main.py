@@ -59,7 +59,7 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, command.summary) for name, command in COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command. Ctrl-C and a reader that left (`| head`) are no errors, and click would make them look so."""
+        """Runs the command. Ctrl-C and a reader that left (`| head`) are no errors; click would make them look so."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()

@@ -26,7 +26,9 @@ def sizes(broker: Broker, metadata: ClusterMetadata) -> dict[str, int] | None:
     for node in metadata.brokers.values():
         try:
             with Channel(node.host, node.port, timeout_seconds=TIMEOUT_SECONDS) as channel:
-                _add(found, channel.ask(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(None), DescribeLogDirsResponse))
+                _add(
+                    found, channel.ask(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(None), DescribeLogDirsResponse)
+                )
         except (OSError, KafkaError, MalformedData):
             return None
     return found

@@ -41,6 +41,7 @@ class LogConfig:
     compression_zstd_level: int = 3
     file_delete_delay_ms: int = 60 * 1000
     preallocate: bool = False
+    """Accepted and of no effect: files grow as they are written."""
 
     @property
     def is_compacted(self) -> bool:

@@ -1,16 +1,16 @@
 """Names of files and directories: Kafka's own, so that its tools find their way in ours. No contents here.
 
-    <data directory>/
-      .lock                              held by the one process that owns the directory
-      .kafka_cleanshutdown               there only between a clean stop and the next start
-      recovery-point-offset-checkpoint   per partition: everything below is on disk for certain
-      log-start-offset-checkpoint        per partition whose start was moved (DeleteRecords)
-      replication-offset-checkpoint      per partition: the high watermark
-      <topic>-<partition>/
-        <base offset>.log .index .timeindex .txnindex    a segment; the name is its first offset, 20 digits
-        <offset>.snapshot                                producers as they were at that offset
-        leader-epoch-checkpoint  partition.metadata
-      <topic>-<partition>.<32 hex>-delete/               a deleted topic's partition, waiting to be removed
+<data directory>/
+  .lock                              held by the one process that owns the directory
+  .kafka_cleanshutdown               there only between a clean stop and the next start
+  recovery-point-offset-checkpoint   per partition: everything below is on disk for certain
+  log-start-offset-checkpoint        per partition whose start was moved (DeleteRecords)
+  replication-offset-checkpoint      per partition: the high watermark
+  <topic>-<partition>/
+    <base offset>.log .index .timeindex .txnindex    a segment; the name is its first offset, 20 digits
+    <offset>.snapshot                                producers as they were at that offset
+    leader-epoch-checkpoint  partition.metadata
+  <topic>-<partition>.<32 hex>-delete/               a deleted topic's partition, waiting to be removed
 """
 
 from __future__ import annotations

@@ -133,11 +133,12 @@ class LocalLog:
     # --- flush --------------------------------------------------------------------------------------------------
 
     def flush_due(self, now_ms: int) -> bool:
-        """By `flush.messages` and `flush.ms`; rolled segments are due at once."""
+        """By `flush.messages` and `flush.ms`, counted from when it was last due or clean; rolled segments at once."""
         unflushed = self.end_offset - self.recovery_point
-        if self._unsynced or unflushed >= self.config.flush_messages:
-            return True
-        return unflushed > 0 and now_ms - self._flushed_ms >= self.config.flush_ms
+        by_time = now_ms - self._flushed_ms >= self.config.flush_ms
+        if by_time or not unflushed:
+            self._flushed_ms = now_ms
+        return bool(self._unsynced) or unflushed >= self.config.flush_messages or (by_time and unflushed > 0)
 
     def begin_flush(self) -> FlushWork | None:
         """All that must be synced for the log to be durable up to its end, None if it is so already."""
@@ -160,24 +161,22 @@ class LocalLog:
         self._flushing = work
         return work
 
-    def finish_flush(self, work: FlushWork, now_ms: int | None = None) -> None:
+    def finish_flush(self, work: FlushWork) -> None:
         """Believes a work that was synced. A log that was cut meanwhile does not."""
         self._notice_failed_flush()
-        if now_ms is not None:
-            self._flushed_ms = now_ms
         if self._flushing is work and work.is_done:
             self._flushing = None
         if work.is_done and work.generation == self._generation:
             self.recovery_point = max(self.recovery_point, work.up_to)
 
-    def flush(self, now_ms: int | None = None) -> None:
+    def flush(self) -> None:
         work = self.begin_flush()
         if work is None:
             return
         try:
             work.sync()
         finally:
-            self.finish_flush(work, now_ms)
+            self.finish_flush(work)
 
     def _notice_failed_flush(self) -> None:
         if self._flushing is not None and self._flushing.fault is not None:

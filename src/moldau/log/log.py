@@ -7,13 +7,14 @@ High watermarks and followers are not known here.
 from __future__ import annotations
 
 import struct
+from functools import partial
 from typing import Final, NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
 from moldau.log.config import LOG_APPEND_TIME, LogConfig
 from moldau.log.files import File
 from moldau.log.local_log import LocalLog
-from moldau.log.producers import BatchMemory
+from moldau.log.producers import SEQUENCE_MAX, BatchMemory, CompletedTxn
 from moldau.log.rebuild import aborted_txn, marker_in, replay_batch
 from moldau.log.segment import Segment
 from moldau.log.time_index import TimestampOffset
@@ -26,7 +27,6 @@ from moldau.wire.batch import (
     CONTROL_BIT,
     LENGTH_PREFIX,
     TRANSACTIONAL_BIT,
-    BatchHeader,
     check_crc,
     read_header,
     stamp_log_append_time,
@@ -78,20 +78,22 @@ class Log(LocalLog):
         if origin is Origin.REPLICATION:
             return self._append_as_follower(batches, now_ms)
         fields = check_batch(batches, self.config, now_ms, origin)
-        batch = batches[: LENGTH_PREFIX_BYTES + fields[1]]
+        _, batch_length, _, _, _, _, last_offset_delta, _, max_timestamp, producer_id, _, _, _ = fields
+        batch = batches[: LENGTH_PREFIX_BYTES + batch_length]
         log_append_time_ms = NO_LOG_APPEND_TIME
-        if fields[9] >= 0 and origin is Origin.CLIENT:
-            repeat = self._repeat_of(fields)
-            if repeat is not None:
-                stamped_ms = repeat.timestamp if self._stamps_time else NO_LOG_APPEND_TIME
-                return Appended(repeat.first_offset, repeat.last_offset, stamped_ms, duplicate=True)
+        if producer_id >= 0 and origin is Origin.CLIENT and (repeat := self._repeat_of(fields)) is not None:
+            stamped_ms = repeat.timestamp if self._stamps_time else NO_LOG_APPEND_TIME
+            return Appended(repeat.first_offset, repeat.last_offset, stamped_ms, duplicate=True)
         if self._changes_batches:
             batch, fields, log_append_time_ms = self._change(batch, fields, now_ms, origin)
+            batch_length, max_timestamp = fields[1], fields[8]
+        if len(batch) > self.config.segment_bytes:
+            raise self._larger_than_a_segment(len(batch))
         base_offset = self.end_offset
-        last_offset = base_offset + fields[6]
-        _STAMP.pack_into(batch, 0, base_offset, fields[1], leader_epoch)
-        if fields[9] < 0:
-            self._store(batch, base_offset, last_offset, fields[8], leader_epoch, now_ms)
+        last_offset = base_offset + last_offset_delta
+        _STAMP.pack_into(batch, 0, base_offset, batch_length, leader_epoch)
+        if producer_id < 0:
+            self._store(batch, base_offset, last_offset, max_timestamp, leader_epoch, now_ms)
         else:
             self._store_of_producer(batch, fields, base_offset, leader_epoch, now_ms, origin)
         return Appended(base_offset, last_offset, log_append_time_ms)
@@ -104,11 +106,6 @@ class Log(LocalLog):
         size = len(batch)
         segment = self.segments.active
         if segment.should_roll(size, last_offset, max_timestamp, now_ms, config, self._jitter_ms):
-            if size > config.segment_bytes:
-                raise KafkaError(
-                    ErrorCode.RECORD_LIST_TOO_LARGE,
-                    f"The record batch has {size} bytes, a segment holds {config.segment_bytes}.",
-                )
             segment = self._roll_for(base_offset, last_offset, now_ms)
         try:
             position = segment.write(batch)
@@ -121,8 +118,9 @@ class Log(LocalLog):
             self.epochs.assign(leader_epoch, base_offset)
 
     def _repeat_of(self, fields: HeaderFields) -> BatchMemory | None:
-        last_sequence = (fields[11] + fields[6]) & 0x7FFFFFFF
-        return self.producers.find_repeat(fields[9], fields[10], fields[11], last_sequence)
+        last_offset_delta, producer_id, producer_epoch, base_sequence = fields[6], *fields[9:12]
+        last_sequence = (base_sequence + last_offset_delta) & SEQUENCE_MAX
+        return self.producers.find_repeat(producer_id, producer_epoch, base_sequence, last_sequence)
 
     def _store_of_producer(
         self, batch: memoryview, fields: HeaderFields, base_offset: int, leader_epoch: int, now_ms: int, origin: Origin
@@ -143,14 +141,22 @@ class Log(LocalLog):
         if marker is not None:
             self._end_transaction(producer_id, epoch, marker, base_offset, max_timestamp)
         elif not attributes & CONTROL_BIT:
-            last_sequence = (sequence + delta) & 0x7FFFFFFF if sequence >= 0 else -1
+            last_sequence = (sequence + delta) & SEQUENCE_MAX if sequence >= 0 else -1
             memory = BatchMemory(sequence, last_sequence, base_offset, last_offset, max_timestamp)
             self.producers.record(producer_id, epoch, memory, is_transactional)
 
     def _end_transaction(self, producer_id: int, epoch: int, marker: EndTxnMarker, offset: int, timestamp: int) -> None:
-        completed = self.producers.end_transaction(producer_id, epoch, marker, offset, timestamp)
-        if completed is not None and completed.aborted:
+        self._note_completed(self.producers.end_transaction(producer_id, epoch, marker, offset, timestamp))
+
+    def _note_completed(self, completed: CompletedTxn | None) -> None:
+        """The marker is in the log already: if the index will not take it, the log must go through recovery."""
+        if completed is None or not completed.aborted:
+            return
+        try:
             self.segments.active.txn_index.append(aborted_txn(self.producers, completed))
+        except StorageFault as fault:
+            self._refusal = fault
+            raise
 
     def _change(
         self, batch: memoryview, fields: HeaderFields, now_ms: int, origin: Origin
@@ -186,15 +192,16 @@ class Log(LocalLog):
             self._store(
                 batch, header.base_offset, header.last_offset, header.max_timestamp, header.leader_epoch, now_ms
             )
-            self._remember(header, batch)
+            self._note_completed(replay_batch(self.producers, header, partial(bytes, batch)))
             first_offset = header.base_offset if first_offset < 0 else first_offset
             position += header.size_in_bytes
         return Appended(first_offset, self.end_offset - 1)
 
-    def _remember(self, header: BatchHeader, batch: memoryview) -> None:
-        completed = replay_batch(self.producers, header, lambda: batch)
-        if completed is not None and completed.aborted:
-            self.segments.active.txn_index.append(aborted_txn(self.producers, completed))
+    def _larger_than_a_segment(self, size: int) -> KafkaError:
+        return KafkaError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"The record batch has {size} bytes, a segment holds {self.config.segment_bytes}.",
+        )
 
     def _refuse_if_torn(self, segment: Segment, fault: StorageFault) -> None:
         """After a write that failed: if half of it could not be cut off again, the log takes no more."""
@@ -268,11 +275,14 @@ class Log(LocalLog):
 
     def offset_for_time(self, target_ms: int, up_to: int) -> TimestampOffset | None:
         """The first record not older than `target_ms`, if it lies below `up_to`."""
-        for place, segment in enumerate(self.segments):
-            if segment.largest_timestamp.timestamp >= target_ms:
-                found = self.segments.at(place).offset_for_time(target_ms, self.start_offset)
-                if found is not None:
-                    return found if found.offset < up_to else None
+        try:
+            for place, segment in enumerate(self.segments):
+                if segment.largest_timestamp.timestamp >= target_ms:
+                    found = self.segments.at(place).offset_for_time(target_ms, self.start_offset)
+                    if found is not None:
+                        return found if found.offset < up_to else None
+        except MalformedData as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         return None
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
@@ -295,4 +305,3 @@ class Log(LocalLog):
             if any(txn.last_stable_offset >= up_to for txn in segment.txn_index.transactions()):
                 break
         return sorted(found, key=lambda txn: txn.first_offset)
-

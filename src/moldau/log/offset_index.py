@@ -10,6 +10,7 @@ it can be read off the log again. 8 bytes an entry, big-endian, both columns ris
 from __future__ import annotations
 
 import struct
+from array import array
 from bisect import bisect_left, bisect_right
 from typing import Final
 
@@ -18,22 +19,29 @@ ENTRY_BYTES: Final = ENTRY.size
 
 
 class OffsetIndex:
-    __slots__ = ("base_offset", "entries")
+    __slots__ = ("_relative", "base_offset", "entries")
 
     def __init__(self, base_offset: int, entries: bytes = b"") -> None:
         self.base_offset = base_offset
         self.entries = bytearray(entries)
+        self._relative = array("I", [relative for relative, _ in ENTRY.iter_unpack(self._whole())])
+        """The offsets alone, as numbers: a lookup is one native bisection."""
+
+    def _whole(self) -> bytes:
+        return bytes(self.entries[: len(self) * ENTRY_BYTES])
 
     def __len__(self) -> int:
         return len(self.entries) // ENTRY_BYTES
 
     def append(self, last_offset: int, position: int) -> None:
-        self.entries += ENTRY.pack(last_offset - self.base_offset, position)
+        relative = last_offset - self.base_offset
+        self.entries += ENTRY.pack(relative, position)
+        self._relative.append(relative)
 
     def lookup(self, offset: int) -> tuple[int | None, int]:
         """The last entry not after `offset`: (last offset of a batch, its position). A walk forward from there meets
         the batch with `offset`. (None, 0) if no entry is before it."""
-        index = bisect_right(range(len(self)), offset - self.base_offset, key=self._relative_offset)
+        index = bisect_right(self._relative, offset - self.base_offset)
         return self.entry(index - 1) if index else (None, 0)
 
     def last(self) -> tuple[int | None, int]:
@@ -46,8 +54,9 @@ class OffsetIndex:
 
     def truncate(self, offset: int) -> None:
         """Forgets every batch that reaches `offset` or beyond."""
-        keep = bisect_left(range(len(self)), offset - self.base_offset, key=self._relative_offset)
+        keep = bisect_left(self._relative, offset - self.base_offset)
         del self.entries[keep * ENTRY_BYTES :]
+        del self._relative[keep:]
 
     def is_sane(self, log_bytes: int) -> bool:
         """Whole entries, the last of them rising above the first and inside the log. Cheap, for files we closed."""
@@ -58,7 +67,3 @@ class OffsetIndex:
         (first_offset, first_position), (last_offset, last_position) = self.entry(0), self.entry(len(self) - 1)
         rises = len(self) == 1 or (last_offset > first_offset and last_position > first_position)
         return rises and last_position < log_bytes
-
-    def _relative_offset(self, index: int) -> int:
-        relative: int = ENTRY.unpack_from(self.entries, index * ENTRY_BYTES)[0]
-        return relative

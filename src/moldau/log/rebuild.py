@@ -5,7 +5,7 @@ Used when a log is opened and after it was cut. Side files that make no sense ar
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from moldau.base.errors import MalformedData
@@ -78,20 +78,13 @@ def reload_producers(
     names: list[str],
     segments: Segments,
     end_offset: int,
-    trusted_up_to: int | None = None,
-) -> list[tuple[Segment, AbortedTxn]]:
-    """Brings `producers` to the state at `end_offset`; returns the aborted transactions met on the way.
-
-    Snapshots beyond `trusted_up_to`, by default the end, and broken ones are removed.
-    """
-    if trusted_up_to is None:
-        trusted_up_to = end_offset
+) -> None:
+    """Brings `producers` to the state at `end_offset`. Snapshots beyond it, and broken ones, are removed."""
     replay_from = 0
     producers.load([])
-    aborted: list[tuple[Segment, AbortedTxn]] = []
     for offset in snapshot_offsets(names):
         path = f"{directory}/{layout.offset_name(offset)}{layout.SNAPSHOT}"
-        content = files.read(path) if offset <= trusted_up_to else None
+        content = files.read(path) if offset <= end_offset else None
         try:
             if content is not None:
                 producers.load(decode_snapshot(content))
@@ -102,21 +95,15 @@ def reload_producers(
         files.unlink(path)
     if replay_from < end_offset:
         for place in range(segments.floor(replay_from), len(segments)):
-            segment = segments.at(place)
-            aborted += ((segment, txn) for txn in _replay_segment(producers, segment, replay_from))
-    return aborted
+            if segments.at(place).base_offset < end_offset:
+                _replay_segment(producers, segments.at(place), replay_from)
 
 
-def _replay_segment(producers: Producers, segment: Segment, from_offset: int) -> list[AbortedTxn]:
-    aborted = []
+def _replay_segment(producers: Producers, segment: Segment, from_offset: int) -> None:
     start = segment.offset_index.lookup(from_offset)[1] if from_offset > segment.base_offset else 0
     for position, header in walk_headers(segment.file, start, segment.size):
-        if header.base_offset < from_offset:
-            continue
-        completed = replay_batch(producers, header, partial(segment.read_batch, position, header.size_in_bytes))
-        if completed is not None and completed.aborted:
-            aborted.append(aborted_txn(producers, completed))
-    return aborted
+        if header.base_offset >= from_offset:
+            replay_batch(producers, header, partial(segment.read_batch, position, header.size_in_bytes))
 
 
 # --- leader epochs ----------------------------------------------------------------------------------------------
@@ -133,12 +120,11 @@ def read_epochs(files: Files, directory: str) -> LeaderEpochs | None:
         return None
 
 
-def epochs_from_batches(segments: Segments) -> LeaderEpochs:
+def epochs_from_batches(segments: Iterable[Segment]) -> LeaderEpochs:
     """Every batch tells the epoch that wrote it: slow, and always right. Ends where the batches cannot be read."""
     epochs = LeaderEpochs()
     try:
-        for place in range(len(segments)):
-            segment = segments.at(place)
+        for segment in segments:
             for _, header in walk_headers(segment.file, 0, segment.size):
                 epochs.assign(header.leader_epoch, header.base_offset)
     except MalformedData:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from moldau.base.errors import MalformedData
@@ -25,9 +26,17 @@ from moldau.log.epochs import LeaderEpochs
 from moldau.log.files import File, Files, write_all
 from moldau.log.log import Log
 from moldau.log.producers import Producers
-from moldau.log.rebuild import epochs_from_batches, read_epochs, reload_producers, snapshot_offsets
+from moldau.log.rebuild import (
+    aborted_txn,
+    epochs_from_batches,
+    read_epochs,
+    reload_producers,
+    replay_batch,
+    snapshot_offsets,
+)
 from moldau.log.segment import INDEX_INTERVAL_BYTES, RELATIVE_OFFSET_MAX, Segment
 from moldau.log.segments import Segments
+from moldau.log.txn_index import AbortedTxn
 from moldau.wire.batch import BATCH_HEADER, BATCH_HEADER_BYTES, CRC_START, MAGIC, BatchHeader
 from moldau.wire.crc import crc32c
 
@@ -66,25 +75,25 @@ def open_log(
     report = RecoveryReport(partition)
     names = _tidy(files, directory, files.names(directory))
     segments = _find_segments(files, directory, names, start_offset, now_ms)
+    clean_end = _clean_end(segments, report) if is_clean else None
+    # The segment that ends right at the recovery point may have been rolled after that flush, its indexes unsynced.
+    place = len(segments) - 1 if is_clean else segments.floor(recovery_point - 1)
+    believed = list(segments)[: len(segments) if clean_end is not None else place]
     epochs = read_epochs(files, directory)
     if epochs is None:
-        epochs = _rebuild_epochs(segments, report, is_clean)
-    clean_end = _clean_end(segments, report) if is_clean else None
+        epochs = _rebuild_epochs(believed, report, is_clean)
     producers = Producers()
     if clean_end is not None:
         end_offset = recovery_point = clean_end
-        unsynced: list[str] = []
+        # A file without a batch may have been made just now, and its name not be on disk yet.
+        unsynced = [] if segments.active.size else [segments.active.log_path]
         reload_producers(producers, files, directory, names, segments, end_offset)
     else:
-        # The segment that ends right at the recovery point may have been rolled after that flush, its indexes unsynced.
-        place = segments.floor(recovery_point - 1) if not is_clean else len(segments) - 1
-        segments, end_offset = _Recovery(files, directory, epochs, report).recover(list(segments), place)
-        recovered = list(segments)[place:]
+        doubtful = list(segments)[place:]
+        reload_producers(producers, files, directory, names, segments, doubtful[0].base_offset)
+        recovered, end_offset = _Recovery(files, directory, epochs, producers, report).recover(doubtful)
+        segments = Segments([*believed, *recovered])
         unsynced = [segment.path + suffix for segment in recovered for suffix in layout.SEGMENT_FILES]
-        trusted = recovered[0].base_offset
-        aborted = reload_producers(producers, files, directory, names, segments, end_offset, trusted)
-        for segment in recovered:
-            segment.txn_index.replace(txn for owner, txn in aborted if owner is segment)
     # Thousands of partitions mostly sleep: each opens its files again when it is first used.
     for segment in segments:
         segment.rest()
@@ -134,10 +143,8 @@ def _find_segments(files: Files, directory: str, names: list[str], start_offset:
     return Segments(found or [Segment.create(files, directory, max(start_offset or 0, 0), now_ms)])
 
 
-def _rebuild_epochs(segments: Segments, report: RecoveryReport, is_clean: bool) -> LeaderEpochs:
-    if not any(segment.size for segment in segments):
-        return LeaderEpochs()
-    if is_clean:
+def _rebuild_epochs(segments: list[Segment], report: RecoveryReport, is_clean: bool) -> LeaderEpochs:
+    if is_clean and any(segment.size for segment in segments):
         report.notes.append("the leader epochs were rebuilt")
     return epochs_from_batches(segments)
 
@@ -169,48 +176,57 @@ def _believable_start(start_offset: int | None, first_base: int, end_offset: int
 class _Recovery:
     """One pass over the segments of a log, from the first that may not be whole."""
 
-    def __init__(self, files: Files, directory: str, epochs: LeaderEpochs, report: RecoveryReport) -> None:
+    def __init__(
+        self, files: Files, directory: str, epochs: LeaderEpochs, producers: Producers, report: RecoveryReport
+    ) -> None:
         self._files = files
         self._directory = directory
         self._epochs = epochs
+        self._producers = producers
         self._report = report
 
-    def recover(self, segments: list[Segment], place: int) -> tuple[Segments, int]:
-        """(the segments that remain, the next offset). `place` is the first one not known to be durable."""
-        self._epochs.truncate_from_end(segments[place].base_offset)
-        kept = segments[:place]
-        next_offset = segments[place].base_offset
+    def recover(self, doubtful: list[Segment]) -> tuple[list[Segment], int]:
+        """(the segments that remain, the next offset). Epochs and producers are brought along from the first one."""
+        next_offset = doubtful[0].base_offset
+        self._epochs.truncate_from_end(next_offset)
+        kept: list[Segment] = []
         is_whole = True
-        for segment in segments[place:]:
+        for segment in doubtful:
             # Each segment begins where the one before ends: if not, a tail was lost without a trace in its file.
             follows_on = segment.base_offset == next_offset or segment.base_offset - next_offset > RELATIVE_OFFSET_MAX
-            if kept[place:] and not (is_whole and follows_on):
+            if not (is_whole and follows_on):
                 is_whole = False
                 self._set_segment_aside(segment)
                 continue
             next_offset, is_whole = self._recover_segment(segment)
             kept.append(segment)
-        for segment in kept[place:]:
+        for segment in kept:
             segment.seal()
-        return Segments(kept), next_offset
+        return kept, next_offset
 
     def _recover_segment(self, segment: Segment) -> tuple[int, bool]:
         """Reads all batches, learns all of them anew, cuts off what is not whole: (next offset, nothing was cut)."""
         size, file = segment.size, segment.file
         segment.forget()
         next_offset = segment.base_offset
+        offset_max = segment.base_offset + RELATIVE_OFFSET_MAX
+        aborted: list[AbortedTxn] = []
         for position, header in verified_batches(file, 0, size):
-            too_far = header.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+            base_offset, last_offset, epoch = header.base_offset, header.last_offset, header.leader_epoch
             # Epochs never go down in a log: such a batch was cut off once, and came back with the crash.
-            is_stale = header.leader_epoch < self._epochs.latest
-            if header.base_offset < next_offset or header.last_offset_delta < 0 or too_far or is_stale:
+            is_stale = epoch < self._epochs.latest
+            if is_stale or not next_offset <= base_offset <= last_offset <= offset_max:
                 break
+            size_in_bytes = header.size_in_bytes
             segment.note_batch(
-                header.base_offset, header.last_offset, header.max_timestamp, header.size_in_bytes, position,
-                INDEX_INTERVAL_BYTES,
+                base_offset, last_offset, header.max_timestamp, size_in_bytes, position, INDEX_INTERVAL_BYTES
             )
-            self._epochs.assign(header.leader_epoch, header.base_offset)
-            next_offset = header.next_offset
+            if epoch != self._epochs.latest:
+                self._epochs.assign(epoch, base_offset)
+            if header.producer_id >= 0:
+                aborted += self._replay(segment, position, header)
+            next_offset = last_offset + 1
+        segment.txn_index.replace(aborted)
         if segment.size == size:
             return next_offset, True
         self._report.bytes_cut += size - segment.size
@@ -218,6 +234,11 @@ class _Recovery:
             self._copy_aside(file, segment, size)
         file.truncate(segment.size)
         return next_offset, False
+
+    def _replay(self, segment: Segment, position: int, header: BatchHeader) -> list[AbortedTxn]:
+        read = partial(segment.read_batch, position, header.size_in_bytes)
+        completed = replay_batch(self._producers, header, read)
+        return [aborted_txn(self._producers, completed)] if completed is not None and completed.aborted else []
 
     def _copy_aside(self, file: File, segment: Segment, size: int) -> None:
         path = f"{segment.path}{layout.LOG}.{segment.size}{layout.CORRUPT}"
@@ -281,4 +302,3 @@ def _good_batches_follow(file: File, position: int, end: int) -> bool:
     if size < BATCH_HEADER_BYTES:
         return False
     return any(True for _ in verified_batches(file, position + size, end))
-

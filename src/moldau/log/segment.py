@@ -198,6 +198,9 @@ class Segment:
 
         On a fault the file is cut back to its old size, so that half a batch never stands in the log.
         """
+        if self._offset_index is None:
+            # Woken before the file grows: what is on disk speaks of the batches until now.
+            self._load_indexes()
         position = self.size
         file = self._file or self.file
         try:

@@ -49,10 +49,10 @@ class TxnIndex:
     def append(self, transaction: AbortedTxn) -> None:
         known = self.transactions()
         assert not known or known[-1].last_offset < transaction.last_offset, "markers come in order"
-        file = self._files.open(self.path, create=True)
-        write_all(file, ENTRY.pack(VERSION, *transaction), len(known) * ENTRY_BYTES)
+        position = len(known) * ENTRY_BYTES
         known.append(transaction)
         self._unsynced = [self.path]
+        write_all(self._files.open(self.path, create=True), ENTRY.pack(VERSION, *transaction), position)
 
     def take_unsynced(self) -> list[str]:
         """The file, if it was written to since last asked: for a flush."""

@@ -37,11 +37,11 @@ class QuorumState:
         try:
             found = json.loads(content)
             return cls(
-                found["clusterId"],
-                found["leaderId"],
-                found["leaderEpoch"],
-                found["votedId"],
-                tuple(voter["voterId"] for voter in found["currentVoters"]),
+                str(found["clusterId"]),
+                int(found["leaderId"]),
+                int(found["leaderEpoch"]),
+                int(found["votedId"]),
+                tuple(int(voter["voterId"]) for voter in found["currentVoters"]),
             )
         except (ValueError, KeyError, TypeError) as bad:
             raise MalformedData(f"quorum-state does not parse: {bad}") from bad

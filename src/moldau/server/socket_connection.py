@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 
 from moldau.base.errors import MalformedData
-from moldau.base.limits import SEND_FILE_BYTES, SEND_TURN_BYTES
+from moldau.base.limits import SEND_FILE_BYTES, SEND_TURN_BYTES, UNSENT_PIECES_MAX
 from moldau.log import page_cache
 from moldau.log.log import Slice
 from moldau.server.conversation import Conversation, ReceiveBudget, Reply
@@ -154,7 +154,7 @@ class SocketConnection:
         """A client that does not read its replies is not read from either."""
         if self._closed:
             return
-        wanted = not self._out and not self._stopped and not self._conversation.is_full
+        wanted = len(self._out) <= UNSENT_PIECES_MAX and not self._stopped and not self._conversation.is_full
         if wanted != self._reading:
             self._reading = wanted
             if wanted:

@@ -1,7 +1,7 @@
 """A real broker inside this process, for tests and notebooks: own thread, free port, temporary directory.
 
-    with broker() as kafka:
-        Producer({"bootstrap.servers": kafka.bootstrap_servers}).produce("orders", b"one")
+with broker() as kafka:
+    Producer({"bootstrap.servers": kafka.bootstrap_servers}).produce("orders", b"one")
 """
 
 from __future__ import annotations

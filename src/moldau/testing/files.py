@@ -20,8 +20,8 @@ from moldau.base.errors import StorageFault
 
 Buffer = bytes | bytearray | memoryview
 
-PAGE_BYTES = 512
-"""Smaller than a real page, so that small tests tear across several."""
+PAGE_BYTES = 64
+"""Smaller than a real page, so that small batches tear across several."""
 
 
 class PowerLoss(BaseException):

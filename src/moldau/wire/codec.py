@@ -128,12 +128,15 @@ def uvarint(value: int) -> bytes:
     return _SMALL[value] if value < 512 else _write_uvarint(value)
 
 
+_BUFFERS = (bytes, bytearray, memoryview)
+
+
 def size_of(records: Records) -> int:
-    return len(records) if isinstance(records, bytes | bytearray | memoryview) else records.length
+    return len(records) if isinstance(records, _BUFFERS) else records.length
 
 
 def _put_records(out: bytearray, records: Records) -> None:
-    if isinstance(records, bytes | bytearray | memoryview):
+    if isinstance(records, _BUFFERS):
         out += records
     else:
         assert isinstance(out, Outgoing), "records in a file go into an Outgoing"

@@ -31,7 +31,18 @@ def test_the_alphabet_is_the_one_for_urls() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "A", "AAAA", "A" * 21, "A" * 23, "A" * 24, "!" * 22, "AAAAAAAAAAAAAAAAAAAAA=", "AAAAAAAAAA AAAAAAAAAAAA", "é" * 22],
+    [
+        "",
+        "A",
+        "AAAA",
+        "A" * 21,
+        "A" * 23,
+        "A" * 24,
+        "!" * 22,
+        "AAAAAAAAAAAAAAAAAAAAA=",
+        "AAAAAAAAAA AAAAAAAAAAAA",
+        "é" * 22,
+    ],
 )
 def test_what_is_no_uuid_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError):

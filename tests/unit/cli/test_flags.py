@@ -53,8 +53,9 @@ def test_flags_repeat_but_one_value_is_one() -> None:
 
 
 def test_stray_words_are_ignored_and_two_dashes_end_the_flags() -> None:
-    given = FLAGS.parse(["stray", "--list", "-", "--", "--create"])
+    given = FLAGS.parse(["stray", "--list", "-", "--topic", "t", "stray", "--", "--create"])
     assert given.has("list")
+    assert given.text("topic") == "t"
     assert not given.has("create")
 
 
@@ -102,7 +103,7 @@ def test_a_deprecated_flag_counts_as_the_new_one_and_clashes_with_it() -> None:
     assert given.warnings == [
         "Option --old-props is deprecated and will be removed in a future version. Use --props instead."
     ]
-    with pytest.raises(UsageError, match="Options --old-props and --props cannot be specified together."):
+    with pytest.raises(UsageError, match=r"Options --old-props and --props cannot be specified together\."):
         FLAGS.parse(["--old-props", "a=1", "--props", "b=2"])
 
 

@@ -104,7 +104,7 @@ class Scenario:
             history.current.update(enumerate(values, first))
 
     def flush(self) -> None:
-        self.log.flush(NOW_MS)
+        self.log.flush()
         self.history.promised = dict(self.history.current)
 
     def new_leader(self) -> None:

@@ -63,7 +63,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        self.log.flush(self.now_ms)
+        self.log.flush()
         assert self.log.recovery_point == self.end
 
     @rule(share=st.floats(0, 1))

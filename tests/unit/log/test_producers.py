@@ -32,9 +32,7 @@ def send(
 
 def end(log: Log, *, commit: bool, epoch: int = 0, producer_id: int = 7, coordinator_epoch: int = 0) -> Appended:
     marker = end_txn_marker(EndTxnMarker(commit, coordinator_epoch), NOW_MS)
-    batch = build_batch(
-        [marker], is_control=True, is_transactional=True, producer_id=producer_id, producer_epoch=epoch
-    )
+    batch = build_batch([marker], is_control=True, is_transactional=True, producer_id=producer_id, producer_epoch=epoch)
     return log.append(memoryview(batch), leader_epoch=0, now_ms=NOW_MS, origin=Origin.COORDINATOR)
 
 
@@ -80,6 +78,15 @@ def test_epochs() -> None:
     send(log, 0, epoch=4)
     assert refused(log, 0, epoch=3) is ErrorCode.INVALID_PRODUCER_EPOCH
     assert send(log, 0, epoch=4).duplicate
+
+
+def test_batches_of_an_older_epoch_are_no_repeats() -> None:
+    log = new_log()
+    for sequence in range(3):
+        send(log, sequence, epoch=3)
+    send(log, 0, epoch=4)
+    assert send(log, 1, epoch=4) == (4, 4, -1, False)
+    assert send(log, 2, epoch=4) == (5, 5, -1, False)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

@@ -147,6 +147,7 @@ def test_a_torn_tail_is_cut_off_and_leaves_nothing_behind(cut: int) -> None:
     assert recovered.bytes_cut > 0
     assert recovered.set_aside == []
     assert recovered.lost_durable, "the flush had promised it"
+    assert files.size(path) == log.segments.active.size
     check_whole(log, BATCHES - lost)
 
 

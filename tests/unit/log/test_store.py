@@ -199,7 +199,17 @@ def test_checkpoints_are_kafkas_text() -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"0\n", b"1\n0\n", b"0\n2\na 0 1\n", b"0\n1\na 0\n", b"0\n1\na 0 x\n", b"\xff\xfe", b"0\n-1\n", b"0\n1\na b 1"],
+    [
+        b"",
+        b"0\n",
+        b"1\n0\n",
+        b"0\n2\na 0 1\n",
+        b"0\n1\na 0\n",
+        b"0\n1\na 0 x\n",
+        b"\xff\xfe",
+        b"0\n-1\n",
+        b"0\n1\na b 1",
+    ],
 )
 def test_checkpoints_that_do_not_parse(content: bytes) -> None:
     with pytest.raises(Exception, match="checkpoint"):
@@ -233,7 +243,12 @@ def test_directory_names(name: str, partition: tuple[str, int] | None) -> None:
 def test_file_names() -> None:
     assert layout.offset_name(42) == "00000000000000000042"
     assert layout.offset_of("00000000000000000042.log", ".log") == 42
-    for name in ("42.log", "00000000000000000042.index", "0000000000000000004x.log", "00000000000000000042.log.deleted"):
+    for name in (
+        "42.log",
+        "00000000000000000042.index",
+        "0000000000000000004x.log",
+        "00000000000000000042.log.deleted",
+    ):
         assert layout.offset_of(name, ".log") is None
 
 

@@ -109,15 +109,18 @@ def test_a_flush_begun_before_a_cut_proves_nothing() -> None:
 
 def test_flush_is_due_by_count_by_time_and_after_a_roll() -> None:
     log = new_log(LogConfig(flush_messages=3, flush_ms=1000))
-    log.flush(NOW_MS)
+    log.flush()
     fill(log, 2)
     assert not log.flush_due(NOW_MS + 999)
     assert log.flush_due(NOW_MS + 1000)
+    assert not log.flush_due(NOW_MS + 1001), "told once"
+    assert log.flush_due(NOW_MS + 2000)
     fill(log, 1)
-    assert log.flush_due(NOW_MS)
-    log.flush(NOW_MS)
+    assert log.flush_due(NOW_MS + 2001)
+    log.flush()
     assert not log.flush_due(NOW_MS + 9999)
     fill(log, 1)
+    assert not log.flush_due(NOW_MS + 10_998)
     log.roll(NOW_MS)
     assert log.flush_due(NOW_MS)
 

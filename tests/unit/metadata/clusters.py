@@ -51,9 +51,7 @@ def layers(image: MetadataImage | None = None) -> BrokerLayers:
     return broker_layers(image or MetadataImage(), NODE_ID, {})
 
 
-def defaults(
-    partitions: int = 1, replication_factor: int = 1, delete_enabled: bool = True
-) -> TopicDefaults:
+def defaults(partitions: int = 1, replication_factor: int = 1, delete_enabled: bool = True) -> TopicDefaults:
     return TopicDefaults(
         num_partitions=partitions,
         replication_factor=replication_factor,

@@ -127,7 +127,7 @@ def test_changes_name_only_topics_that_are_there_and_images_agree_with_themselve
 def test_a_topic_removed_and_made_anew_in_one_batch() -> None:
     image = with_topics(cluster(), topic("a", 3, configs={"retention.ms": "5"}))
     old = image.topics["a"]
-    records: list[MetadataRecord] = [RemoveTopicRecord(old.id), *create(cluster(), topic("a", 1)).records]
+    records: list[MetadataRecord] = [RemoveTopicRecord(old.id), *create(cluster(), topic("a", 1), seed=2).records]
     image, changes = apply(image, records, 50, 2)
     assert changes.removed == [old]
     assert changes.topics == {"a"}
@@ -178,7 +178,9 @@ def test_features_and_producer_ids() -> None:
     assert applied(image, [FeatureLevelRecord("x", 0)]).features == {}
 
 
-@pytest.mark.parametrize("value", [b"", b"\x01", b"\x01\x02", b"\x00\x02\x00", b"\x01\x7f\x00", b"\x01\x02\x09", b"\x01\x02\x00"])
+@pytest.mark.parametrize(
+    "value", [b"", b"\x01", b"\x01\x02", b"\x00\x02\x00", b"\x01\x7f\x00", b"\x01\x02\x09", b"\x01\x02\x00"]
+)
 def test_a_value_that_is_no_record_of_ours_is_malformed(value: bytes) -> None:
     with pytest.raises(MalformedData):
         decode_record(value)

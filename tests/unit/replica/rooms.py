@@ -93,17 +93,13 @@ class Rooms:
         self.store.load(lambda _: LogConfig(), self.clock.now_ms())
         self.controller = self._controller()
         self.reports: list[str] = []
-        self.partitions = Partitions(
-            NODE_ID, self.store, self.flusher, self._effective, self.rng, self.reports.append
-        )
+        self.partitions = Partitions(NODE_ID, self.store, self.flusher, self._effective, self.rng, self.reports.append)
         self.current.follow(lambda image, changes: self.partitions.follow(image, changes, self.clock.now_ms()))
         self.current.follow(lambda image, _: self.published.append(image))
         self.admin = Admin(self.controller, NODE_ID, self._static, 1, 1, True, self.rng)
         self.sessions = SessionCache(session_slots, SESSION_EVICTION_MS, self.rng)
         self.parked: ParkedFetches[FetchResponse] = ParkedFetches(self.timers)
-        self.fetch = Fetch(
-            self.current, self.partitions, self.sessions, self.parked, self.clock, FETCH_BYTES_MAX
-        )
+        self.fetch = Fetch(self.current, self.partitions, self.sessions, self.parked, self.clock, FETCH_BYTES_MAX)
         self.produce = Produce(self.current, self.partitions, self.clock, self.timers)
 
     def _controller(self) -> Controller:

@@ -139,7 +139,9 @@ def test_a_brokers_configs_reach_every_log_at_once(rooms: Rooms) -> None:
 
 
 def test_a_config_of_a_topic_that_is_not_here_is_nothing_to_do(rooms: Rooms) -> None:
-    image, changes = apply(rooms.current.image, [ConfigRecord(ConfigResource.TOPIC, "elsewhere", "retention.ms", "1")], 99, 1)
+    image, changes = apply(
+        rooms.current.image, [ConfigRecord(ConfigResource.TOPIC, "elsewhere", "retention.ms", "1")], 99, 1
+    )
     rooms.partitions.follow(image, changes, 0)
     assert held(rooms) == []
 

@@ -53,9 +53,7 @@ class World:
     def truth(self, key: Key, offset: int) -> Seen:
         partition = self.partition(key)
         if partition is None:
-            unknown = (
-                ErrorCode.UNKNOWN_TOPIC_ID if isinstance(key[0], bytes) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            )
+            unknown = ErrorCode.UNKNOWN_TOPIC_ID if isinstance(key[0], bytes) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return Seen(unknown, -1, -1, 0)
         log = partition.log
         if not log.start_offset <= offset <= log.end_offset:
@@ -108,9 +106,7 @@ class World:
         update = self.positions(session.version, choices[: len(choices) // 2])
         forget = [self.key(session.version, choice) for choice in choices[len(choices) // 2 :]]
         response = now(
-            fetch(
-                self.rooms, update, session=session.id, epoch=session.epoch, forget=forget, version=session.version
-            )
+            fetch(self.rooms, update, session=session.id, epoch=session.epoch, forget=forget, version=session.version)
         )
         assert (response.error_code, response.session_id) == (0, session.id)
         session.epoch += 1

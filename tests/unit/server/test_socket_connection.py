@@ -89,7 +89,9 @@ def run(test: Coroutine[Any, Any, None]) -> None:
         runner.run(test)
 
 
-@pytest.mark.parametrize("count", [1, REQUESTS_IN_FLIGHT_MAX, REQUESTS_IN_FLIGHT_MAX + 1, 5 * REQUESTS_IN_FLIGHT_MAX + 3])
+@pytest.mark.parametrize(
+    "count", [1, REQUESTS_IN_FLIGHT_MAX, REQUESTS_IN_FLIGHT_MAX + 1, 5 * REQUESTS_IN_FLIGHT_MAX + 3]
+)
 def test_as_many_requests_at_once_as_a_client_likes(count: int) -> None:
     async def talk() -> None:
         bodies = [request(number, NOW) for number in range(count)]

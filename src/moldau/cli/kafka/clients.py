@@ -28,8 +28,7 @@ REACH_SECONDS: Final = 3.0
 CONNECT_SECONDS: Final = 3.0
 RETRY_SECONDS: Final = 0.1
 ADMIN_SECONDS: Final = 10.0
-
-AGAINST_IDEMPOTENCE: Final = frozenset({"enable.idempotence", "retries", "max.in.flight.requests.per.connection"})
+NO_ANSWER: Final = frozenset({"_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN"})
 
 C = TypeVar("C")
 T = TypeVar("T")
@@ -45,11 +44,9 @@ def admin(bootstrap_servers: str, java: Mapping[str, str]) -> AdminClient:
 
 
 def producer(bootstrap_servers: str, java: Mapping[str, str], own: Mapping[str, Any]) -> Producer:
-    """A producer that is idempotent as Java's is: unless the properties ask for what rules it out."""
     from confluent_kafka import Producer
 
-    idempotent = java.get("acks", "all") in ("all", "-1") and not AGAINST_IDEMPOTENCE & java.keys()
-    return _made(Producer, bootstrap_servers, java, {**own, "enable.idempotence": idempotent})
+    return _made(Producer, bootstrap_servers, java, own)
 
 
 def consumer(bootstrap_servers: str, java: Mapping[str, str], own: Mapping[str, Any]) -> Consumer:
@@ -89,9 +86,11 @@ class Troubles:
         said = str(error.str())
         if error.name() == "_ALL_BROKERS_DOWN":
             self._tell("down", "No broker answers any more; still trying")
-        elif error.name() in ("_AUTHENTICATION", "_SSL") or _UNREACHABLE.search(said):
-            # The same trouble comes again with other milliseconds in it.
-            self._tell(re.sub(r"\d+ms", "", said), said)
+        elif unreachable := _UNREACHABLE.search(said):
+            # The same address is tried again and again, under several names.
+            self._tell(unreachable[0], said)
+        elif error.name() in ("_AUTHENTICATION", "_SSL"):
+            self._tell(error.name(), said)
 
     def _tell(self, trouble: str, line: str) -> None:
         if trouble not in self._told:
@@ -187,7 +186,7 @@ def answer(future: Future[T]) -> T:
 def words(error: Any) -> str:
     """A KafkaError as a line: the broker's message where it sent one."""
     said = str(error.str()).removeprefix("Broker: ")
-    if error.name() in ("_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN"):
+    if error.name() in NO_ANSWER:
         return f"{said}: the cluster did not answer in time; check advertised.listeners of the brokers"
     return said
 
@@ -199,6 +198,11 @@ def metadata(admin: AdminClient) -> ClusterMetadata:
     try:
         return admin.list_topics(timeout=ADMIN_SECONDS)
     except KafkaException as error:
+        if error.args[0].name() in NO_ANSWER:
+            raise ToolFailed(
+                "The address takes connections but does not answer as a Kafka broker does;"
+                " check the port, and what --command-config says of TLS and SASL"
+            ) from error
         raise Refused(error.args[0]) from error
 
 

@@ -11,23 +11,19 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from moldau.cli.flags import Flag, Flags, Given, UsageError, key_values
 from moldau.cli.kafka import clients, properties
 from moldau.cli.kafka.record_lines import Formatter
-from moldau.cli.kafka.tool import SIGINT_STATUS, ToolFailed, complain, forget_stdout, run
+from moldau.cli.kafka.tool import ToolFailed, complain, forget_stdout, run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from confluent_kafka import Consumer
 
 POLL_SECONDS: Final = 0.2
 """The longest that Ctrl-C waits."""
 RECORDS_AT_ONCE: Final = 1000
-SIGTERM_STATUS: Final = 143
 ISOLATION_LEVELS: Final = ("read_committed", "read_uncommitted")
 FORMATTERS: Final = ("DefaultMessageFormatter", "LoggingMessageFormatter", "NoOpMessageFormatter")
 GROUP_MISMATCH: Final = (
@@ -94,8 +90,28 @@ OWN_CONFIG: Final = {
 }
 
 
-class Terminated(Exception):
-    """SIGTERM: an ending like any other, with its count printed."""
+class Stop:
+    """Ctrl-C and SIGTERM, noted for the loop to see: an exception raised inside librdkafka's calls would be lost there."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in (signal.SIGINT, signal.SIGTERM):
+            # A job in the background of a script is told to ignore Ctrl-C, and goes on doing so.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._note)
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, _frame: object) -> None:
+        self.status = 128 + number
+        signal.signal(number, signal.SIG_DFL)  # asked twice, it ends at once
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -218,10 +234,10 @@ class Reading:
         self._told: set[str] = set()
         self.count = 0
 
-    def run(self, source: Any) -> None:
+    def run(self, source: Any, stop: Stop) -> None:
         out = sys.stdout.buffer
         last = time.monotonic()
-        while self._limit is None or self._limit < 0 or self.count < self._limit:
+        while not stop.status and (self._limit is None or self._limit < 0 or self.count < self._limit):
             now = time.monotonic()
             if self._timeout is not None and now - last >= self._timeout:
                 return
@@ -261,21 +277,23 @@ class Reading:
         return False
 
     def _print(self, out: IO[bytes], records: list[Any]) -> None:
-        if self._formatter is not None:
-            try:
-                out.write(self._formatter.lines(records))
-            except ToolFailed:
-                self._print_one_by_one(out, records, self._formatter)
-                return
-            out.flush()
+        try:
+            lines = b"" if self._formatter is None else self._formatter.lines(records)
+        except ToolFailed:
+            self._print_one_by_one(out, records)
+            return
+        # Counted before it can be seen: Ctrl-C may come in between.
         self.count += len(records)
+        out.write(lines)
+        out.flush()
 
-    def _print_one_by_one(self, out: IO[bytes], records: list[Any], formatter: Formatter) -> None:
+    def _print_one_by_one(self, out: IO[bytes], records: list[Any]) -> None:
         """One of them cannot be read: those before it are printed, and it ends the tool or is left out."""
+        assert self._formatter is not None
         for record in records:
             self.count += 1
             try:
-                out.write(formatter.lines([record]))
+                out.write(self._formatter.lines([record]))
             except ToolFailed as error:
                 if not self._skip_errors:
                     raise
@@ -285,14 +303,10 @@ class Reading:
 
 def _read(given: Given, reading: Reading, source: Any) -> int:
     """Runs the loop to its end, whichever it is, and says how many records there were."""
-    status = 0
+    stop = Stop()
     try:
-        with _terminable():
-            reading.run(source)
-    except KeyboardInterrupt:
-        status = SIGINT_STATUS
-    except Terminated:
-        status = SIGTERM_STATUS
+        with stop:
+            reading.run(source, stop)
     except BrokenPipeError:
         # `| head` has seen enough. Kafka ends with status 0 then.
         reading.close()
@@ -302,7 +316,7 @@ def _read(given: Given, reading: Reading, source: Any) -> int:
         _farewell(given, reading)
         raise
     _farewell(given, reading)
-    return status
+    return stop.status
 
 
 def _farewell(given: Given, reading: Reading) -> None:
@@ -310,23 +324,6 @@ def _farewell(given: Given, reading: Reading) -> None:
         print("shutdown_complete")
     reading.close()
     complain(f"Processed a total of {reading.count} messages")
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM ends the block with Terminated. Only a program's main thread may ask for signals."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def end(_number: int, _frame: Any) -> None:
-        raise Terminated
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 if __name__ == "__main__":

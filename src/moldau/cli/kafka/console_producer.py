@@ -25,6 +25,8 @@ FAILURES_SHOWN: Final = 10
 """Failed records told one by one; a million lines to a dead topic shall not print a million lines."""
 FULL_QUEUE_SECONDS: Final = 0.05
 
+AGAINST_IDEMPOTENCE: Final = frozenset({"enable.idempotence", "retries", "max.in.flight.requests.per.connection"})
+
 TO_PROPERTY: Final = {
     "batch-size": "batch.size",
     "max-partition-memory-bytes": "batch.size",
@@ -118,8 +120,11 @@ def _main(given: Given) -> int:
         {**properties.load(given.text("reader-config")), **key_values(given.texts("reader-property"))}
     )
     failures = Failures()
-    own = {**OWN_CONFIG, "on_delivery": failures.delivered}
-    producer = clients.producer(given.text("bootstrap-server") or "", _java(given), own)
+    own: dict[str, Any] = {**OWN_CONFIG, "on_delivery": failures.delivered}
+    java = _java(given)
+    # As Java's producer: idempotent, unless the properties ask for what rules it out.
+    own["enable.idempotence"] = java.get("acks", "all") in ("all", "-1") and not AGAINST_IDEMPOTENCE & java.keys()
+    producer = clients.producer(given.text("bootstrap-server") or "", java, own)
     with Poller(producer):
         try:
             _send(producer, topic, reader, sync=given.has("sync"))

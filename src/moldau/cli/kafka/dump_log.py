@@ -214,13 +214,15 @@ def _dump_producers(path: str) -> None:
     for producer in producers:
         line = (
             f"producerId: {producer.producer_id} producerEpoch: {producer.epoch}"
-            f" coordinatorEpoch: {producer.coordinator_epoch} currentTxnFirstOffset: {_optional(producer.transaction_start)}"
+            f" coordinatorEpoch: {producer.coordinator_epoch}"
+            f" currentTxnFirstOffset: {_optional(producer.transaction_start)}"
             f" lastTimestamp: {producer.last_timestamp}"
         )
         if producer.batches:
             batch = producer.batches[-1]
             line += (
-                f" firstSequence: {batch.first_sequence} lastSequence: {batch.last_sequence} lastOffset: {batch.last_offset}"
+                f" firstSequence: {batch.first_sequence} lastSequence: {batch.last_sequence}"
+                f" lastOffset: {batch.last_offset}"
                 f" offsetDelta: {batch.last_offset - batch.first_offset} timestamp: {batch.timestamp}"
             )
         print(line)

@@ -75,7 +75,7 @@ def _check_size(path: str, size: int, entry_bytes: int) -> None:
 
 
 def _check_last_timestamp(path: str) -> None:
-    """Kafka looks at the very last entry, so an active segment's file with its zeros does not pass: nor does it here."""
+    """Kafka looks at the very last entry, so a file with zeros behind its entries (an active segment's) fails."""
     with open(path, "rb") as file:
         first = file.read(time_index.ENTRY_BYTES)
         if not first:
@@ -110,7 +110,7 @@ def dump_time_index(path: str, check_only: bool, quiet: bool, findings: Findings
 def _first_reaching(segment: BatchFile, offsets: offset_index.OffsetIndex, offset: int) -> FileBatch | None:
     """By the index, and from the beginning should that lead astray: it is under examination itself."""
     found: FileBatch | None = None
-    for position in (offsets.lookup(offset), 0):
+    for position in (offsets.lookup(offset)[1], 0):
         found = next((batch for batch in segment.batches(position) if batch.header.last_offset >= offset), None)
         if found is not None and found.header.last_offset == offset:
             break

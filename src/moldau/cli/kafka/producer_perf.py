@@ -31,6 +31,7 @@ POLL_EVERY: Final = 512
 FULL_QUEUE_SECONDS: Final = 0.05
 TRANSACTION_MS: Final = 3000
 
+# Not idempotent unless asked: librdkafka takes half a second to get a producer id, and a short run would measure that.
 OWN_CONFIG: Final = {
     "client.id": "perf-producer-client",
     "partitioner": "murmur2_random",

@@ -223,6 +223,8 @@ def _create(given: Given, plan: NewTopicPlan) -> None:
     admin = _admin(given)
     try:
         clients.answer(admin.create_topics([topic], request_timeout=clients.ADMIN_SECONDS)[plan.name])
+    except ValueError as error:
+        raise ToolFailed(str(error)) from error
     except clients.Refused as error:
         if not (given.has("if-not-exists") and error.code == "TOPIC_ALREADY_EXISTS"):
             raise

@@ -134,6 +134,7 @@ def _replicas(
 ) -> list[tuple[int, ...]]:
     """The replicas of each partition: as the request assigns them, or as we place them."""
     if topic.assignments:
+        _check_room(len(topic.assignments), room)
         return _assigned(image, topic)
     if topic.num_partitions == 0 or topic.num_partitions < -1:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from moldau.base.errors import KafkaError
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.names import topic_name_problem
 from moldau.replica.partitions import Partitions
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
@@ -32,6 +33,8 @@ class DescribeProducers:
 
     def _describe(self, topic: str, index: int) -> PartitionResponse:
         try:
+            if topic_name_problem(topic):
+                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
             partition = self._partitions.get(topic, index)
             partition.fence(-1)
         except KafkaError as refused:

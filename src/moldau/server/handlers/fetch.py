@@ -130,7 +130,8 @@ class _Answer:
         self._size = size
         if not enough:
             return None
-        self._rotate(found)
+        if session.id:
+            self._rotate(found)
         if not self._is_full:
             found = [(entry, data) for entry, data in found if _is_news(entry, data)]
         return self._response(found)

@@ -12,6 +12,8 @@ from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
+NO_EPOCH = -1
+
 
 class InitProducerId:
     api = ApiKey.INIT_PRODUCER_ID
@@ -23,7 +25,8 @@ class InitProducerId:
     def answer(
         self, ask: InitProducerIdRequest, caller: Caller
     ) -> InitProducerIdResponse | Later[InitProducerIdResponse]:
+        if ask.transactional_id == "" or (ask.producer_id < 0) != (ask.producer_epoch < 0):
+            return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=NO_EPOCH)
         if ask.transactional_id is not None:
-            no_id = ErrorCode.INVALID_REQUEST if not ask.transactional_id else ErrorCode.COORDINATOR_NOT_AVAILABLE
-            return InitProducerIdResponse(error_code=no_id)
+            return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, producer_epoch=NO_EPOCH)
         return self._producer_ids.next().map(lambda given: InitProducerIdResponse(producer_id=given, producer_epoch=0))

@@ -1,0 +1,231 @@
+"""Changing configs: set, delete, append and subtract; all at once or one by one; and each way to be refused."""
+
+from __future__ import annotations
+
+import pytest
+from clusters import NODE_ID, applied, cluster, layers, topic, with_topics
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moldau.base.errors import ErrorCode
+from moldau.metadata.controller.configs import (
+    Operation,
+    broker_layers,
+    decide_alter_configs,
+    decide_incremental_alter_configs,
+)
+from moldau.metadata.image import MetadataImage
+from moldau.metadata.records import ConfigRecord, ConfigResource
+from moldau.wire.messages import alter_configs, incremental_alter_configs
+
+E = ErrorCode
+SET, DELETE, APPEND, SUBTRACT = Operation
+TOPIC = (ConfigResource.TOPIC, "a")
+BROKER = (ConfigResource.BROKER, str(NODE_ID))
+ALL_BROKERS = (ConfigResource.BROKER, "")
+Change = tuple[str, int, str | None]
+START = with_topics(cluster([NODE_ID, 2]), topic("a", configs={"retention.ms": "5", "max.message.bytes": "100"}), topic("b"))
+
+
+def step(
+    image: MetadataImage, *resources: tuple[tuple[int, str], list[Change]], validate_only: bool = False
+) -> tuple[MetadataImage, list[int], list[str | None]]:
+    """One IncrementalAlterConfigs: the image after it, the codes and the messages."""
+    ask = incremental_alter_configs.IncrementalAlterConfigsRequest(
+        [
+            incremental_alter_configs.AlterConfigsResource(
+                *key, [incremental_alter_configs.AlterableConfig(*change) for change in changes]
+            )
+            for key, changes in resources
+        ],
+        validate_only,
+    )
+    decision = decide_incremental_alter_configs(image, ask, layers(image))
+    responses = decision.response.responses
+    assert [(each.resource_type, each.resource_name) for each in responses] == [key for key, _ in resources]
+    return (
+        applied(image, decision.records),
+        [each.error_code for each in responses],
+        [each.error_message for each in responses],
+    )
+
+
+def replace_all(
+    image: MetadataImage, *resources: tuple[tuple[int, str], dict[str, str | None]], validate_only: bool = False
+) -> tuple[MetadataImage, list[int]]:
+    """One AlterConfigs."""
+    ask = alter_configs.AlterConfigsRequest(
+        [
+            alter_configs.AlterConfigsResource(
+                *key, [alter_configs.AlterableConfig(name, value) for name, value in configs.items()]
+            )
+            for key, configs in resources
+        ],
+        validate_only,
+    )
+    decision = decide_alter_configs(image, ask, layers(image))
+    return applied(image, decision.records), [each.error_code for each in decision.response.responses]
+
+
+# --- one by one
+
+
+def test_set_and_delete() -> None:
+    image, codes, _ = step(START, (TOPIC, [("retention.ms", SET, "7"), ("max.message.bytes", DELETE, None)]))
+    assert codes == [0]
+    assert image.configs_of(*TOPIC) == {"retention.ms": "7"}
+    image, codes, _ = step(image, (TOPIC, [("retention.ms", DELETE, "whatever"), ("segment.ms", DELETE, None)]))
+    assert (codes, image.configs_of(*TOPIC)) == ([0], {})
+
+
+def test_what_is_said_already_makes_no_record() -> None:
+    ask = incremental_alter_configs.IncrementalAlterConfigsRequest(
+        [
+            incremental_alter_configs.AlterConfigsResource(
+                *TOPIC, [incremental_alter_configs.AlterableConfig("retention.ms", SET, "5")]
+            )
+        ]
+    )
+    assert decide_incremental_alter_configs(START, ask, layers()).records == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "operation", "value", "after"),
+    [
+        (None, APPEND, "compact", "delete,compact"),  # the default is what is appended to
+        ("delete", APPEND, "compact", "delete,compact"),
+        ("delete,compact", APPEND, "compact", "delete,compact"),
+        ("compact", APPEND, "delete,compact", "compact,delete"),
+        ("delete,compact", SUBTRACT, "delete", "compact"),
+        ("delete,compact", SUBTRACT, "compact,delete", ""),
+        ("delete", SUBTRACT, "compact", "delete"),
+        ("delete , compact", SUBTRACT, "delete", "compact"),
+    ],
+)
+def test_lists_grow_and_shrink(before: str | None, operation: int, value: str, after: str) -> None:
+    image = START if before is None else step(START, (TOPIC, [("cleanup.policy", SET, before)]))[0]
+    image, codes, messages = step(image, (TOPIC, [("cleanup.policy", operation, value)]))
+    assert codes == [0], messages
+    found = image.configs_of(*TOPIC).get("cleanup.policy")
+    assert found == after
+
+
+@given(st.lists(st.tuples(st.sampled_from([SET, DELETE, APPEND, SUBTRACT]), st.sets(st.sampled_from(["compact", "delete"])))))
+def test_lists_are_sets_in_order(changes: list[tuple[Operation, set[str]]]) -> None:
+    image, model = START, {"delete"}
+    for operation, words in changes:
+        if operation is SET and not words:
+            continue
+        image, codes, messages = step(image, (TOPIC, [("cleanup.policy", operation, ",".join(sorted(words)))]))
+        assert codes == [0], messages
+        model = {SET: words, DELETE: {"delete"}, APPEND: model | words, SUBTRACT: model - words}[operation]
+        said = image.configs_of(*TOPIC).get("cleanup.policy", "delete")
+        assert {word for word in said.split(",") if word} == model
+        assert len(said.split(",")) == max(1, len(model))
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "why"),
+    [
+        (("retention.ms", APPEND, "5"), E.INVALID_CONFIG, "Can't APPEND to key retention.ms because its type is not LIST."),
+        (("retention.ms", SUBTRACT, "5"), E.INVALID_CONFIG, "Can't SUBTRACT"),
+        (("no.such", APPEND, "5"), E.INVALID_CONFIG, "no.such"),
+        (("no.such", SET, "5"), E.INVALID_CONFIG, "no.such"),
+        (("retention.ms", SET, "soon"), E.INVALID_CONFIG, "soon"),
+        (("retention.ms", SET, None), E.INVALID_REQUEST, "Null value"),
+        (("cleanup.policy", APPEND, None), E.INVALID_REQUEST, "Null value"),
+        (("cleanup.policy", APPEND, "burn"), E.INVALID_CONFIG, "burn"),
+        (("retention.ms", 4, "5"), E.INVALID_REQUEST, "Unknown operation"),
+        (("retention.ms", -1, "5"), E.INVALID_REQUEST, "Unknown operation"),
+    ],
+)
+def test_a_refused_change_changes_nothing_of_its_resource_and_no_other(change: Change, code: ErrorCode, why: str) -> None:
+    other = (ConfigResource.TOPIC, "b")
+    image, codes, messages = step(
+        START, (TOPIC, [("segment.ms", SET, "9"), change]), (other, [("segment.ms", SET, "8")])
+    )
+    assert codes == [code, 0]
+    assert why in (messages[0] or "")
+    assert image.configs_of(*TOPIC) == START.configs_of(*TOPIC)
+    assert image.configs_of(*other) == {"segment.ms": "8"}
+
+
+@pytest.mark.parametrize(
+    ("key", "code"),
+    [
+        ((ConfigResource.TOPIC, "nowhere"), E.UNKNOWN_TOPIC_OR_PARTITION),
+        ((ConfigResource.TOPIC, ""), E.UNKNOWN_TOPIC_OR_PARTITION),
+        ((ConfigResource.BROKER, "77"), E.INVALID_REQUEST),
+        ((ConfigResource.BROKER, "one"), E.INVALID_REQUEST),
+        ((ConfigResource.BROKER, "-1"), E.INVALID_REQUEST),
+        ((99, "x"), E.INVALID_REQUEST),
+        ((0, ""), E.INVALID_REQUEST),
+    ],
+)
+def test_resources_that_are_not_there(key: tuple[int, str], code: ErrorCode) -> None:
+    assert step(START, (key, [("retention.ms", SET, "1")]))[:2] == (START, [code])
+    assert replace_all(START, (key, {"retention.ms": "1"})) == (START, [code])
+
+
+def test_the_same_resource_or_key_twice_is_nobodys_will() -> None:
+    changes: list[Change] = [("retention.ms", SET, "1")]
+    image, codes, _ = step(START, (TOPIC, changes), (TOPIC, changes))
+    assert (image, codes) == (START, [E.INVALID_REQUEST] * 2)
+    image, codes, _ = step(START, (TOPIC, [*changes, ("retention.ms", DELETE, None)]))
+    assert (image, codes) == (START, [E.INVALID_REQUEST])
+
+
+def test_trying_out_answers_and_changes_nothing() -> None:
+    image, codes, _ = step(
+        START, (TOPIC, [("retention.ms", SET, "9")]), (BROKER, [("log.retention.ms", SET, "no")]), validate_only=True
+    )
+    assert (image, codes) == (START, [0, E.INVALID_REQUEST])
+    assert replace_all(START, (TOPIC, {}), validate_only=True) == (START, [0])
+
+
+# --- brokers
+
+
+def test_what_is_said_to_one_broker_and_to_all() -> None:
+    image, codes, messages = step(
+        START, (BROKER, [("log.retention.ms", SET, "8")]), (ALL_BROKERS, [("log.retention.ms", SET, "9")])
+    )
+    assert codes == [0, 0], messages
+    found = broker_layers(image, NODE_ID, {"log.retention.ms": "10"})
+    assert (found.dynamic, found.dynamic_default) == ({"log.retention.ms": "8"}, {"log.retention.ms": "9"})
+    assert broker_layers(image, 2, {}).dynamic == {}
+
+
+def test_a_key_that_only_the_file_can_set() -> None:
+    image, codes, messages = step(START, (BROKER, [("broker.id", SET, "8")]))
+    assert (image, codes) == (START, [E.INVALID_REQUEST])
+    assert "Cannot update these configs dynamically" in (messages[0] or "")
+
+
+def test_a_key_for_one_broker_cannot_be_set_for_all() -> None:
+    _, codes, messages = step(START, (ALL_BROKERS, [("listeners", SET, "PLAINTEXT://:1")]))
+    assert codes == [E.INVALID_REQUEST]
+    assert "broker id must be specified" in (messages[0] or "")
+
+
+# --- all at once
+
+
+def test_what_is_not_named_falls_back() -> None:
+    image, codes = replace_all(START, (TOPIC, {"segment.ms": "9"}))
+    assert (codes, image.configs_of(*TOPIC)) == ([0], {"segment.ms": "9"})
+    image, codes = replace_all(image, (TOPIC, {}))
+    assert (codes, image.configs_of(*TOPIC)) == ([0], {})
+
+
+def test_all_or_nothing_of_a_resource() -> None:
+    assert replace_all(START, (TOPIC, {"segment.ms": "9", "no.such": "1"})) == (START, [E.INVALID_CONFIG])
+    assert replace_all(START, (TOPIC, {"segment.ms": None})) == (START, [E.INVALID_REQUEST])
+
+
+def test_records_say_only_what_changes() -> None:
+    ask = alter_configs.AlterConfigsRequest(
+        [alter_configs.AlterConfigsResource(*TOPIC, [alter_configs.AlterableConfig("retention.ms", "5")])]
+    )
+    records = decide_alter_configs(START, ask, layers()).records
+    assert [isinstance(each, ConfigRecord) and (each.name, each.value) for each in records] == [("max.message.bytes", None)]

@@ -1,0 +1,203 @@
+"""The controller at work: decisions see each other at once, the world sees them when they are on disk, in order."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from rooms import NODE_ID, Rooms
+
+from moldau.base.errors import ErrorCode, StorageFault
+from moldau.metadata.controller.decision import Decision
+from moldau.metadata.controller.producer_ids import decide_allocate
+from moldau.metadata.image import MetadataImage
+from moldau.metadata.records import ConfigRecord, ConfigResource, FeatureLevelRecord
+from moldau.wire.batch import BatchHeader, split_batches
+from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from moldau.wire.messages.delete_topics import DeleteTopicsRequest
+
+
+@pytest.fixture
+def rooms() -> Rooms:
+    return Rooms().start()
+
+
+def feature(name: str, level: int = 1) -> Decision[str]:
+    return Decision(f"done {name}", (FeatureLevelRecord(name, level),))
+
+
+def metadata_batches(rooms: Rooms) -> list[BatchHeader]:
+    log = rooms.controller.log
+    piece = log.read(0, 1 << 30, log.end_offset)
+    assert piece is not None
+    return [header for header, _ in split_batches(memoryview(piece.read()))]
+
+
+def test_an_answer_is_parked_until_its_records_are_on_disk(rooms: Rooms) -> None:
+    answer = rooms.controller.submit(lambda _: feature("x"))
+    published = len(rooms.published)
+    assert not answer.done
+    assert "x" not in rooms.current.image.features
+    rooms.flush()
+    assert answer.value() == "done x"
+    assert rooms.current.image.features["x"] == 1
+    assert len(rooms.published) == published + 1
+
+
+def test_decisions_see_what_was_decided_before_them_committed_or_not(rooms: Rooms) -> None:
+    ask = CreateTopicsRequest([CreatableTopic("a", 1, 1)])
+    first, second = rooms.admin.create_topics(ask), rooms.admin.create_topics(ask)
+    rooms.flush()
+    assert first.value().topics[0].error_code == 0
+    assert second.value().topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def test_a_refusal_waits_for_what_it_rests_on(rooms: Rooms) -> None:
+    """To say that a topic exists before it is certain to would be a promise that a crash can break."""
+    ask = CreateTopicsRequest([CreatableTopic("a", 1, 1)])
+    rooms.admin.create_topics(ask)
+    refused = rooms.admin.create_topics(ask)
+    assert not refused.done
+    rooms.flush()
+    assert refused.done
+
+
+def test_a_decision_without_records_answers_at_once_when_nothing_is_open(rooms: Rooms) -> None:
+    end_offset = rooms.controller.log.end_offset
+    answer = rooms.controller.submit(lambda image: Decision(image.offset))
+    assert answer.value() == end_offset - 1
+    assert rooms.controller.log.end_offset == end_offset
+    assert not rooms.flusher.asked
+
+
+def test_answers_come_in_the_order_they_were_asked_for_each_with_its_image(rooms: Rooms) -> None:
+    seen: list[tuple[str, int]] = []
+    for number in range(5):
+        answer = rooms.controller.submit(lambda _, n=number: feature(f"f{n}"))
+        answer.then(lambda text: seen.append((text, len(rooms.current.image.features))))
+    before = len(rooms.current.image.features)
+    rooms.flush()
+    assert seen == [(f"done f{n}", before + n + 1) for n in range(5)], "an answer finds its own image in force"
+
+
+def test_a_flush_that_began_earlier_releases_only_what_it_covers(rooms: Rooms) -> None:
+    first = rooms.controller.submit(lambda _: feature("x"))
+    work = rooms.controller.log.begin_flush()
+    assert work is not None
+    second = rooms.controller.submit(lambda _: feature("y"))
+    work.sync()
+    rooms.controller.log.finish_flush(work)
+    rooms.controller.flushed()
+    assert first.done
+    assert not second.done
+    assert "y" not in rooms.current.image.features
+    rooms.flush()
+    assert second.done
+
+
+def test_an_answer_may_ask_the_next_thing(rooms: Rooms) -> None:
+    done: list[str] = []
+    first = rooms.controller.submit(lambda _: feature("x"))
+    first.then(lambda _: rooms.controller.submit(lambda image: feature("y", len(image.features))).then(done.append))
+    rooms.flush()
+    assert done == ["done y"]
+
+
+def test_one_decision_is_one_batch_all_or_nothing(rooms: Rooms) -> None:
+    rooms.create_topic("a", 50)
+    last = metadata_batches(rooms)[-1]
+    assert last.record_count == 51
+    assert not last.is_control
+
+
+def test_nothing_is_published_of_a_decision_the_disk_refused(rooms: Rooms) -> None:
+    rooms.files.bytes_left = 0
+    with pytest.raises(StorageFault):
+        rooms.controller.submit(lambda _: feature("x"))
+    rooms.files.bytes_left = None
+    answer = rooms.controller.submit(lambda image: Decision("x" in image.features))
+    rooms.flush()
+    assert answer.value() is False, "not even later decisions have seen it"
+
+
+# --- start
+
+
+def test_the_first_start_writes_what_a_cluster_begins_with(rooms: Rooms) -> None:
+    leader_change, bootstrap, registration = metadata_batches(rooms)
+    assert leader_change.is_control
+    assert (bootstrap.record_count, registration.record_count) == (1, 1)
+    image = rooms.current.image
+    assert image.features == {"metadata.version": 30}
+    assert image.brokers[NODE_ID].epoch == registration.base_offset
+    assert [broker.id for broker in image.live_brokers()] == [NODE_ID]
+
+
+def without_run(image: MetadataImage) -> tuple[object, ...]:
+    """What must survive a restart: all but the registration of the run and where the log ends."""
+    return image.topics, image.topic_names, image.configs, image.features, image.next_producer_id
+
+
+def test_a_restart_replays_to_the_same_image(rooms: Rooms) -> None:
+    rooms.create_topic("a", 3, retention_ms="5")
+    rooms.create_topic("b")
+    rooms.delete_topic("b")
+    rooms.grow_topic("a", 5)
+    rooms.committed(rooms.admin.allocate_producer_ids())
+    again = rooms.restart()
+    assert without_run(again.current.image) == without_run(rooms.current.image)
+    assert again.current.image.offset > rooms.current.image.offset
+    assert again.current.image.brokers[NODE_ID].epoch > rooms.current.image.brokers[NODE_ID].epoch
+
+
+def test_every_start_leads_in_a_new_epoch(rooms: Rooms) -> None:
+    epochs = []
+    for _ in range(4):
+        epochs.append(metadata_batches(rooms)[-1].leader_epoch)
+        rooms = rooms.restart()
+    assert epochs == sorted(set(epochs))
+    headers = metadata_batches(rooms)
+    assert sum(header.is_control for header in headers) == 5
+    assert [header.leader_epoch for header in headers] == sorted(header.leader_epoch for header in headers)
+
+
+def test_what_was_answered_survives_any_crash() -> None:
+    for seed in range(40):
+        rng = Random(seed)
+        rooms = Rooms(seed=seed).start()
+        answered: dict[str, bool] = {}
+        for number in range(rng.randrange(1, 8)):
+            name = f"t{rng.randrange(3)}"
+            if name in rooms.current.image.topics:
+                reply = rooms.admin.delete_topics(DeleteTopicsRequest(topic_names=[name]))
+                reply.then(lambda _, n=name: answered.__setitem__(n, False))
+            else:
+                reply = rooms.admin.create_topics(CreateTopicsRequest([CreatableTopic(name, 1 + number % 2, 1)]))
+                reply.then(lambda _, n=name: answered.__setitem__(n, True))
+            if rng.random() < 0.7:
+                rooms.flush()
+        settled = not rooms.flusher.asked
+        again = rooms.crash(rng)
+        if settled:
+            assert {name: name in again.current.image.topics for name in answered} == answered, f"seed {seed}"
+        else:
+            committed = again.current.image
+            assert committed.offset >= rooms.current.image.offset, f"seed {seed}"
+        again.create_topic("after")
+
+
+def test_producer_ids_do_not_repeat_across_restarts(rooms: Rooms) -> None:
+    seen: set[int] = set()
+    for _ in range(5):
+        block = rooms.committed(rooms.controller.submit(lambda image: decide_allocate(image, NODE_ID, 1)))
+        assert seen.isdisjoint(block)
+        seen.update(block)
+        rooms = rooms.restart()
+
+
+def test_a_config_of_all_brokers_is_in_force_for_what_is_found_at_start(rooms: Rooms) -> None:
+    record = ConfigRecord(ConfigResource.BROKER, "", "log.retention.ms", "4321")
+    rooms.create_topic("a")
+    rooms.committed(rooms.controller.submit(lambda _: Decision(None, (record,))))
+    assert rooms.partition("a").log.config.retention_ms == 4321
+    assert rooms.restart().partition("a").log.config.retention_ms == 4321

@@ -1,0 +1,75 @@
+"""Virtual time itself: in order, to the millisecond, and without end nowhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from moldau.testing import clock
+from moldau.testing.clock import FakeClock, FakeTimers
+
+
+def test_timers_beat_in_order_of_their_time_then_of_their_asking() -> None:
+    timers, seen = FakeTimers(), []
+    for name, delay_ms in [("c", 30), ("a", 10), ("b1", 20), ("b2", 20), ("now", 0), ("past", -5)]:
+        timers.after_ms(delay_ms, lambda name=name: seen.append((name, timers.clock.elapsed_ms())))
+    timers.advance(20)
+    assert seen == [("now", 0), ("past", 0), ("a", 10), ("b1", 20), ("b2", 20)]
+    assert timers.next_due_ms() == 10
+    timers.advance(9)
+    assert timers.pending == 1
+    timers.advance(1)
+    assert seen[-1] == ("c", 30)
+    assert (timers.pending, timers.next_due_ms()) == (0, None)
+
+
+def test_a_cancelled_timer_does_not_beat() -> None:
+    timers, seen = FakeTimers(), []
+    timer = timers.after_ms(10, lambda: seen.append("beat"))
+    timer.cancel()
+    timers.advance(100)
+    assert seen == []
+    timer.cancel()
+
+
+def test_soon_is_before_time_goes_on_and_after_what_runs_now() -> None:
+    timers, seen = FakeTimers(), []
+    timers.soon(lambda: (seen.append("soon"), timers.soon(lambda: seen.append("sooner"))))
+    timers.after_ms(1, lambda: (timers.soon(lambda: seen.append("after the timer")), seen.append("timer")))
+    timers.after_ms(1, lambda: seen.append("second timer"))
+    assert seen == []
+    timers.advance(1)
+    assert seen == ["soon", "sooner", "timer", "after the timer", "second timer"]
+
+
+def test_a_timer_may_ask_for_another_within_the_same_stretch() -> None:
+    timers, beats = FakeTimers(), []
+
+    def beat() -> None:
+        beats.append(timers.clock.elapsed_ms())
+        timers.after_ms(10, beat)
+
+    timers.after_ms(10, beat)
+    timers.advance(35)
+    assert beats == [10, 20, 30]
+    assert timers.clock.elapsed_ms() == 35
+
+
+def test_waking_each_other_for_ever_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "SOON_CALLS_MAX", 100)
+    timers = FakeTimers()
+
+    def again() -> None:
+        timers.soon(again)
+
+    timers.soon(again)
+    with pytest.raises(AssertionError, match="without end"):
+        timers.run_soon()
+
+
+def test_the_clock_on_the_wall_may_be_set_the_other_never_goes_back() -> None:
+    both = FakeClock(1000)
+    both.move(5)
+    both.jump(-600)
+    assert (both.now_ms(), both.elapsed_ms()) == (405, 5)
+    with pytest.raises(AssertionError):
+        both.move(-1)

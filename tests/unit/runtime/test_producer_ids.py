@@ -1,0 +1,94 @@
+"""Producer ids at hand: given in order, once, and a block asked for only when one is needed."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from rooms import Rooms
+
+from moldau.base.later import Later
+from moldau.runtime.producer_ids import ProducerIds
+
+
+class Allocator:
+    """A controller that takes its time."""
+
+    def __init__(self, size: int) -> None:
+        self.asked: list[Later[range]] = []
+        self._size = size
+        self._next = count(0, size)
+
+    def __call__(self) -> Later[range]:
+        self.asked.append(Later())
+        return self.asked[-1]
+
+    def grant(self) -> None:
+        first = next(self._next)
+        next(promise for promise in self.asked if not promise.done).complete(range(first, first + self._size))
+
+
+def test_many_who_wait_share_one_block() -> None:
+    allocate = Allocator(10)
+    ids = ProducerIds(allocate)
+    waiting = [ids.next() for _ in range(4)]
+    assert len(allocate.asked) == 1
+    assert not any(each.done for each in waiting)
+    allocate.grant()
+    assert [each.value() for each in waiting] == [0, 1, 2, 3]
+    assert [ids.next().value() for _ in range(6)] == [4, 5, 6, 7, 8, 9]
+    assert len(allocate.asked) == 1
+
+
+def test_more_who_wait_than_a_block_holds() -> None:
+    allocate = Allocator(3)
+    ids = ProducerIds(allocate)
+    waiting = [ids.next() for _ in range(8)]
+    for blocks in (1, 2, 3):
+        assert len(allocate.asked) == blocks, "one question at a time"
+        allocate.grant()
+    assert [each.value() for each in waiting] == list(range(8))
+    assert ids.next().value() == 8
+    assert len(allocate.asked) == 3
+    late = ids.next()
+    assert len(allocate.asked) == 4
+    allocate.grant()
+    assert late.value() == 9
+
+
+def test_an_allocator_that_answers_at_once() -> None:
+    blocks = count(0, 2)
+
+    def allocate() -> Later[range]:
+        first = next(blocks)
+        granted: Later[range] = Later()
+        granted.complete(range(first, first + 2))
+        return granted
+
+    ids = ProducerIds(allocate)
+    assert [ids.next().value() for _ in range(7)] == list(range(7))
+
+
+def test_asking_for_the_next_while_being_given_one() -> None:
+    allocate = Allocator(2)
+    ids = ProducerIds(allocate)
+    seen: list[int] = []
+
+    def again(given: int) -> None:
+        seen.append(given)
+        if len(seen) < 5:
+            ids.next().then(again)
+
+    ids.next().then(again)
+    while len(seen) < 5:
+        allocate.grant()
+    assert seen == [0, 1, 2, 3, 4]
+
+
+def test_no_id_is_ever_given_twice_even_across_restarts() -> None:
+    rooms = Rooms().start()
+    seen: list[int] = []
+    for _ in range(3):
+        ids = ProducerIds(rooms.admin.allocate_producer_ids)
+        seen += [rooms.committed(ids.next()) for _ in range(3)]
+        rooms = rooms.restart()
+    assert seen == [0, 1, 2, 1000, 1001, 1002, 2000, 2001, 2002]

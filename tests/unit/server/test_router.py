@@ -1,0 +1,146 @@
+"""From a frame to its reply: which requests are served, which end the connection, and what a fault becomes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
+from moldau.base.later import Later
+from moldau.server.router import Caller, Router
+from moldau.wire.apis import ApiKey
+from moldau.wire.codec import Outgoing
+from moldau.wire.frames import read_response, request_frame
+from moldau.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from moldau.wire.schema import Message
+
+
+class Scripted:
+    """A handler that does what the test says."""
+
+    def __init__(self, api: ApiKey, versions: tuple[int, int], answer: Callable[[Any, Caller], Any]) -> None:
+        self.api = api
+        self.versions = versions
+        self._answer = answer
+        self.callers: list[Caller] = []
+
+    def answer(self, ask: Any, caller: Caller) -> Any:
+        self.callers.append(caller)
+        return self._answer(ask, caller)
+
+
+def routed(handler: Scripted, key: int, version: int, ask: Message, tail: bytes = b"", lead: bytes = b"") -> Any:
+    router = Router()
+    router.serve([handler])
+    frame = lead or bytes(request_frame(key, version, 77, "me", ask))[4:]
+    return router.answer(memoryview(bytearray(frame + tail)), "PLAINTEXT", "1.2.3.4:5")
+
+
+def heartbeats(answer: Callable[[Any, Caller], Any], versions: tuple[int, int] = (0, 4)) -> Scripted:
+    return Scripted(ApiKey.HEARTBEAT, versions, answer)
+
+
+def echo(ask: HeartbeatRequest, caller: Caller) -> HeartbeatResponse:
+    return HeartbeatResponse(throttle_time_ms=ask.generation_id, error_code=caller.version)
+
+
+ASK = HeartbeatRequest(group_id="g", generation_id=5, member_id="m")
+
+
+@pytest.mark.parametrize("version", [1, 3, 4])
+def test_a_reply_carries_the_correlation_id_and_the_version(version: int) -> None:
+    handler = heartbeats(echo)
+    reply = routed(handler, ApiKey.HEARTBEAT, version, ASK)
+    assert int.from_bytes(reply[:4], "big") == len(reply) - 4
+    correlation_id, body = read_response(HeartbeatResponse, reply[4:], ApiKey.HEARTBEAT, version)
+    assert (correlation_id, body.throttle_time_ms, body.error_code) == (77, 5, version)
+    assert handler.callers == [Caller("PLAINTEXT", "1.2.3.4:5", "me", version)]
+
+
+def test_a_late_reply_is_framed_when_it_comes() -> None:
+    later: Later[HeartbeatResponse] = Later()
+    reply = routed(heartbeats(lambda *_: later), ApiKey.HEARTBEAT, 4, ASK)
+    assert isinstance(reply, Later)
+    assert not reply.done
+    later.complete(HeartbeatResponse(error_code=27))
+    framed = reply.value()
+    assert isinstance(framed, Outgoing)
+    correlation_id, body = read_response(HeartbeatResponse, framed[4:], ApiKey.HEARTBEAT, 4)
+    assert (correlation_id, body.error_code) == (77, 27)
+
+
+def test_no_response_is_no_bytes() -> None:
+    assert routed(heartbeats(lambda *_: None), ApiKey.HEARTBEAT, 4, ASK) is None
+
+
+@pytest.mark.parametrize("version", [-1, 0, 3, 5, 32767])
+def test_versions_outside_the_handlers_range_end_the_connection(version: int) -> None:
+    frame = bytearray(request_frame(ApiKey.HEARTBEAT, 4, 77, "me", ASK)[4:])
+    frame[2:4] = version.to_bytes(2, "big", signed=True)
+    handler = heartbeats(echo, (1, 2))
+    with pytest.raises(MalformedData, match="not served"):
+        routed(handler, 0, 0, ASK, lead=bytes(frame))
+    assert not handler.callers
+
+
+def test_unknown_keys_end_the_connection() -> None:
+    for key in (ApiKey.PRODUCE, 9999, -1):
+        with pytest.raises(MalformedData, match=f"{int(key)} is not served"):
+            routed(heartbeats(echo), 0, 0, ASK, lead=int(key).to_bytes(2, "big", signed=True) + bytes(8))
+
+
+@pytest.mark.parametrize("version", [5, 99, -1])
+def test_api_versions_answers_any_version_in_the_form_of_0(version: int) -> None:
+    def answer(ask: ApiVersionsRequest, caller: Caller) -> ApiVersionsResponse:
+        assert caller.version == version
+        return ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, [ApiVersion(18, 0, 4)])
+
+    lead = (18).to_bytes(2, "big") + version.to_bytes(2, "big", signed=True) + (77).to_bytes(4, "big") + b"\xff\xff"
+    reply = routed(Scripted(ApiKey.API_VERSIONS, (0, 4), answer), 0, 0, ASK, lead=lead, tail=b"what v5 may bring")
+    correlation_id, body = read_response(ApiVersionsResponse, reply[4:], ApiKey.API_VERSIONS, 0)
+    assert (correlation_id, body.error_code) == (77, ErrorCode.UNSUPPORTED_VERSION)
+
+
+def test_bytes_behind_a_request_are_let_be_and_bytes_missing_are_not() -> None:
+    assert routed(heartbeats(echo), ApiKey.HEARTBEAT, 4, ASK, tail=b"more") is not None
+    whole = bytes(request_frame(ApiKey.HEARTBEAT, 4, 77, "me", ASK))[4:]
+    for size in range(1, len(whole)):
+        with pytest.raises(MalformedData):
+            routed(heartbeats(echo), 0, 0, ASK, lead=whole[:size])
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (MalformedData("no sense"), "HEARTBEAT: no sense"),
+        (StorageFault("/data", OSError(28, "No space left")), "No space left"),
+        (KafkaError(ErrorCode.INVALID_CONFIG, "forgotten"), "failed here"),
+        (ZeroDivisionError("oops"), "failed here"),
+        (AssertionError("ours"), "failed here"),
+    ],
+)
+def test_whatever_goes_wrong_ends_this_connection_and_no_other(
+    fault: Exception, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def answer(*_: object) -> None:
+        raise fault
+
+    with caplog.at_level(logging.ERROR), pytest.raises(MalformedData, match="(?i)" + told):
+        routed(heartbeats(answer), ApiKey.HEARTBEAT, 4, ASK)
+    assert bool(caplog.records) == ("failed here" in told), "what is our fault is logged with its trace"
+
+
+def test_a_handler_may_not_claim_versions_that_do_not_exist() -> None:
+    for versions in [(-1, 4), (0, 5)]:
+        with pytest.raises(AssertionError):
+            Router().serve([heartbeats(echo, versions)])
+
+
+def test_what_is_served_is_told_in_order() -> None:
+    router = Router()
+    router.serve([heartbeats(echo, (1, 3)), Scripted(ApiKey.PRODUCE, (3, 5), echo)])
+    assert router.served() == {0: (3, 5), 12: (1, 3)}
