@@ -143,6 +143,13 @@ class Partition:
         self._tell(0)
         return self.log.start_offset
 
+    def delete_expired(self, now_ms: int) -> int:
+        """Lets go of the segments whose time has come; gives how many. A log that begins elsewhere is news."""
+        dropped = self.log.delete_expired(now_ms, self.high_watermark)
+        if dropped:
+            self._tell(0)
+        return len(dropped)
+
     def watch(self, watcher: Watcher) -> None:
         self._watchers.add(watcher)
 

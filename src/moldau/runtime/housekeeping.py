@@ -49,9 +49,9 @@ class Housekeeping:
         """Takes out segments whose time has come, and removes the files of those taken out before."""
         now_ms = self._clock.now_ms()
         for partition in list(self._partitions):
-            dropped = partition.log.delete_expired(now_ms, partition.high_watermark)
+            dropped = partition.delete_expired(now_ms)
             if dropped:
-                log.info("%s: %d segments deleted by retention", partition.name, len(dropped))
+                log.info("%s: %d segments deleted by retention", partition.name, dropped)
         self._store.purge(now_ms)
 
     def flush_by_time(self) -> None:

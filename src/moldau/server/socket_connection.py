@@ -139,7 +139,7 @@ class SocketConnection:
                 self._queue(reply)
             if self._out and not self._writing and not self._fetching:
                 self._pump()
-            if self._out or not self._resume():
+            if len(self._out) > UNSENT_PIECES_MAX or not self._resume():
                 break
         self._pace()
 
@@ -147,7 +147,7 @@ class SocketConnection:
         try:
             return self._conversation.resume()
         except MalformedData as bad:
-            self.close(str(bad))
+            self._refuse(str(bad))
             return False
 
     def _pace(self) -> None:

@@ -1,4 +1,4 @@
-"""What may enter a log, and what comes back. Codes and corner cases are those of Apache Kafka 4.3, asked byte by byte."""
+"""What may enter a log, and what comes back. Codes and corner cases are those Apache Kafka 4.3 gave when asked."""
 
 from __future__ import annotations
 
@@ -238,6 +238,12 @@ def test_a_follower_refuses_what_a_leader_would_never_send() -> None:
     log = new_log()
     append(log, memoryview(leaders_bytes((0, 1))), Origin.REPLICATION)
     assert refused(leaders_bytes((1, 1)), log, Origin.REPLICATION) is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_follower_takes_batches_that_its_leader_took_under_other_limits() -> None:
+    log = new_log(LogConfig(segment_bytes=50, max_message_bytes=10))
+    append(log, memoryview(leaders_bytes((0, 1), (2, 1))), Origin.REPLICATION)
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
 
 
 def test_a_follower_may_begin_far_ahead() -> None:

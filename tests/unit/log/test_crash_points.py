@@ -248,6 +248,22 @@ def test_power_lost_during_recovery(seed: int) -> None:
         check_recovered(log, scenario.history)
 
 
+def test_segments_cut_off_do_not_come_back() -> None:
+    """Else they would stand behind whatever is written next, by a leader of the same epoch perhaps."""
+    for seed in range(20):
+        files = MemoryFiles()
+        scenario = Scenario(files)
+        scenario.store, _ = load_store(files, CONFIG)
+        scenario.log = scenario.store.create(PARTITION, TOPIC_ID, CONFIG, NOW_MS)
+        scenario.append(20)
+        scenario.flush()
+        (first, second, *_) = scenario.log.segments
+        scenario.store.truncate(PARTITION, first.base_offset + 2)
+        log = recovered_log(files.crash(random.Random(seed)))
+        assert log is not None
+        assert log.end_offset <= second.base_offset
+
+
 def test_killed_without_losing_power() -> None:
     """kill -9: the page cache survives, so every acknowledged record must."""
     total = operations_of_a_whole_run()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, new_log
 
-from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
 from moldau.log.config import LogConfig
 from moldau.log.log import Appended, Log
 from moldau.log.producer_snapshot import decode_snapshot, encode_snapshot
@@ -190,6 +190,21 @@ def test_aborted_transactions_survive_every_kind_of_restart() -> None:
     assert closed is not None
     assert closed.aborted_transactions(0, 100) == expected
     assert closed.last_stable_offset(log.end_offset) == stable
+
+
+def test_an_abort_that_the_index_would_not_take_ends_the_log_until_recovery() -> None:
+    files = MemoryFiles()
+    store, _ = load_store(files)
+    log = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
+    send(log, 0, is_transactional=True)
+    files.bytes_left = 78 + 10
+    with pytest.raises(StorageFault):
+        end(log, commit=False)
+    assert log.fault is not None
+    files = files.restart()
+    recovered = load_store(files)[0].get(PARTITION)
+    assert recovered is not None
+    assert recovered.aborted_transactions(0, 9) == [(7, 0, 1, 2)]
 
 
 # --- snapshots --------------------------------------------------------------------------------------------------

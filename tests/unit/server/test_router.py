@@ -100,7 +100,8 @@ def test_api_versions_answers_any_version_in_the_form_of_0(version: int) -> None
         return ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, [ApiVersion(18, 0, 4)])
 
     lead = (18).to_bytes(2, "big") + version.to_bytes(2, "big", signed=True) + (77).to_bytes(4, "big") + b"\xff\xff"
-    reply = routed(Scripted(ApiKey.API_VERSIONS, (0, 4), answer), 0, 0, ASK, lead=lead, tail=b"what v5 may bring")
+    tail = (b"\0" if version >= 0 else b"") + b"what a later version may bring"
+    reply = routed(Scripted(ApiKey.API_VERSIONS, (0, 4), answer), 0, 0, ASK, lead=lead, tail=tail)
     correlation_id, body = read_response(ApiVersionsResponse, reply[4:], ApiKey.API_VERSIONS, 0)
     assert (correlation_id, body.error_code) == (77, ErrorCode.UNSUPPORTED_VERSION)
 

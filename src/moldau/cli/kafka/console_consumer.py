@@ -91,7 +91,7 @@ OWN_CONFIG: Final = {
 
 
 class Stop:
-    """Ctrl-C and SIGTERM, noted for the loop to see: an exception raised inside librdkafka's calls would be lost there."""
+    """Ctrl-C and SIGTERM, noted for the loop to see: an exception raised inside librdkafka's calls is lost there."""
 
     def __init__(self) -> None:
         self.status = 0

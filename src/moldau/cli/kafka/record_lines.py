@@ -72,7 +72,7 @@ def deserializer(name: str | None) -> Deserializer | None:
 class Formatter:
     """Turns records into the bytes to print."""
 
-    def __init__(self, props: Mapping[str, str], log_only: bool = False) -> None:
+    def __init__(self, props: Mapping[str, str]) -> None:
         def wanted(name: str, default: str = "false") -> bool:
             return props.get(name, default).strip().lower() == "true"
 

@@ -1,0 +1,96 @@
+"""Apache Kafka's own tools against our broker and our files: they must not notice a difference.
+
+Set MOLDAU_TEST_KAFKA_LIBS to a directory of Apache Kafka's jars (kafka-tools and what it needs); java must be on the PATH.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from moldau.testing import TestBroker, broker
+
+KAFKA_LIBS = os.environ.get("MOLDAU_TEST_KAFKA_LIBS")
+pytestmark = [
+    pytest.mark.moldau_only,
+    pytest.mark.skipif(not KAFKA_LIBS, reason="MOLDAU_TEST_KAFKA_LIBS names no directory of Apache Kafka's jars"),
+    pytest.mark.skipif(not shutil.which("java"), reason="no java on the PATH"),
+]
+TOOLS = "org.apache.kafka.tools"
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[TestBroker]:
+    with broker() as started:
+        yield started
+
+
+def tool(name: str, *words: str, stdin: str = "", status: int | None = 0) -> str:
+    """What an Apache tool prints to stdout."""
+    command = ["java", "-cp", f"{KAFKA_LIBS}/*", f"{TOOLS}.{name}", *words]
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+    assert status is None or done.returncode == status, done.stderr
+    return done.stdout
+
+
+def test_topics_from_create_to_delete(running: TestBroker) -> None:
+    def topics(*words: str) -> str:
+        return tool("TopicCommand", "--bootstrap-server", running.bootstrap_servers, *words)
+
+    created = topics("--create", "--topic", "course", "--partitions", "2", "--config", "retention.ms=100000")
+    assert "Created topic course." in created
+    assert topics("--list").split() == ["course"]
+    topics("--alter", "--topic", "course", "--partitions", "3")
+    described = topics("--describe", "--topic", "course").splitlines()
+    assert "PartitionCount: 3" in described[0]
+    assert "Configs: retention.ms=100000" in described[0]
+    assert [line.split("\t")[2] for line in described[1:]] == ["Partition: 0", "Partition: 1", "Partition: 2"]
+    topics("--delete", "--topic", "course")
+    assert topics("--list").split() == []
+
+
+def test_console_clients_and_dump_log(running: TestBroker) -> None:
+    address = ["--bootstrap-server", running.bootstrap_servers, "--topic", "console"]
+    parse = ["--reader-property", "parse.key=true", "--reader-property", "key.separator=:"]
+    tool("ConsoleProducer", *address, *parse, stdin="a:1\nb:2\nc:3\n")
+    shown = tool(
+        "consumer.ConsoleConsumer", *address, "--partition", "0", "--offset", "earliest", "--max-messages", "3",
+        "--formatter-property", "print.key=true",
+    )  # fmt: skip
+    assert shown.splitlines() == ["a\t1", "b\t2", "c\t3"]
+    dumped = tool("DumpLogSegments", "--print-data-log", "--files", segment(running.data_dir / "console-0"))
+    assert "isvalid: true" in dumped
+    assert [line.rpartition("key: ")[2] for line in dumped.splitlines() if line.startswith("|")] == [
+        "a payload: 1",
+        "b payload: 2",
+        "c payload: 3",
+    ]
+
+
+def test_indexes_after_a_clean_stop(tmp_path: Path) -> None:
+    with broker(tmp_path, log_index_interval_bytes="0") as stopped:
+        address = ["--bootstrap-server", stopped.bootstrap_servers, "--topic", "indexed"]
+        tool("ConsoleProducer", *address, "--sync", stdin="".join(f"{n}\n" for n in range(50)))
+    log = Path(segment(tmp_path / "indexed-0"))
+    for index in (log.with_suffix(".index"), log.with_suffix(".timeindex")):
+        assert index.stat().st_size > 0
+        dumped = tool("DumpLogSegments", "--index-sanity-check", "--files", str(index))
+        assert "passed sanity check" in dumped
+
+
+def test_the_metadata_log(running: TestBroker) -> None:
+    tool("TopicCommand", "--bootstrap-server", running.bootstrap_servers, "--create", "--topic", "told")
+    log = segment(running.data_dir / "__cluster_metadata-0")
+    dumped = tool("DumpLogSegments", "--cluster-metadata-decoder", "--files", log)
+    for record in ("LeaderChange", "FEATURE_LEVEL_RECORD", "REGISTER_BROKER_RECORD", "PARTITION_RECORD"):
+        assert record in dumped
+    assert '"name":"told"' in dumped
+
+
+def segment(directory: Path) -> str:
+    return str(directory / "00000000000000000000.log")

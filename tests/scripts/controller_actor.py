@@ -1,0 +1,142 @@
+"""The controller as a script can drive it: requests in, answers when they are committed, images when they are published.
+
+    create a partitions=2 factor=1 retention.ms=5       CreateTopics; each request is named R1, R2, …
+    grow a count=4                                      CreatePartitions
+    delete a                                            DeleteTopics
+    set a retention.ms=7                                IncrementalAlterConfigs
+    ids                                                 a block of producer ids
+    begin-flush, end-flush                              the disk at work: what is asked in between is not in it
+    flush                                               everything gets to the disk
+    committed, decided                                  what the world sees, and what the controller knows already
+    log                                                 how far the log goes, and how much of it is committed
+    restart                                             the process dies and comes back
+    lose-power                                          the machine does; what was not synced may be gone
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from conversation import Said
+from rooms import Rooms
+
+from moldau.base.errors import ErrorCode
+from moldau.base.later import Later
+from moldau.log.flush import FlushWork
+from moldau.metadata.controller.decision import Decision
+from moldau.metadata.image import MetadataImage
+from moldau.metadata.records import ConfigResource
+from moldau.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from moldau.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from moldau.wire.messages.delete_topics import DeleteTopicsRequest
+from moldau.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+
+class ControllerActor:
+    def __init__(self) -> None:
+        self._rooms = Rooms().start()
+        self._flushing: FlushWork | None = None
+        self._asked = 0
+        self._happened: list[str] = []
+
+    def answer(self, said: Said) -> str:
+        """What the command says for itself, then what happened because of it, in that order."""
+        told = getattr(self, "_" + said.name.replace("-", "_"))(said)
+        happened, self._happened = self._happened, []
+        return "\n".join([*([told] if told else []), *happened]) or "nothing"
+
+    # --- requests -----------------------------------------------------------------------------------------------
+
+    def _create(self, said: Said) -> str:
+        configs = [CreatableTopicConfig(key, value) for key, value in said.values.items() if "." in key]
+        topics = [
+            CreatableTopic(name, said.number("partitions", 1), said.number("factor", 1), configs=configs)
+            for name in said.words
+        ]
+        answer = self._rooms.admin.create_topics(CreateTopicsRequest(topics))
+        return self._ask(answer.map(lambda made: ", ".join(f"{t.name} {_code(t.error_code)}" for t in made.topics)))
+
+    def _grow(self, said: Said) -> str:
+        topics = [CreatePartitionsTopic(name, said.number("count", 0), None) for name in said.words]
+        answer = self._rooms.admin.create_partitions(CreatePartitionsRequest(topics))
+        return self._ask(answer.map(lambda done: ", ".join(f"{t.name} {_code(t.error_code)}" for t in done.results)))
+
+    def _delete(self, said: Said) -> str:
+        answer = self._rooms.admin.delete_topics(DeleteTopicsRequest(topic_names=said.words))
+        return self._ask(answer.map(lambda done: ", ".join(f"{t.name} {_code(t.error_code)}" for t in done.responses)))
+
+    def _set(self, said: Said) -> str:
+        changes = [AlterableConfig(key, 0, value) for key, value in said.values.items()]
+        resource = AlterConfigsResource(ConfigResource.TOPIC, said.words[0], changes)
+        answer = self._rooms.admin.incremental_alter_configs(IncrementalAlterConfigsRequest([resource]))
+        return self._ask(answer.map(lambda done: _code(done.responses[0].error_code)))
+
+    def _ids(self, said: Said) -> str:
+        answer = self._rooms.admin.allocate_producer_ids()
+        return self._ask(answer.map(lambda block: f"{block.start} to {block.stop - 1}"))
+
+    def _ask(self, answer: Later[str]) -> str:
+        self._asked += 1
+        name = f"R{self._asked}"
+        if answer.done:
+            return f"{name} answered at once: {answer.value()}"
+        answer.then(lambda text: self._happened.append(f"{name}: {text} | sees {_shown(self._rooms.current.image)}"))
+        return f"{name} waits"
+
+    # --- the disk -----------------------------------------------------------------------------------------------
+
+    def _begin_flush(self, said: Said) -> None:
+        self._flushing = self._rooms.controller.log.begin_flush()
+
+    def _end_flush(self, said: Said) -> None:
+        assert self._flushing is not None, "no flush was begun"
+        self._flushing.sync()
+        self._rooms.controller.log.finish_flush(self._flushing)
+        self._rooms.controller.flushed()
+
+    def _flush(self, said: Said) -> None:
+        self._rooms.flush()
+
+    def _restart(self, said: Said) -> str:
+        self._rooms = self._rooms.restart()
+        return _shown(self._rooms.current.image)
+
+    def _lose_power(self, said: Said) -> str:
+        self._rooms = self._rooms.crash(Random(said.number("seed", 0)))
+        return _shown(self._rooms.current.image)
+
+    # --- what is known ------------------------------------------------------------------------------------------
+
+    def _committed(self, said: Said) -> str:
+        return _shown(self._rooms.current.image)
+
+    def _decided(self, said: Said) -> str:
+        seen: list[MetadataImage] = []
+
+        def look(image: MetadataImage) -> Decision[None]:
+            seen.append(image)
+            return Decision(None)
+
+        self._rooms.controller.submit(look)
+        return _shown(seen[0])
+
+    def _log(self, said: Said) -> str:
+        log = self._rooms.controller.log
+        return f"end={log.end_offset} on disk={log.recovery_point} published={self._rooms.current.image.offset + 1}"
+
+
+def _code(code: int) -> str:
+    return "ok" if code == ErrorCode.NONE else ErrorCode(code).name
+
+
+def _shown(image: MetadataImage) -> str:
+    topics = []
+    for name, topic in sorted(image.topics.items()):
+        configs = image.configs_of(ConfigResource.TOPIC, name)
+        said = "".join(f" {key}={value}" for key, value in configs.items())
+        topics.append(f"{name}[{len(topic.partitions)}{said}]")
+    return " ".join(topics) or "no topics"

@@ -1,0 +1,92 @@
+"""Conversations with state machines, written down as text: what is said, a line of dashes, and what is answered.
+
+A script is a sequence of exchanges. Lines that begin with `#` are remarks.
+
+    # A remark on what follows.
+    command word word key=value
+    ----
+    the answer, up to the next empty line
+
+With MOLDAU_REWRITE=1 in the environment the answers are written into the file instead of being compared: read the
+difference before you keep it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+DASHES = "----"
+REWRITE = "MOLDAU_REWRITE"
+
+
+@dataclass
+class Said:
+    """One command: its name, its plain words and its words with a value."""
+
+    name: str
+    words: list[str] = field(default_factory=list)
+    values: dict[str, str] = field(default_factory=dict)
+
+    def number(self, key: str, default: int) -> int:
+        return int(self.values.get(key, default))
+
+
+@dataclass
+class Exchange:
+    remarks: list[str]
+    line: str
+    answer: str
+    at: int
+
+    @property
+    def said(self) -> Said:
+        name, *rest = self.line.split()
+        pairs = [word.split("=", 1) for word in rest if "=" in word]
+        return Said(name, [word for word in rest if "=" not in word], {key: value for key, value in pairs})
+
+    def text(self) -> str:
+        return "\n".join([*self.remarks, self.line, DASHES, *([self.answer] if self.answer else [])]) + "\n"
+
+
+def parse(text: str) -> tuple[list[Exchange], list[str]]:
+    """The exchanges, and the remarks that stand behind the last of them."""
+    exchanges: list[Exchange] = []
+    remarks: list[str] = []
+    lines = text.splitlines()
+    place = 0
+    while place < len(lines):
+        line = lines[place]
+        if line.startswith("#") or (not line and remarks):
+            remarks.append(line)
+            place += 1
+            continue
+        if not line:
+            place += 1
+            continue
+        assert place + 1 < len(lines), f"line {place + 1}: {line!r} has no {DASHES} behind it"
+        assert lines[place + 1] == DASHES, f"line {place + 2}: {DASHES} expected after {line!r}"
+        end = place + 2
+        while end < len(lines) and lines[end]:
+            end += 1
+        exchanges.append(Exchange(remarks, line, "\n".join(lines[place + 2 : end]), place + 1))
+        remarks, place = [], end
+    return exchanges, remarks
+
+
+def converse(path: Path, answer: Callable[[Said], str]) -> None:
+    """Says every line of the script, in order; compares the answers, or writes them down."""
+    exchanges, tail = parse(path.read_text())
+    assert exchanges, f"{path} says nothing"
+    is_rewriting = bool(os.environ.get(REWRITE))
+    for exchange in exchanges:
+        found = answer(exchange.said).rstrip("\n")
+        assert "" not in found.split("\n") or not found, "an answer may not hold an empty line"
+        if is_rewriting:
+            exchange.answer = found
+        else:
+            assert found == exchange.answer, f"{path}:{exchange.at}: {exchange.line}"
+    if is_rewriting:
+        path.write_text("\n".join([*(exchange.text() for exchange in exchanges), *tail]))

@@ -1,0 +1,44 @@
+"""Every script in the folders beside this file, each folder with the actor that understands it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from controller_actor import ControllerActor
+from conversation import converse, parse
+from sessions_actor import SessionsActor
+
+HERE = Path(__file__).parent
+ACTORS = {"fetch_sessions": SessionsActor, "controller": ControllerActor}
+SCRIPTS = sorted(HERE.glob("*/*.txt"))
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_script(path: Path) -> None:
+    converse(path, ACTORS[path.parent.name]().answer)
+
+
+def test_no_folder_is_forgotten() -> None:
+    assert {path.parent.name for path in SCRIPTS} == ACTORS.keys()
+
+
+def test_a_wrong_answer_is_an_error_and_rewriting_makes_it_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MOLDAU_REWRITE", raising=False)
+    path = tmp_path / "a.txt"
+    path.write_text("# one\n\n# two\nsay hello loud=1\n----\nwrong\n\nsay\n----\n\n# end")
+    with pytest.raises(AssertionError, match=r"a\.txt:4: say hello loud=1"):
+        converse(path, lambda said: " ".join([*said.words, *said.values]))
+    monkeypatch.setenv("MOLDAU_REWRITE", "1")
+    converse(path, lambda said: " ".join([*said.words, *said.values]))
+    assert path.read_text() == "# one\n\n# two\nsay hello loud=1\n----\nhello loud\n\nsay\n----\n\n# end"
+    monkeypatch.delenv("MOLDAU_REWRITE")
+    converse(path, lambda said: " ".join([*said.words, *said.values]))
+
+
+@pytest.mark.parametrize("text", ["say", "say\nmore\n----\n", "say\n\n----\n"])
+def test_a_script_that_is_not_one(text: str) -> None:
+    with pytest.raises(AssertionError, match="----"):
+        parse(text)

@@ -1,0 +1,104 @@
+"""What is done now and then: retention, flushing by time, checkpoints, forgetting idle producers."""
+
+from __future__ import annotations
+
+import pytest
+from fetching import Key, fetch, now, shown, waiting
+from rooms import Rooms, batch
+
+from moldau.base.errors import ErrorCode
+from moldau.runtime.housekeeping import Housekeeping
+
+DAY_MS = 24 * 3600 * 1000
+A: Key = ("a", 0)
+
+
+@pytest.fixture
+def rooms() -> Rooms:
+    return Rooms().start()
+
+
+def chores(rooms: Rooms) -> Housekeeping:
+    return Housekeeping(rooms.partitions, rooms.store, rooms.flusher, rooms.clock, DAY_MS)
+
+
+def rolled(rooms: Rooms, name: str, count: int) -> None:
+    """A log of so many segments with a record each, and an empty one at the end."""
+    for _ in range(count):
+        rooms.append(name)
+        rooms.partition(name).log.roll(rooms.clock.now_ms())
+
+
+def test_old_segments_go_and_sessions_hear_of_it(rooms: Rooms) -> None:
+    rooms.create_topic("a", retention_ms="1000")
+    rolled(rooms, "a", 3)
+    session = now(fetch(rooms, {A: 3}, epoch=0)).session_id
+    keep = chores(rooms)
+    keep.retain()
+    assert rooms.partition("a").log.start_offset == 0
+    rooms.clock.move(2000)
+    keep.retain()
+    assert rooms.partition("a").log.start_offset == 3
+    news = shown(now(fetch(rooms, session=session, epoch=1)))
+    assert (news[A].log_start, news[A].high_watermark) == (3, 3)
+
+
+def test_who_waits_below_what_went_is_told(rooms: Rooms) -> None:
+    rooms.create_topic("a", retention_ms="1000")
+    rolled(rooms, "a", 3)
+    answer = waiting(fetch(rooms, {A: 1}, wait_ms=60_000, min_bytes=1_000_000))
+    rooms.clock.move(2000)
+    chores(rooms).retain()
+    rooms.timers.run_soon()
+    assert shown(answer)[A].error == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_files_of_deleted_topics_go_after_their_delay(rooms: Rooms) -> None:
+    rooms.create_topic("a", file_delete_delay_ms="5000")
+    rooms.delete_topic("a")
+    keep = chores(rooms)
+    keep.retain()
+    doomed = [name for name in rooms.files.names("data") if name.startswith("a-")]
+    assert len(doomed) == 1
+    assert doomed[0].endswith("-delete")
+    rooms.clock.move(5000)
+    keep.retain()
+    assert not [name for name in rooms.files.names("data") if name.startswith("a-")]
+
+
+def test_flushing_by_time(rooms: Rooms) -> None:
+    rooms.create_topic("a", flush_ms="1000")
+    rooms.create_topic("never")
+    rooms.flush()
+    rooms.append("a")
+    rooms.append("never")
+    keep = chores(rooms)
+    keep.flush_by_time()
+    assert not rooms.flusher.asked
+    rooms.clock.move(1000)
+    keep.flush_by_time()
+    assert list(rooms.flusher.asked) == [rooms.partition("a")]
+
+
+def test_idle_producers_are_forgotten_and_others_are_not(rooms: Rooms) -> None:
+    rooms.create_topic("a")
+    partition = rooms.partition("a")
+    for producer_id in (1, 2):
+        rooms.clock.move(DAY_MS // 2)
+        data = batch(timestamp=rooms.clock.now_ms(), producer_id=producer_id, producer_epoch=0, base_sequence=0)
+        partition.append(data, -1, rooms.clock.now_ms())
+    rooms.clock.move(DAY_MS // 2 + 1)
+    chores(rooms).expire_producers()
+    assert [entry.producer_id for entry in partition.log.producers.active()] == [2]
+
+
+def test_checkpoints_bring_the_high_watermark_over_a_crash(rooms: Rooms) -> None:
+    rooms.create_topic("a", 2)
+    rooms.append("a", 1, count=7)
+    rooms.partition("a", 1).delete_records(3)
+    keep = chores(rooms)
+    assert {str(name): offset for name, offset in keep.high_watermarks().items()} == {"a-0": 0, "a-1": 7}
+    keep.keep_checkpoints()
+    again = rooms.crash()
+    assert again.partition("a", 1).log.start_offset == 3
+    assert again.partition("a", 1).log.end_offset >= 3, "a start is never written down beyond what is durable"

@@ -1,0 +1,159 @@
+"""The door: how many may come in, who is shown out, and an orderly end. On a real loop and the loopback address."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from moldau.base.later import Later
+from moldau.server.conversation import ReceiveBudget
+from moldau.server.listener import Listener
+from moldau.server.router import Caller, Router
+from moldau.wire.apis import ApiKey
+from moldau.wire.frames import request_frame
+from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+TIMEOUT_S = 5.0
+BUDGET_BYTES = 1 << 20
+ASK = bytes(request_frame(ApiKey.HEARTBEAT, 4, 1, "c", HeartbeatRequest(group_id="g", member_id="m")))
+Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Heartbeats:
+    api = ApiKey.HEARTBEAT
+    versions = (0, 4)
+
+    def __init__(self) -> None:
+        self.late: list[Later[HeartbeatResponse]] = []
+        self.is_late = False
+
+    def answer(self, ask: HeartbeatRequest, caller: Caller) -> HeartbeatResponse | Later[HeartbeatResponse]:
+        if not self.is_late:
+            return HeartbeatResponse()
+        self.late.append(Later())
+        return self.late[-1]
+
+
+class Door:
+    def __init__(self, **limits: int) -> None:
+        self.heartbeats = Heartbeats()
+        router = Router()
+        router.serve([self.heartbeats])
+        self.budget = ReceiveBudget(BUDGET_BYTES)
+        given = {"connections_max": 100, "connections_per_ip_max": 100, "idle_ms_max": 600_000} | limits
+        self.listener = Listener("PLAINTEXT", router, self.budget, 1 << 20, **given)
+        _, self.port = self.listener.bind("127.0.0.1", 0)
+        self.listener.start()
+
+    async def come_in(self) -> Client:
+        return await asyncio.open_connection("127.0.0.1", self.port)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            await asyncio.sleep(0)
+
+
+async def answered(client: Client) -> bool:
+    """Whether a request gets its reply, or finds the connection closed."""
+    reader, writer = client
+    writer.write(ASK)
+    try:
+        size = int.from_bytes(await reader.readexactly(4), "big")
+        await reader.readexactly(size)
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return False
+    return True
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner() as runner:
+        runner.run(asyncio.wait_for(test, TIMEOUT_S))
+
+
+@pytest.mark.parametrize("limits", [{"connections_max": 2}, {"connections_per_ip_max": 2}])
+def test_no_more_than_so_many_and_a_place_that_is_left_is_free(limits: dict[str, int]) -> None:
+    async def visit() -> None:
+        door = Door(**limits)
+        guests = [await door.come_in() for _ in range(2)]
+        assert [await answered(guest) for guest in guests] == [True, True]
+        refused = await door.come_in()
+        assert not await answered(refused)
+        guests[0][1].close()
+        await door.until(lambda: door.listener.connections == 1)
+        late = await door.come_in()
+        assert await answered(late)
+        assert await answered(guests[1])
+        await door.listener.stop(0)
+        for _, writer in (*guests, refused, late):
+            writer.close()
+
+    run(visit())
+
+
+def test_who_says_nothing_for_too_long_is_shown_out_half_a_frame_or_not() -> None:
+    async def visit() -> None:
+        door = Door(idle_ms_max=1)
+        silent, half = await door.come_in(), await door.come_in()
+        half[1].write(ASK[:7])
+        assert await silent[0].read() == b""
+        assert await half[0].read() == b""
+        await door.until(lambda: door.listener.connections == 0)
+        assert door.budget.free == BUDGET_BYTES
+        await door.listener.stop(0)
+        for _, writer in (silent, half):
+            writer.close()
+
+    run(visit())
+
+
+def test_at_the_end_what_was_asked_is_answered_and_nobody_new_comes_in() -> None:
+    async def visit() -> None:
+        door = Door()
+        door.heartbeats.is_late = True
+        guest = await door.come_in()
+        guest[1].write(ASK)
+        await door.until(lambda: len(door.heartbeats.late) == 1)
+        stopping = asyncio.create_task(door.listener.stop(TIMEOUT_S))
+        await asyncio.sleep(0)
+        with pytest.raises(OSError):
+            await door.come_in()
+        assert not stopping.done()
+        door.heartbeats.late[0].complete(HeartbeatResponse())
+        assert len(await guest[0].read()) == 4 + 4 + 1 + 4 + 2 + 1
+        await stopping
+        assert door.listener.connections == 0
+        guest[1].close()
+
+    run(visit())
+
+
+def test_what_never_comes_is_not_waited_for_longer_than_said() -> None:
+    async def visit() -> None:
+        door = Door()
+        door.heartbeats.is_late = True
+        guest = await door.come_in()
+        guest[1].write(ASK)
+        await door.until(lambda: len(door.heartbeats.late) == 1)
+        await door.listener.stop(0.01)
+        assert await guest[0].read() == b""
+        door.heartbeats.late[0].complete(HeartbeatResponse())
+        guest[1].close()
+
+    run(visit())
+
+
+def test_a_bad_guest_is_named_in_the_log_without_its_line_breaks(caplog: pytest.LogCaptureFixture) -> None:
+    async def visit() -> None:
+        door = Door()
+        guest = await door.come_in()
+        guest[1].write((40).to_bytes(4, "big") + b"\xff\xff evil\nline".ljust(40, b"\0"))
+        assert await guest[0].read() == b""
+        await door.listener.stop(0)
+        guest[1].close()
+
+    run(visit())
+    assert len(caplog.records) == 1
+    assert "\n" not in caplog.records[0].getMessage()
