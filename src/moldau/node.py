@@ -229,7 +229,7 @@ class Node:
             keep.every(OPEN_RETRY_MS, lambda: self._partitions.retry(self._current.image, self._clock.now_ms())),
             keep.every(min(settings.log_flush_scheduler_interval_ms, 1000), keep.flush_by_time),
             keep.every(settings.producer_id_expiration_check_interval_ms, keep.expire_producers),
-            keep.every(settings.replica_high_watermark_checkpoint_interval_ms, keep.keep_checkpoints),
+            keep.keep_checkpoints(settings.replica_high_watermark_checkpoint_interval_ms),
         ]
 
     def _topic_configs(self, image: MetadataImage, overrides: Mapping[str, str]) -> Mapping[str, str]:

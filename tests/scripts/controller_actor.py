@@ -1,4 +1,4 @@
-"""The controller as a script can drive it: requests in, answers when they are committed, images when they are published.
+"""The controller as a script can drive it: requests in, answers when they are committed, and what is known when.
 
     create a partitions=2 factor=1 retention.ms=5       CreateTopics; each request is named R1, R2, …
     grow a count=4                                      CreatePartitions
@@ -11,6 +11,8 @@
     log                                                 how far the log goes, and how much of it is committed
     restart                                             the process dies and comes back
     lose-power                                          the machine does; what was not synced may be gone
+
+An answer is told with the image that is in force while it is given.
 """
 
 from __future__ import annotations

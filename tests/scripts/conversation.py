@@ -44,8 +44,8 @@ class Exchange:
     @property
     def said(self) -> Said:
         name, *rest = self.line.split()
-        pairs = [word.split("=", 1) for word in rest if "=" in word]
-        return Said(name, [word for word in rest if "=" not in word], {key: value for key, value in pairs})
+        pairs = [(word.partition("=")[0], word.partition("=")[2]) for word in rest if "=" in word]
+        return Said(name, [word for word in rest if "=" not in word], dict(pairs))
 
     def text(self) -> str:
         return "\n".join([*self.remarks, self.line, DASHES, *([self.answer] if self.answer else [])]) + "\n"

@@ -1,4 +1,4 @@
-"""Fetch sessions as a script can drive them: a broker's rooms in memory on one side, any number of clients on the other.
+"""Fetch sessions as a script can drive them: a broker's rooms in memory on one side, any number of clients beside it.
 
     topic a partitions=2 flush.messages=1       makes a topic
     drop a                                      deletes it

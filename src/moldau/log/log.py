@@ -52,6 +52,8 @@ class Slice(NamedTuple):
     file: File
     position: int
     length: int
+    is_hot: bool = False
+    """Written lately by this process: in the page cache as surely as one can know without asking."""
 
     def read(self) -> bytes:
         return self.file.pread(self.length, self.position)
@@ -228,9 +230,10 @@ class Log(LocalLog):
             return None
         segment = self.segments.active
         position = segment.marks.get(offset)
+        first_size = 0
         if position is None or offset < segment.base_offset:
             try:
-                segment, position, limit = self._find(offset, up_to)
+                segment, position, first_size, limit = self._find(offset, up_to)
             except MalformedData as error:
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         elif up_to == end_offset:
@@ -239,33 +242,35 @@ class Log(LocalLog):
             limit = self._limit(segment, up_to)
         length = limit - position
         if length > max_bytes:
-            length = self._cut(segment, position, max_bytes, at_least_one)
+            length = self._cut(segment, position, first_size, max_bytes, at_least_one)
         if length <= 0:
             return None
-        return Slice(segment.file, position, length)
+        return Slice(segment.file, position, length, segment.is_hot(position))
 
-    def _find(self, offset: int, up_to: int) -> tuple[Segment, int, int]:
-        """(segment, position of the batch with `offset`, end of what may be read) by way of the indexes."""
+    def _find(self, offset: int, up_to: int) -> tuple[Segment, int, int, int]:
+        """(segment, position and size of the batch with `offset`, end of what may be read) by way of the indexes."""
         segments = self.segments
         for place in range(segments.floor(offset), len(segments)):
             segment = segments.at(place)
-            position = segment.position_of(offset)
-            if position is not None:
+            found = segment.locate(offset)
+            if found is not None:
                 next_base = segments.next_base(place)
                 is_whole = up_to >= (self.end_offset if next_base is None else next_base)
-                return segment, position, segment.size if is_whole else self._limit(segment, up_to)
-        return segments.active, 0, 0
+                return segment, found[0], found[2], segment.size if is_whole else self._limit(segment, up_to)
+        return segments.active, 0, 0, 0
 
     def _limit(self, segment: Segment, up_to: int) -> int:
         limit = segment.position_of(up_to)
         return segment.size if limit is None else limit
 
-    def _cut(self, segment: Segment, position: int, max_bytes: int, at_least_one: bool) -> int:
-        _, batch_length = LENGTH_PREFIX.unpack(segment.file.pread(LENGTH_PREFIX.size, position))
-        first: int = LENGTH_PREFIX.size + batch_length
-        if first <= max_bytes:
+    def _cut(self, segment: Segment, position: int, first_size: int, max_bytes: int, at_least_one: bool) -> int:
+        """What fits, and the first batch whole. Its size is asked of the file where nobody knows it yet."""
+        if not first_size:
+            _, batch_length = LENGTH_PREFIX.unpack(segment.file.pread(LENGTH_PREFIX.size, position))
+            first_size = LENGTH_PREFIX.size + batch_length
+        if first_size <= max_bytes:
             return max_bytes
-        return first if at_least_one else 0
+        return first_size if at_least_one else 0
 
     def _out_of_range(self, offset: int) -> KafkaError:
         return KafkaError(

@@ -166,6 +166,8 @@ class Producers:
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """Offset of the oldest transaction that a reader of committed data may not look into yet."""
+        if not self._ongoing and not self._unreplicated:
+            return None
         if self._unreplicated:
             self._unreplicated = [txn for txn in self._unreplicated if txn.last_offset >= high_watermark]
         starts = [txn.first_offset for txn in self._unreplicated]

@@ -24,6 +24,9 @@ from moldau.wire.records import decode_records
 MARKS_MAX: Final = 128
 """Recent batches whose positions are remembered: tail reads and high watermarks fall on them without a disk read."""
 
+HOT_BYTES: Final = 64 << 20
+"""So much of what was written last is taken to be in the page cache still."""
+
 INDEX_INTERVAL_BYTES: Final = 4096
 """For indexes that are built again, whatever the topic asks for: Kafka's default."""
 
@@ -34,6 +37,7 @@ RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 class Segment:
     __slots__ = (
         "_bytes_since_index",
+        "_cold_bytes",
         "_file",
         "_files",
         "_first_timestamp",
@@ -64,6 +68,8 @@ class Segment:
         self._time_index: TimeIndex | None = None
         self._first_timestamp: int | None = None
         self._bytes_since_index = 0
+        self._cold_bytes = size
+        """What was there when the segment was opened: who knows whether it is in the page cache."""
         self._is_rebuilt = False
         self._index_bytes = 0
         """Of the longer index, as of the last entry: neither may outgrow `segment.index.bytes`."""
@@ -274,7 +280,7 @@ class Segment:
         if found is None:
             self._relearn_tail()
             return offset
-        position, base_offset = found
+        position, base_offset, _ = found
         self.offset_index.truncate(base_offset)
         self.time_index.truncate(base_offset)
         # The side files go first: a log without them is whole, one with entries beyond its end is not.
@@ -313,8 +319,12 @@ class Segment:
 
     # --- finding ------------------------------------------------------------------------------------------------
 
-    def locate(self, offset: int) -> tuple[int, int] | None:
-        """(position, base offset) of the batch that holds `offset`, or of the next one; None beyond the last."""
+    def is_hot(self, position: int) -> bool:
+        """Whether the bytes from there on were written by this process, and not long ago."""
+        return position >= self._cold_bytes and self.size - position <= HOT_BYTES
+
+    def locate(self, offset: int) -> tuple[int, int, int] | None:
+        """(position, base offset, size) of the batch that holds `offset`, or of the next; None beyond the last."""
         last_offset, position = self.offset_index.lookup(offset)
         try:
             return find_offset(self.file, position, self.size, offset, last_offset)

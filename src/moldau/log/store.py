@@ -167,7 +167,7 @@ class LogStore:
         if end_offset < log.recovery_point:
             points = {each.partition: each.recovery_point for each in self}
             points[partition] = end_offset
-            self._write_checkpoint(layout.RECOVERY_POINTS, points)
+            self.write_checkpoint(layout.RECOVERY_POINTS, checkpoints.encode_offsets(points))
         log.truncate_to(offset)
 
     def purge(self, now_ms: int) -> None:
@@ -182,19 +182,27 @@ class LogStore:
         self._doomed = [(due_ms, directory) for due_ms, directory in self._doomed if due_ms > now_ms]
 
     def write_checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
-        """Recovery points, log starts and, if given, high watermarks. Files that would not change are left alone."""
+        """Recovery points, log starts and, if given, high watermarks, all at once."""
+        for content in self.checkpoints(high_watermarks):
+            self.write_checkpoint(*content)
+
+    def checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> list[tuple[str, bytes]]:
+        """(name, content) of the checkpoint files as they should be now. Cheap: writing them may then wait."""
         for log in self:
             # A start beyond what is durable could, after a crash, lie beyond the end of the log.
             if log.start_offset > log.recovery_point:
                 log.flush()
-        self._write_checkpoint(layout.RECOVERY_POINTS, {log.partition: log.recovery_point for log in self})
         starts = {log.partition: log.start_offset for log in self if log.start_offset > log.segments.first.base_offset}
-        self._write_checkpoint(layout.LOG_STARTS, starts)
+        offsets = [
+            (layout.RECOVERY_POINTS, {log.partition: log.recovery_point for log in self}),
+            (layout.LOG_STARTS, starts),
+        ]
         if high_watermarks is not None:
-            self._write_checkpoint(layout.HIGH_WATERMARKS, high_watermarks)
+            offsets.append((layout.HIGH_WATERMARKS, dict(high_watermarks)))
+        return [(name, checkpoints.encode_offsets(each)) for name, each in offsets]
 
-    def _write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        content = checkpoints.encode_offsets(offsets)
+    def write_checkpoint(self, name: str, content: bytes) -> None:
+        """Safe in a thread, one at a time. A file that would not change is left alone."""
         if self._written.get(name) != content:
             checkpoints.replace_file(self._files, self.directory, name, content)
             self._written[name] = content

@@ -41,8 +41,8 @@ def walk_headers(file: File, position: int, end: int) -> Iterator[tuple[int, Bat
 
 def find_offset(
     file: File, position: int, end: int, offset: int, expected_last: int | None = None
-) -> tuple[int, int] | None:
-    """(position, base offset) of the first batch from `position` on that reaches `offset`; None if none does.
+) -> tuple[int, int, int] | None:
+    """(position, base offset, size) of the first batch from `position` on that reaches `offset`; None if none does.
 
     `expected_last` is what an index says of the first batch; MalformedData if that is another one. The same walk as
     above with less said of each batch: it is taken on every fetch that meets no remembered batch.
@@ -60,7 +60,7 @@ def find_offset(
                     raise MalformedData(f"{file.path}: another batch than expected at {position}")
                 expected_last = None
             if base_offset + last_offset_delta >= offset:
-                return position + inside, base_offset
+                return position + inside, base_offset, LENGTH_PREFIX.size + batch_length
             if batch_length < BATCH_HEADER_BYTES - LENGTH_PREFIX.size:
                 raise MalformedData(f"{file.path}: no batch at {position + inside}")
             inside += LENGTH_PREFIX.size + batch_length

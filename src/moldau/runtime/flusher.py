@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
-from moldau.base.errors import StorageFault
+from moldau.base.errors import KafkaError, StorageFault
 from moldau.log.flush import FlushWork
 from moldau.replica.flushing import Flushable
 
@@ -33,26 +34,33 @@ class GroupFlusher:
 
     def _begin(self) -> None:
         asked, self._asked = list(self._asked), {}
-        works = [(each, work) for each in asked if (work := each.log.begin_flush()) is not None]
+        works = [(each, work) for each in asked if not _is_gone(each) and (work := each.log.begin_flush()) is not None]
         if works:
             self._running = self._loop.run_in_executor(None, _sync, [work for _, work in works])
             self._running.add_done_callback(lambda done: self._end(done, works))
 
     def _end(self, done: asyncio.Future[None], works: list[tuple[Flushable, FlushWork]]) -> None:
         self._running = None
-        failed = done.exception()
-        if isinstance(failed, StorageFault):
-            self._on_fault(failed)
-            return
-        if failed is not None:
-            raise failed
+        done.result()
         for each, work in works:
+            if _is_gone(each):
+                continue
+            if work.fault is not None:
+                self._on_fault(work.fault)
+                return
             each.log.finish_flush(work)
             each.flushed()
         if self._asked:
             self._begin()
 
 
+def _is_gone(each: Flushable) -> bool:
+    """Its partition was deleted meanwhile: the directory may have been renamed under the flush, and nobody waits."""
+    return isinstance(each.log.fault, KafkaError)
+
+
 def _sync(works: list[FlushWork]) -> None:
+    """Runs in a thread. Whether a fault matters is told there where it is known if the log is still wanted."""
     for work in works:
-        work.sync()
+        with suppress(StorageFault):  # it is kept in the work
+            work.sync()

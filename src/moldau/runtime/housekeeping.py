@@ -38,9 +38,14 @@ class Housekeeping:
             await asyncio.sleep(interval_ms / 1000)
             chore()
 
-    def keep_checkpoints(self) -> None:
-        """Writes how far the logs are safe, where they begin and how far consumers may read."""
-        self._store.write_checkpoints(self.high_watermarks())
+    async def keep_checkpoints(self, interval_ms: int) -> None:
+        """Writes how far the logs are safe, where they begin and how far consumers may read; a thread waits for the
+        disk."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            for name, content in self._store.checkpoints(self.high_watermarks()):
+                await loop.run_in_executor(None, self._store.write_checkpoint, name, content)
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         return {partition.name: partition.high_watermark for partition in self._partitions}
@@ -57,7 +62,8 @@ class Housekeeping:
     def flush_by_time(self) -> None:
         now_ms = self._clock.now_ms()
         for partition in self._partitions:
-            if partition.log.flush_due(now_ms):
+            log = partition.log
+            if log.end_offset != log.recovery_point and log.flush_due(now_ms):
                 self._flusher.request(partition)
 
     def expire_producers(self) -> None:

@@ -212,7 +212,7 @@ class SocketConnection:
         sent = os.sendfile(self._fd, head.file.fileno(), head.position, chunk)
         if not sent:
             raise OSError(f"a segment of {self.peer}'s fetch ended before its slice did")
-        return sent, Slice(head.file, head.position + sent, head.length - sent) if sent < head.length else None
+        return sent, Slice(head.file, head.position + sent, head.length - sent, head.is_hot) if sent < head.length else None
 
     def _send(self, head: memoryview) -> tuple[int, memoryview | None]:
         """Sends the bytes at the head, and with them what other bytes stand directly behind."""
@@ -239,7 +239,7 @@ class SocketConnection:
     def _is_cached(self, records: Slice, chunk: int) -> bool:
         """Whether the next records are in the page cache; if not, a thread fetches them and sending goes on then."""
         fd = records.file.fileno()
-        if self._fetched or page_cache.is_cached(fd, records.position, chunk):
+        if self._fetched or records.is_hot or page_cache.is_cached(fd, records.position, chunk):
             self._fetched = False
             return True
         self._stop_writing()

@@ -24,7 +24,9 @@ TOPIC = (ConfigResource.TOPIC, "a")
 BROKER = (ConfigResource.BROKER, str(NODE_ID))
 ALL_BROKERS = (ConfigResource.BROKER, "")
 Change = tuple[str, int, str | None]
-START = with_topics(cluster([NODE_ID, 2]), topic("a", configs={"retention.ms": "5", "max.message.bytes": "100"}), topic("b"))
+START = with_topics(
+    cluster([NODE_ID, 2]), topic("a", configs={"retention.ms": "5", "max.message.bytes": "100"}), topic("b")
+)
 
 
 def step(
@@ -110,7 +112,11 @@ def test_lists_grow_and_shrink(before: str | None, operation: int, value: str, a
     assert found == after
 
 
-@given(st.lists(st.tuples(st.sampled_from([SET, DELETE, APPEND, SUBTRACT]), st.sets(st.sampled_from(["compact", "delete"])))))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([SET, DELETE, APPEND, SUBTRACT]), st.sets(st.sampled_from(["compact", "delete"])))
+    )
+)
 def test_lists_are_sets_in_order(changes: list[tuple[Operation, set[str]]]) -> None:
     image, model = START, {"delete"}
     for operation, words in changes:
@@ -127,7 +133,11 @@ def test_lists_are_sets_in_order(changes: list[tuple[Operation, set[str]]]) -> N
 @pytest.mark.parametrize(
     ("change", "code", "why"),
     [
-        (("retention.ms", APPEND, "5"), E.INVALID_CONFIG, "Can't APPEND to key retention.ms because its type is not LIST."),
+        (
+            ("retention.ms", APPEND, "5"),
+            E.INVALID_CONFIG,
+            "Can't APPEND to key retention.ms because its type is not LIST.",
+        ),
         (("retention.ms", SUBTRACT, "5"), E.INVALID_CONFIG, "Can't SUBTRACT"),
         (("no.such", APPEND, "5"), E.INVALID_CONFIG, "no.such"),
         (("no.such", SET, "5"), E.INVALID_CONFIG, "no.such"),
@@ -139,7 +149,9 @@ def test_lists_are_sets_in_order(changes: list[tuple[Operation, set[str]]]) -> N
         (("retention.ms", -1, "5"), E.INVALID_REQUEST, "Unknown operation"),
     ],
 )
-def test_a_refused_change_changes_nothing_of_its_resource_and_no_other(change: Change, code: ErrorCode, why: str) -> None:
+def test_a_refused_change_changes_nothing_of_its_resource_and_no_other(
+    change: Change, code: ErrorCode, why: str
+) -> None:
     other = (ConfigResource.TOPIC, "b")
     image, codes, messages = step(
         START, (TOPIC, [("segment.ms", SET, "9"), change]), (other, [("segment.ms", SET, "8")])
@@ -228,4 +240,6 @@ def test_records_say_only_what_changes() -> None:
         [alter_configs.AlterConfigsResource(*TOPIC, [alter_configs.AlterableConfig("retention.ms", "5")])]
     )
     records = decide_alter_configs(START, ask, layers()).records
-    assert [isinstance(each, ConfigRecord) and (each.name, each.value) for each in records] == [("max.message.bytes", None)]
+    assert [isinstance(each, ConfigRecord) and (each.name, each.value) for each in records] == [
+        ("max.message.bytes", None)
+    ]

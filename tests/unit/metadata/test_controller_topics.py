@@ -175,7 +175,9 @@ def test_ids_are_not_reserved_and_do_not_begin_with_a_dash() -> None:
 # --- grow
 
 
-def grow(image: MetadataImage, *topics: CreatePartitionsTopic, validate_only: bool = False) -> tuple[list[object], list[object]]:
+def grow(
+    image: MetadataImage, *topics: CreatePartitionsTopic, validate_only: bool = False
+) -> tuple[list[object], list[object]]:
     decision = decide_create_partitions(
         image, CreatePartitionsRequest(list(topics), validate_only=validate_only), Random(1)
     )
@@ -240,7 +242,9 @@ def test_growing_twice_in_one_request_and_trying_out() -> None:
 # --- delete
 
 
-def delete(image: MetadataImage, *states: DeleteTopicState, enabled: bool = True) -> tuple[list[tuple[object, int]], list[bytes]]:
+def delete(
+    image: MetadataImage, *states: DeleteTopicState, enabled: bool = True
+) -> tuple[list[tuple[object, int]], list[bytes]]:
     decision = decide_delete_topics(image, DeleteTopicsRequest(topics=list(states)), defaults(delete_enabled=enabled))
     for record in decision.records:
         assert isinstance(record, RemoveTopicRecord)

@@ -1,4 +1,4 @@
-"""All partitions of a node follow the image: made, grown, removed, made anew, reconfigured, and found again at start."""
+"""All partitions of a node follow the image: made, grown, removed, made anew, reconfigured, found again at start."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from random import Random
 
 import pytest
@@ -161,19 +163,24 @@ def test_every_start_leads_in_a_new_epoch(rooms: Rooms) -> None:
     assert [header.leader_epoch for header in headers] == sorted(header.leader_epoch for header in headers)
 
 
+def noted(tell: Callable[[str, bool], None], name: str, exists: bool, _: object) -> None:
+    tell(name, exists)
+
+
 def test_what_was_answered_survives_any_crash() -> None:
     for seed in range(40):
         rng = Random(seed)
         rooms = Rooms(seed=seed).start()
         answered: dict[str, bool] = {}
+        told = answered.__setitem__
         for number in range(rng.randrange(1, 8)):
             name = f"t{rng.randrange(3)}"
             if name in rooms.current.image.topics:
                 reply = rooms.admin.delete_topics(DeleteTopicsRequest(topic_names=[name]))
-                reply.then(lambda _, n=name: answered.__setitem__(n, False))
+                reply.then(partial(noted, told, name, False))
             else:
                 reply = rooms.admin.create_topics(CreateTopicsRequest([CreatableTopic(name, 1 + number % 2, 1)]))
-                reply.then(lambda _, n=name: answered.__setitem__(n, True))
+                reply.then(partial(noted, told, name, True))
             if rng.random() < 0.7:
                 rooms.flush()
         settled = not rooms.flusher.asked

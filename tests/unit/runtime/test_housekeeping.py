@@ -69,10 +69,12 @@ def test_files_of_deleted_topics_go_after_their_delay(rooms: Rooms) -> None:
 def test_flushing_by_time(rooms: Rooms) -> None:
     rooms.create_topic("a", flush_ms="1000")
     rooms.create_topic("never")
+    keep = chores(rooms)
+    keep.flush_by_time()
+    assert len(rooms.flusher.asked) == 2, "new logs have files that no sync has seen yet"
     rooms.flush()
     rooms.append("a")
     rooms.append("never")
-    keep = chores(rooms)
     keep.flush_by_time()
     assert not rooms.flusher.asked
     rooms.clock.move(1000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 
 from moldau.base.later import Later
@@ -92,6 +93,12 @@ class Talk:
                 break
         self.replies += taken
         return taken
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Lets a real loop turn until something is so; whoever calls bounds the time."""
+    while not condition():  # noqa: ASYNC110 - what is waited for has no event
+        await asyncio.sleep(0)
 
 
 def expected_replies(bodies: Iterable[bytes]) -> list[bytes]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
+from talking import until
 
 from moldau.base.later import Later
 from moldau.server.conversation import ReceiveBudget
@@ -51,10 +52,6 @@ class Door:
     async def come_in(self) -> Client:
         return await asyncio.open_connection("127.0.0.1", self.port)
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        while not condition():
-            await asyncio.sleep(0)
-
 
 async def answered(client: Client) -> bool:
     """Whether a request gets its reply, or finds the connection closed."""
@@ -82,7 +79,7 @@ def test_no_more_than_so_many_and_a_place_that_is_left_is_free(limits: dict[str,
         refused = await door.come_in()
         assert not await answered(refused)
         guests[0][1].close()
-        await door.until(lambda: door.listener.connections == 1)
+        await until(lambda: door.listener.connections == 1)
         late = await door.come_in()
         assert await answered(late)
         assert await answered(guests[1])
@@ -100,7 +97,7 @@ def test_who_says_nothing_for_too_long_is_shown_out_half_a_frame_or_not() -> Non
         half[1].write(ASK[:7])
         assert await silent[0].read() == b""
         assert await half[0].read() == b""
-        await door.until(lambda: door.listener.connections == 0)
+        await until(lambda: door.listener.connections == 0)
         assert door.budget.free == BUDGET_BYTES
         await door.listener.stop(0)
         for _, writer in (silent, half):
@@ -115,7 +112,7 @@ def test_at_the_end_what_was_asked_is_answered_and_nobody_new_comes_in() -> None
         door.heartbeats.is_late = True
         guest = await door.come_in()
         guest[1].write(ASK)
-        await door.until(lambda: len(door.heartbeats.late) == 1)
+        await until(lambda: len(door.heartbeats.late) == 1)
         stopping = asyncio.create_task(door.listener.stop(TIMEOUT_S))
         await asyncio.sleep(0)
         with pytest.raises(OSError):
@@ -136,7 +133,7 @@ def test_what_never_comes_is_not_waited_for_longer_than_said() -> None:
         door.heartbeats.is_late = True
         guest = await door.come_in()
         guest[1].write(ASK)
-        await door.until(lambda: len(door.heartbeats.late) == 1)
+        await until(lambda: len(door.heartbeats.late) == 1)
         await door.listener.stop(0.01)
         assert await guest[0].read() == b""
         door.heartbeats.late[0].complete(HeartbeatResponse())

@@ -1,4 +1,4 @@
-"""The shell around a conversation, on a real pair of sockets and a real loop: few tests, for what only they can show."""
+"""The shell around a conversation, on a real pair of sockets and a real loop: for what only they can show."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from talking import LATER, NEVER, NOW, frame, reply_to, request
+from talking import LATER, NEVER, NOW, frame, reply_to, request, until
 
 from moldau.base.later import Later
 from moldau.base.limits import REQUESTS_IN_FLIGHT_MAX, SCRATCH_BYTES
@@ -220,8 +220,7 @@ def test_a_lie_among_the_held_back_ends_it_too() -> None:
         with line() as this:
             fine = b"".join(frame(request(number, NOW)) for number in range(REQUESTS_IN_FLIGHT_MAX + 5))
             await this.send(fine + b"\0\0\0\0")
-            while not this.ends:
-                await asyncio.sleep(0)
+            await until(lambda: this.ends)
             assert this.asked == REQUESTS_IN_FLIGHT_MAX + 5
             assert "0 bytes" in this.ends[0]
 
@@ -233,12 +232,10 @@ def test_a_client_that_leaves_is_no_fault_and_its_late_replies_are_dropped() -> 
         promise: Later[Outgoing] = Later()
         with line(lambda _: promise) as this:
             await this.send(frame(b"x") + b"\0\0\0\x10half")
-            while not this.asked:
-                await asyncio.sleep(0)
+            await until(lambda: this.asked)
             assert not this.connection.is_answered
             this.client.close()
-            while not this.ends:
-                await asyncio.sleep(0)
+            await until(lambda: this.ends)
             promise.complete(Outgoing(b"too late"))
             assert this.ends == [""]
 
@@ -255,8 +252,7 @@ def test_after_stop_reading_what_was_asked_is_answered_and_no_more_is_read() -> 
 
         with line(answer) as this:
             await this.send(frame(b"one"))
-            while not promises:
-                await asyncio.sleep(0)
+            await until(lambda: promises)
             this.connection.stop_reading()
             await this.send(frame(b"two"))
             promises[0].complete(Outgoing(b"first"))

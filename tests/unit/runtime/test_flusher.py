@@ -1,0 +1,135 @@
+"""Bringing logs to disk in a thread: many share one flush, and what happens while it runs does not confuse it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rooms import METADATA, Rooms
+
+from moldau.base.errors import ErrorCode, StorageFault
+from moldau.replica.partition import Partition
+from moldau.runtime.flusher import GroupFlusher
+
+
+class Work:
+    """What a thread would do, done when the test says so."""
+
+    def __init__(self, call: Callable[..., None], *arguments: Any) -> None:
+        self._run = lambda: call(*arguments)
+        self._done: Callable[[Any], None] = lambda _: None
+
+    def add_done_callback(self, done: Callable[[Any], None]) -> None:
+        self._done = done
+
+    def result(self) -> None:
+        self._run()
+
+    def run(self) -> None:
+        self._done(self)
+
+
+class ThreadInHand:
+    """A loop of which only the threads are used."""
+
+    def __init__(self) -> None:
+        self.works: list[Work] = []
+
+    def run_in_executor(self, _: None, call: Callable[..., None], *arguments: Any) -> Work:
+        self.works.append(Work(call, *arguments))
+        return self.works[-1]
+
+
+class Desk:
+    def __init__(self) -> None:
+        self.rooms = Rooms().start()
+        for name in ("a", "b", "c"):
+            self.rooms.create_topic(name, flush_messages="1")
+        self.loop = ThreadInHand()
+        self.faults: list[StorageFault] = []
+        self.flusher = GroupFlusher(self.loop, self.faults.append)  # type: ignore[arg-type]
+        for partition in self.rooms.partitions:
+            partition._flusher = self.flusher
+
+    def append(self, name: str) -> Partition:
+        self.rooms.append(name)
+        return self.rooms.partition(name)
+
+    def on_disk(self) -> dict[str, int]:
+        return {str(each.name): each.high_watermark for each in self.rooms.partitions}
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def test_who_asks_while_a_flush_runs_is_served_by_the_next(desk: Desk) -> None:
+    desk.append("a")
+    desk.append("b")
+    desk.append("b")
+    desk.append("a")
+    assert len(desk.loop.works) == 1
+    desk.loop.works[0].run()
+    assert desk.on_disk()["a-0"] >= 1
+    assert len(desk.loop.works) == 2
+    desk.loop.works[1].run()
+    assert desk.on_disk() == {"a-0": 2, "b-0": 2, "c-0": 0}
+    assert len(desk.loop.works) == 2, "nobody asked for a third"
+
+
+def test_what_is_on_disk_already_needs_no_thread(desk: Desk) -> None:
+    partition = desk.append("a")
+    desk.loop.works[0].run()
+    desk.flusher.request(partition)
+    assert len(desk.loop.works) == 1
+
+
+def test_a_topic_deleted_under_its_flush_stops_nobody(desk: Desk) -> None:
+    """Its directory is renamed while a thread syncs it: that is no fault of the disk."""
+    gone, other = desk.append("a"), desk.append("b")
+    promise = other.acknowledged(0)
+    desk.rooms.delete_topic("a")
+    desk.loop.works[0].run()
+    assert gone.is_closed
+    assert not desk.faults
+    desk.loop.works[1].run()
+    assert promise is not None
+    assert promise.done
+
+
+def test_a_topic_deleted_while_it_waits_for_its_flush_takes_nobody_with_it(desk: Desk) -> None:
+    desk.append("a")
+    waiting = desk.append("b").acknowledged(0)
+    gone = desk.append("c").acknowledged(0)
+    desk.rooms.delete_topic("c")
+    for work in desk.loop.works:
+        work.run()
+    assert not desk.faults
+    assert waiting is not None
+    assert waiting.value() == ErrorCode.NONE
+    assert gone is not None
+    assert gone.value() == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_sync_that_fails_is_told_and_acknowledges_nothing(desk: Desk) -> None:
+    promise = desk.append("a").acknowledged(0)
+    desk.rooms.files.sync_fails = True
+    desk.loop.works[0].run()
+    assert len(desk.faults) == 1
+    assert promise is not None
+    assert not promise.done
+    assert desk.on_disk()["a-0"] == 0
+
+
+def test_the_metadata_log_goes_the_same_way(desk: Desk) -> None:
+    controller = desk.rooms.controller
+    controller._flusher = desk.flusher
+    answer = desk.rooms.admin.allocate_producer_ids()
+    assert not answer.done
+    desk.loop.works[0].run()
+    assert answer.done
+    log = desk.rooms.store.get(METADATA)
+    assert log is not None
+    assert log.recovery_point == log.end_offset
