@@ -140,6 +140,8 @@ class Node:
                 settings.max_connections,
                 settings.max_connections_per_ip,
                 settings.connections_max_idle_ms,
+                settings.socket_send_buffer_bytes,
+                settings.socket_receive_buffer_bytes,
             )
             _, port = listener.bind(address.host, address.port)
             self._listeners.append(listener)

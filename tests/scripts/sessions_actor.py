@@ -104,7 +104,7 @@ class SessionsActor:
         session = "no session"
         if response.session_id:
             session = self._names.setdefault(response.session_id, f"S{len(self._names) + 1}")
-        found = [f"{topic}-{index} {_news(each)}" for (topic, index), each in shown(response).items()]
+        found = [f"{topic!s}-{index} {_news(each)}" for (topic, index), each in shown(response).items()]
         return "; ".join([session, *(found or ["no news"])])
 
 

@@ -10,7 +10,10 @@ from conversation import converse, parse
 from sessions_actor import SessionsActor
 
 HERE = Path(__file__).parent
-ACTORS = {"fetch_sessions": SessionsActor, "controller": ControllerActor}
+ACTORS: dict[str, type[SessionsActor] | type[ControllerActor]] = {
+    "fetch_sessions": SessionsActor,
+    "controller": ControllerActor,
+}
 SCRIPTS = sorted(HERE.glob("*/*.txt"))
 
 

@@ -44,8 +44,8 @@ _ROWS: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("controller.quorum.voters", LIST, ()),
     ConfigDef("controller.quorum.bootstrap.servers", LIST, ()),
     # Sockets, connections and fetches
-    ConfigDef("socket.send.buffer.bytes", INT, 102_400),
-    ConfigDef("socket.receive.buffer.bytes", INT, 102_400),
+    ConfigDef("socket.send.buffer.bytes", INT, 524_288),
+    ConfigDef("socket.receive.buffer.bytes", INT, -1),
     ConfigDef("socket.request.max.bytes", INT, 104_857_600, Range(1)),
     ConfigDef("socket.listen.backlog.size", INT, 50, Range(1)),
     ConfigDef("max.connections", INT, INT_MAX, Range(0), update_mode=CLUSTER_WIDE),

@@ -20,6 +20,7 @@ from moldau.server.socket_connection import SocketConnection
 log = logging.getLogger("moldau.server")
 BACKLOG = 1024
 LINES_PER_SECOND_MAX = 10
+SYSTEM_BUFFER = -1
 ACCEPT_RETRY_S = 0.1
 DRAIN_POLL_S = 0.005
 
@@ -34,6 +35,8 @@ class Listener:
         connections_max: int,
         connections_per_ip_max: int,
         idle_ms_max: int,
+        send_buffer_bytes: int,
+        receive_buffer_bytes: int,
     ) -> None:
         self.name = name
         self._router = router
@@ -42,6 +45,7 @@ class Listener:
         self._connections_max = connections_max
         self._connections_per_ip_max = connections_per_ip_max
         self._idle_s_max = idle_ms_max / 1000
+        self._buffers = ((socket.SO_SNDBUF, send_buffer_bytes), (socket.SO_RCVBUF, receive_buffer_bytes))
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._connections: set[SocketConnection] = set()
         self._per_ip: Counter[str] = Counter()
@@ -141,6 +145,9 @@ class Listener:
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for buffer, size in self._buffers:
+            if size != SYSTEM_BUFFER:
+                sock.setsockopt(socket.SOL_SOCKET, buffer, size)
         self._per_ip[host] += 1
         peer = f"{host}:{port}"
         connection = SocketConnection(

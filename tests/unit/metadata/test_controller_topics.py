@@ -244,7 +244,7 @@ def test_growing_twice_in_one_request_and_trying_out() -> None:
 
 def delete(
     image: MetadataImage, *states: DeleteTopicState, enabled: bool = True
-) -> tuple[list[tuple[object, int]], list[bytes]]:
+) -> tuple[list[tuple[str | None, int]], list[bytes]]:
     decision = decide_delete_topics(image, DeleteTopicsRequest(topics=list(states)), defaults(delete_enabled=enabled))
     for record in decision.records:
         assert isinstance(record, RemoveTopicRecord)

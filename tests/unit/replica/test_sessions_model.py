@@ -6,7 +6,7 @@ and no other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -176,7 +176,7 @@ def test_an_incremental_answer_says_what_a_look_at_everything_would() -> None:
             assert len(world.rooms.parked) == 0
 
 
-def attempt(world: World, seed: int, trace: list[object], deed: Deed, slot: int, choices: list[int]) -> None:
+def attempt(world: World, seed: int, trace: Sequence[object], deed: Deed, slot: int, choices: list[int]) -> None:
     try:
         deed(world, slot, choices)
     except AssertionError as wrong:

@@ -28,6 +28,10 @@ def feature(name: str, level: int = 1) -> Decision[str]:
     return Decision(f"done {name}", (FeatureLevelRecord(name, level),))
 
 
+def feature_decided(name: str, _: MetadataImage) -> Decision[str]:
+    return feature(name)
+
+
 def metadata_batches(rooms: Rooms) -> list[BatchHeader]:
     log = rooms.controller.log
     piece = log.read(0, 1 << 30, log.end_offset)
@@ -75,7 +79,7 @@ def test_a_decision_without_records_answers_at_once_when_nothing_is_open(rooms: 
 def test_answers_come_in_the_order_they_were_asked_for_each_with_its_image(rooms: Rooms) -> None:
     seen: list[tuple[str, int]] = []
     for number in range(5):
-        answer = rooms.controller.submit(lambda _, n=number: feature(f"f{n}"))
+        answer = rooms.controller.submit(partial(feature_decided, f"f{number}"))
         answer.then(lambda text: seen.append((text, len(rooms.current.image.features))))
     before = len(rooms.current.image.features)
     rooms.flush()
@@ -179,8 +183,8 @@ def test_what_was_answered_survives_any_crash() -> None:
                 reply = rooms.admin.delete_topics(DeleteTopicsRequest(topic_names=[name]))
                 reply.then(partial(noted, told, name, False))
             else:
-                reply = rooms.admin.create_topics(CreateTopicsRequest([CreatableTopic(name, 1 + number % 2, 1)]))
-                reply.then(partial(noted, told, name, True))
+                made = rooms.admin.create_topics(CreateTopicsRequest([CreatableTopic(name, 1 + number % 2, 1)]))
+                made.then(partial(noted, told, name, True))
             if rng.random() < 0.7:
                 rooms.flush()
         settled = not rooms.flusher.asked

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from moldau.testing import clock
@@ -10,8 +12,12 @@ from moldau.testing.clock import FakeClock, FakeTimers
 
 def test_timers_beat_in_order_of_their_time_then_of_their_asking() -> None:
     timers, seen = FakeTimers(), []
+
+    def note(name: str) -> None:
+        seen.append((name, timers.clock.elapsed_ms()))
+
     for name, delay_ms in [("c", 30), ("a", 10), ("b1", 20), ("b2", 20), ("now", 0), ("past", -5)]:
-        timers.after_ms(delay_ms, lambda name=name: seen.append((name, timers.clock.elapsed_ms())))
+        timers.after_ms(delay_ms, partial(note, name))
     timers.advance(20)
     assert seen == [("now", 0), ("past", 0), ("a", 10), ("b1", 20), ("b2", 20)]
     assert timers.next_due_ms() == 10
@@ -33,8 +39,17 @@ def test_a_cancelled_timer_does_not_beat() -> None:
 
 def test_soon_is_before_time_goes_on_and_after_what_runs_now() -> None:
     timers, seen = FakeTimers(), []
-    timers.soon(lambda: (seen.append("soon"), timers.soon(lambda: seen.append("sooner"))))
-    timers.after_ms(1, lambda: (timers.soon(lambda: seen.append("after the timer")), seen.append("timer")))
+
+    def soon() -> None:
+        seen.append("soon")
+        timers.soon(lambda: seen.append("sooner"))
+
+    def timer() -> None:
+        timers.soon(lambda: seen.append("after the timer"))
+        seen.append("timer")
+
+    timers.soon(soon)
+    timers.after_ms(1, timer)
     timers.after_ms(1, lambda: seen.append("second timer"))
     assert seen == []
     timers.advance(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ class Work:
     """What a thread would do, done when the test says so."""
 
     def __init__(self, call: Callable[..., None], *arguments: Any) -> None:
-        self._run = lambda: call(*arguments)
+        self._run = partial(call, *arguments)
         self._done: Callable[[Any], None] = lambda _: None
 
     def add_done_callback(self, done: Callable[[Any], None]) -> None:
