@@ -143,10 +143,19 @@ class ErrorCode(IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133
 
 
+ERROR_MESSAGE_LENGTH_MAX = 1000
+
+
 class KafkaError(Exception):
-    """The client's fault or the cluster's state, told as a code: raised deep, answered at the door."""
+    """The client's fault or the cluster's state, told as a code: raised deep, answered at the door.
+
+    A message often quotes what the client sent. It is cut: a string of the old protocol versions holds 32 kB, and a
+    name or value of that length, quoted whole, would make a reply that cannot be written.
+    """
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        if message is not None and len(message) > ERROR_MESSAGE_LENGTH_MAX:
+            message = message[: ERROR_MESSAGE_LENGTH_MAX - 1] + "…"
         super().__init__(message or code.name)
         self.code = code
         self.message = message

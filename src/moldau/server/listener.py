@@ -35,8 +35,8 @@ class Listener:
         connections_max: int,
         connections_per_ip_max: int,
         idle_ms_max: int,
-        send_buffer_bytes: int,
-        receive_buffer_bytes: int,
+        send_buffer_bytes: int = SYSTEM_BUFFER,
+        receive_buffer_bytes: int = SYSTEM_BUFFER,
     ) -> None:
         self.name = name
         self._router = router

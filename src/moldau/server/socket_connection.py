@@ -212,7 +212,9 @@ class SocketConnection:
         sent = os.sendfile(self._fd, head.file.fileno(), head.position, chunk)
         if not sent:
             raise OSError(f"a segment of {self.peer}'s fetch ended before its slice did")
-        return sent, Slice(head.file, head.position + sent, head.length - sent, head.is_hot) if sent < head.length else None
+        if sent == head.length:
+            return sent, None
+        return sent, Slice(head.file, head.position + sent, head.length - sent, head.is_hot)
 
     def _send(self, head: memoryview) -> tuple[int, memoryview | None]:
         """Sends the bytes at the head, and with them what other bytes stand directly behind."""

@@ -12,19 +12,15 @@ from moldau.replica.sessions import SessionCache
 from moldau.replica.waiting import ParkedFetches
 from moldau.runtime.admin import Admin
 from moldau.runtime.producer_ids import ProducerIds
-from moldau.server.handlers.alter_configs import AlterConfigs
 from moldau.server.handlers.api_versions import ApiVersions
-from moldau.server.handlers.create_partitions import CreatePartitions
-from moldau.server.handlers.create_topics import CreateTopics
+from moldau.server.handlers.controlled import controlled
 from moldau.server.handlers.delete_records import DeleteRecords
-from moldau.server.handlers.delete_topics import DeleteTopics
 from moldau.server.handlers.describe_cluster import DescribeCluster
 from moldau.server.handlers.describe_configs import DescribeConfigs
 from moldau.server.handlers.describe_log_dirs import DescribeLogDirs, DiskSpace
 from moldau.server.handlers.describe_producers import DescribeProducers
 from moldau.server.handlers.describe_topic_partitions import DescribeTopicPartitions
 from moldau.server.handlers.fetch import Fetch
-from moldau.server.handlers.incremental_alter_configs import IncrementalAlterConfigs
 from moldau.server.handlers.init_producer_id import InitProducerId
 from moldau.server.handlers.list_offsets import ListOffsets
 from moldau.server.handlers.metadata import Metadata
@@ -64,17 +60,13 @@ def handlers(node: Parts) -> list[Handler]:
         ListOffsets(partitions),
         Metadata(current, admin, node.cluster_id, node.auto_create_topics),
         ApiVersions(current, node.served),
-        CreateTopics(admin),
-        DeleteTopics(admin),
         DeleteRecords(partitions),
         InitProducerId(node.producer_ids),
         OffsetForLeaderEpoch(partitions),
         DescribeConfigs(current, node.node_id, node.static),
-        AlterConfigs(admin),
         DescribeLogDirs(partitions, node.log_dir, node.disk_space),
-        CreatePartitions(admin),
-        IncrementalAlterConfigs(admin),
         DescribeCluster(current, node.cluster_id),
         DescribeProducers(partitions),
         DescribeTopicPartitions(current),
+        *controlled(admin),
     ]
