@@ -78,21 +78,27 @@ class Router:
             ask, _ = decode_from(request_class(key), frame, version, position)
         try:
             response = handler.answer(ask, Caller(listener, address, client_id, version))
+            return self._reply(header, response)
         except (MalformedData, StorageFault) as fault:
             raise MalformedData(f"{APIS[key].name}: {fault}") from fault
         except Exception as fault:
             log.exception("%s v%d from %s failed", APIS[key].name, version, address)
             raise MalformedData(f"{APIS[key].name} failed here: {fault!r}") from fault
-        return self._reply(header, response)
 
     def _reply(self, header: RequestHeader, response: Message | Later[Message] | None) -> Reply:
         if response is None:
             return None
         key, version, correlation_id, _ = header
         if isinstance(response, Later):
-            return response.map(lambda ready: _frame(key, version, correlation_id, ready))
+            return response.map(lambda ready: _late_frame(key, version, correlation_id, ready))
         return response_frame(key, version, correlation_id, response)
 
 
-def _frame(key: int, version: int, correlation_id: int, response: Message) -> Outgoing:
-    return response_frame(key, version, correlation_id, response)
+def _late_frame(key: int, version: int, correlation_id: int, response: Message) -> Outgoing:
+    """The frame, or an empty one, which ends the connection. Whoever completes a late answer is in the middle of other
+    clients' business: what is wrong with this reply must not stop theirs."""
+    try:
+        return response_frame(key, version, correlation_id, response)
+    except Exception:
+        log.exception("the reply to %s v%d cannot be written", APIS[key].name, version)
+        return Outgoing()

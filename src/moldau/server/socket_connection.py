@@ -163,6 +163,9 @@ class SocketConnection:
                 self._loop.remove_reader(self._fd)
 
     def _queue(self, reply: Outgoing) -> None:
+        if not reply:
+            self.close("its reply could not be written")
+            return
         view = memoryview(reply)
         start = 0
         for position, records in reply.slices:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -9,9 +10,11 @@ from rooms import METADATA, NODE_ID, Rooms
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.metadata.apply import apply
+from moldau.metadata.apply import Changes, apply
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import ConfigRecord, ConfigResource, PartitionRecord, TopicRecord
+from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from moldau.wire.messages.delete_topics import DeleteTopicsRequest
 from moldau.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -84,8 +87,6 @@ def test_deleted_and_made_anew_before_anyone_looked(rooms: Rooms) -> None:
     """Both in the same flush: each is published in its turn."""
     rooms.create_topic("a", 3)
     old = rooms.partition("a")
-    from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-    from moldau.wire.messages.delete_topics import DeleteTopicsRequest
 
     rooms.admin.delete_topics(DeleteTopicsRequest(topic_names=["a"]))
     rooms.admin.create_topics(CreateTopicsRequest([CreatableTopic("a", 1, 1)]))
@@ -174,7 +175,6 @@ def test_a_topic_deleted_just_before_the_crash_is_deleted_after_it(rooms: Rooms)
     """Its removal was committed, its files were still there."""
     rooms.create_topic("a", 2)
     rooms.append("a")
-    from moldau.wire.messages.delete_topics import DeleteTopicsRequest
 
     rooms.admin.delete_topics(DeleteTopicsRequest(topic_names=["a"]))
     rooms.controller.log.flush()
@@ -184,8 +184,6 @@ def test_a_topic_deleted_just_before_the_crash_is_deleted_after_it(rooms: Rooms)
 
 
 def test_a_topic_made_anew_just_before_the_crash_does_not_get_the_old_records(rooms: Rooms) -> None:
-    from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-    from moldau.wire.messages.delete_topics import DeleteTopicsRequest
 
     rooms.create_topic("a", 2)
     rooms.append("a", count=3)
@@ -195,6 +193,30 @@ def test_a_topic_made_anew_just_before_the_crash_does_not_get_the_old_records(ro
     again = rooms.restart()
     assert held(again) == ["a-0"]
     assert again.partition("a").log.end_offset == 0
+
+
+def test_a_log_of_another_topic_of_the_same_name_gives_way(rooms: Rooms) -> None:
+    """Found at start, with an id that the metadata does not know: a disk that was somewhere else before."""
+    rooms.create_topic("a")
+    rooms.append("a", count=3)
+    stranger = Rooms(rooms.files.restart())
+    topic_id = b"another topic id"
+    records = [
+        TopicRecord("a", topic_id),
+        PartitionRecord(0, topic_id, [NODE_ID], [NODE_ID], leader=NODE_ID, leader_epoch=0, partition_epoch=0),
+    ]
+    image, changes = apply(MetadataImage(), records, 1, 1)
+    stranger.partitions.follow(image, changes, stranger.clock.now_ms())
+    assert stranger.partition("a").log.end_offset == 0
+    assert stranger.store.topic_id(TopicPartition("a", 0)) == topic_id
+
+
+def test_the_removal_of_an_earlier_topic_does_not_touch_the_one_that_has_its_name(rooms: Rooms) -> None:
+    rooms.create_topic("a")
+    earlier = replace(rooms.current.image.topics["a"], id=b"an earlier topic")
+    rooms.partitions.follow(rooms.current.image, Changes(removed=[earlier]), rooms.clock.now_ms())
+    assert held(rooms) == ["a-0"]
+    assert rooms.append("a")
 
 
 def test_nothing_acknowledged_is_lost_in_a_crash() -> None:

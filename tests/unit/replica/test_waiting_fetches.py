@@ -57,6 +57,14 @@ def test_min_bytes_are_gathered_over_appends_and_partitions(rooms: Rooms) -> Non
     assert [each.size for each in shown(answer).values()] == [2 * size, size]
 
 
+def test_a_fetch_that_was_answered_is_not_woken_any_more(rooms: Rooms) -> None:
+    session = now(fetch(rooms, {A: 0}, epoch=0)).session_id
+    waiting(fetch(rooms, session=session, epoch=1, wait_ms=500))
+    rooms.timers.advance(500)
+    rooms.append("a")
+    assert rooms.timers.run_soon() == 0
+
+
 def test_a_burst_of_appends_is_one_look(rooms: Rooms) -> None:
     answer = waiting(fetch(rooms, {A: 0}, wait_ms=500))
     size = sum(rooms.append("a") for _ in range(20))

@@ -7,14 +7,22 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from rooms import Rooms
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
 from moldau.base.later import Later
+from moldau.server.handlers.controlled import controlled
 from moldau.server.router import Caller, Router
 from moldau.wire.apis import ApiKey
 from moldau.wire.codec import Outgoing
 from moldau.wire.frames import read_response, request_frame
 from moldau.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from moldau.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.wire.schema import Message
 
@@ -133,6 +141,41 @@ def test_whatever_goes_wrong_ends_this_connection_and_no_other(
     with caplog.at_level(logging.ERROR), pytest.raises(MalformedData, match="(?i)" + told):
         routed(heartbeats(answer), ApiKey.HEARTBEAT, 4, ASK)
     assert bool(caplog.records) == ("failed here" in told), "what is our fault is logged with its trace"
+
+
+def test_a_reply_that_cannot_be_written_ends_this_connection_and_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    """Late, it must not stop whoever completes it: that is somebody in the middle of other clients' business."""
+    with pytest.raises(MalformedData, match="failed here"):
+        routed(heartbeats(lambda *_: HeartbeatResponse(error_code=1 << 20)), ApiKey.HEARTBEAT, 4, ASK)
+    later: Later[HeartbeatResponse] = Later()
+    reply = routed(heartbeats(lambda *_: later), ApiKey.HEARTBEAT, 4, ASK)
+    later.complete(HeartbeatResponse(error_code=1 << 20))
+    assert reply.value() == Outgoing()
+    assert len(caplog.records) == 2
+
+
+@pytest.mark.parametrize("version", [2, 4, 5, 7])
+def test_a_refusal_that_quotes_the_longest_of_names_can_be_written(version: int) -> None:
+    rooms = Rooms().start()
+    create = next(each for each in controlled(rooms.admin) if each.api == ApiKey.CREATE_TOPICS)
+    configs = [CreatableTopicConfig("y" * 32_767, "1"), CreatableTopicConfig("retention.ms", "z" * 32_767)]
+    topics = [
+        CreatableTopic("x" * 32_767, 1, 1),
+        *(CreatableTopic(f"t{n}", 1, 1, (), [c]) for n, c in enumerate(configs)),
+    ]
+    router = Router()
+    router.serve([create])
+    frame = request_frame(
+        ApiKey.CREATE_TOPICS, version, 77, "me", CreateTopicsRequest([CreatableTopic("fine", 1, 1), *topics])
+    )
+    reply = router.answer(memoryview(frame)[4:], "PLAINTEXT", "1.2.3.4:5")
+    other = rooms.admin.allocate_producer_ids()
+    rooms.flush()
+    assert other.done, "nobody else waits for it"
+    assert isinstance(reply, Later)
+    _, body = read_response(CreateTopicsResponse, reply.value()[4:], ApiKey.CREATE_TOPICS, version)
+    assert [each.error_code for each in body.topics] == [0, 17, 40, 40]
+    assert all(len(each.error_message or "") <= 1000 for each in body.topics)
 
 
 def test_a_handler_may_not_claim_versions_that_do_not_exist() -> None:

@@ -242,6 +242,26 @@ def test_a_client_that_leaves_is_no_fault_and_its_late_replies_are_dropped() -> 
     run(asyncio.wait_for(talk(), TIMEOUT_S))
 
 
+def test_a_reply_that_could_not_be_written_ends_the_connection_behind_those_before_it() -> None:
+    async def talk() -> None:
+        promises: list[Later[Outgoing]] = []
+
+        def answer(_: memoryview) -> Reply:
+            promises.append(Later())
+            return promises[-1]
+
+        with line(answer) as this:
+            await this.send(frame(b"one") + frame(b"two") + frame(b"three"))
+            await until(lambda: len(promises) == 3)
+            promises[0].complete(Outgoing(b"first"))
+            promises[2].complete(Outgoing(b"third"))
+            promises[1].complete(Outgoing())
+            assert await this.receive(5) == b"first"
+            assert "could not be written" in await this.ended()
+
+    run(asyncio.wait_for(talk(), TIMEOUT_S))
+
+
 def test_after_stop_reading_what_was_asked_is_answered_and_no_more_is_read() -> None:
     async def talk() -> None:
         promises: list[Later[Outgoing]] = []
