@@ -107,6 +107,7 @@ class Node:
         for task in self._tasks:
             task.cancel()
         await self._beats.__aexit__(None, None, None)
+        await self._housekeeping.finish()
         await self._flusher.finish()
         if self.failed.done():
             self._store.abandon()

@@ -106,6 +106,8 @@ class NonEmpty:
         return None if value else "String must be non-empty"
 
 
+SHOWN_LENGTH_MAX: Final = 200
+"""Of a wrong value, in a message that says so: it may be megabytes."""
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 _WHOLE: Final = {
@@ -203,6 +205,8 @@ class ConfigDef:
         return self._invalid(text, f"Not a number of type {self.type.name}")
 
     def _invalid(self, shown: str | None, complaint: str) -> KafkaError:
+        if shown is not None and len(shown) > SHOWN_LENGTH_MAX:
+            shown = shown[:SHOWN_LENGTH_MAX] + "…"
         return KafkaError(ErrorCode.INVALID_CONFIG, f"Invalid value {shown} for configuration {self.name}: {complaint}")
 
     def _shown(self, value: ConfigValue) -> str | None:

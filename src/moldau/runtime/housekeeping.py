@@ -32,6 +32,7 @@ class Housekeeping:
         self._flusher = flusher
         self._clock = clock
         self._producer_id_expiration_ms = producer_id_expiration_ms
+        self._writing: asyncio.Future[None] | None = None
 
     async def every(self, interval_ms: int, chore: Callable[[], None]) -> None:
         while True:
@@ -45,7 +46,13 @@ class Housekeeping:
         while True:
             await asyncio.sleep(interval_ms / 1000)
             for name, content in self._store.checkpoints(self.high_watermarks()):
-                await loop.run_in_executor(None, self._store.write_checkpoint, name, content)
+                self._writing = loop.run_in_executor(None, self._store.write_checkpoint, name, content)
+                await asyncio.shield(self._writing)
+
+    async def finish(self) -> None:
+        """Waits for a checkpoint that a thread is still writing."""
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         return {partition.name: partition.high_watermark for partition in self._partitions}

@@ -187,6 +187,6 @@ class Listener:
     def _sweep(self) -> None:
         """Closes connections that said nothing for too long, half a frame included."""
         oldest = self._loop.time() - self._idle_s_max
-        for connection in [c for c in self._connections if c.last_active < oldest]:
+        for connection in [c for c in self._connections if c.last_active < oldest and not c.is_waiting_for_us]:
             connection.close("idle for too long" if not connection.is_idle else "")
         self._sweeper = self._loop.call_later(max(0.05, min(self._idle_s_max / 4, 10.0)), self._sweep)

@@ -74,6 +74,11 @@ class SocketConnection:
         return self._conversation.is_answered and not self._out
 
     @property
+    def is_waiting_for_us(self) -> bool:
+        """A reply is owed and not there yet: if it takes long, the client is not to blame."""
+        return not self._conversation.is_answered and not self._out
+
+    @property
     def is_idle(self) -> bool:
         return self._conversation.is_idle and not self._out
 
@@ -177,6 +182,7 @@ class SocketConnection:
             self._out.append(view[start:])
 
     def _writable(self) -> None:
+        self.last_active = self._loop.time()
         self._pump()
         if not self._out:
             self._flush()
