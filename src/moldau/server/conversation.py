@@ -7,6 +7,7 @@ really arrives, never with what a length claims.
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from collections.abc import Callable
 
@@ -17,6 +18,9 @@ from moldau.wire.codec import Outgoing
 
 Reply = Outgoing | Later[Outgoing] | None
 """What a request comes to: bytes now, bytes later, or nothing at all (produce with acks=0)."""
+
+
+_LENGTH = struct.Struct(">i")
 
 
 class ReceiveBudget:
@@ -46,10 +50,10 @@ class Conversation:
         "_frame",
         "_frame_bytes_max",
         "_have",
-        "_held",
         "_is_closed",
         "_need",
         "_wake",
+        "held",
     )
 
     def __init__(
@@ -64,7 +68,8 @@ class Conversation:
         self._frame_bytes_max = frame_bytes_max
         self._budget = budget
         self._due: deque[Outgoing | Later[Outgoing]] = deque()
-        self._held = b""
+        self.held = b""
+        """Requests that came while too many replies were owed; nothing more is read until they are answered."""
         self._frame: bytearray | None = None
         self._have = 0
         self._need = 0
@@ -78,23 +83,22 @@ class Conversation:
     @property
     def is_idle(self) -> bool:
         """Nothing is owed and nothing is half received."""
-        return not self._due and self._frame is None and not self._held
+        return not self._due and self._frame is None and not self.held
 
     @property
     def is_answered(self) -> bool:
-        return not self._due and not self._held
+        return not self._due and not self.held
 
     def feed(self, view: memoryview) -> None:
         """Bytes that arrived; `view` is ours only during the call."""
-        assert not self._held, "bytes were read past requests that are held back"
+        assert not self.held, "bytes were read past requests that are held back"
         if self._frame is not None:
             view = self._fill(view)
         size = len(view)
         position = 0
+        due = self._due
         # A reply that is sent at once may end the connection: what stands behind its request is then nobody's.
-        while size - position >= 4 and not self._is_closed:
-            if self.is_full:
-                break
+        while size - position >= 4 and len(due) < REQUESTS_IN_FLIGHT_MAX and not self._is_closed:
             end = position + 4 + self._length(view, position)
             if end > size:
                 break
@@ -116,9 +120,9 @@ class Conversation:
 
     def resume(self) -> bool:
         """Goes on with requests that were held back while too many replies were owed; False if there are none."""
-        if not self._held or self.is_full:
+        if not self.held or self.is_full:
             return False
-        held, self._held = self._held, b""
+        held, self.held = self.held, b""
         self._budget.give(len(held))
         self.feed(memoryview(bytearray(held)))
         return True
@@ -143,8 +147,8 @@ class Conversation:
         if self._frame is not None:
             self._budget.give(len(self._frame))
             self._frame = None
-        self._budget.give(len(self._held))
-        self._held = b""
+        self._budget.give(len(self.held))
+        self.held = b""
         self._due.clear()
 
     def _ask(self, frame: memoryview) -> None:
@@ -160,7 +164,7 @@ class Conversation:
             self._wake()
 
     def _length(self, view: memoryview | bytearray, position: int) -> int:
-        length = int.from_bytes(view[position : position + 4], "big", signed=True)
+        length: int = _LENGTH.unpack_from(view, position)[0]
         if not 0 < length <= self._frame_bytes_max:
             raise MalformedData(f"a frame of {length} bytes; the limit is {self._frame_bytes_max}")
         return length
@@ -169,7 +173,7 @@ class Conversation:
         """The bytes behind the last whole frame: the beginning of the next, or requests held back."""
         if self.is_full:
             self._budget.take(len(rest))
-            self._held = bytes(rest)
+            self.held = bytes(rest)
             return
         self._need = 4 + self._length(rest, 0) if len(rest) >= 4 else 0
         capacity = min(self._need, max(FRAME_TRUSTED_BYTES, 2 * len(rest))) or 4

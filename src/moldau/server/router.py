@@ -7,7 +7,8 @@ that ApiVersions answers any version (KIP-511).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 from moldau.base.errors import MalformedData, StorageFault
@@ -15,8 +16,8 @@ from moldau.base.later import Later
 from moldau.base.limits import PLAIN_REQUEST_BYTES_MAX
 from moldau.server.conversation import Reply
 from moldau.wire.apis import APIS, ApiKey, request_class
-from moldau.wire.codec import Outgoing, decode_from
-from moldau.wire.frames import RequestHeader, read_request_header, response_frame
+from moldau.wire.codec import UNREADABLE, Decoder, Outgoing, decoder, malformed
+from moldau.wire.frames import Framing, read_request_header
 from moldau.wire.schema import Message
 
 log = logging.getLogger("moldau.server")
@@ -43,9 +44,21 @@ class Handler(Protocol):
     def answer(self, ask: Any, caller: Caller) -> Message | Later[Any] | None: ...
 
 
+class _Route(NamedTuple):
+    """All that a request of one API in one version needs, looked up once."""
+
+    name: str
+    answer: Callable[[Any, Caller], Message | Later[Any] | None]
+    request: type[Message]
+    decode: Decoder
+    response: Framing
+    bytes_max: int
+
+
 class Router:
     def __init__(self) -> None:
         self._handlers: dict[int, Handler] = {}
+        self._routes: dict[tuple[int, int], _Route] = {}
 
     def serve(self, handlers: Iterable[Handler]) -> None:
         for handler in handlers:
@@ -60,45 +73,68 @@ class Router:
 
     def answer(self, frame: memoryview, listener: str, address: str) -> Reply:
         """Raises MalformedData for what ends the connection."""
-        header, position = read_request_header(frame)
-        key, version, _, client_id = header
+        (key, version, correlation_id, client_id), position = read_request_header(frame)
+        route = self._routes.get((key, version))
+        if route is None:
+            route = self._find_route(key, version)
+            if route is None:
+                return self._answer_any_version(frame, correlation_id, Caller(listener, address, client_id, version))
+        size = len(frame)
+        if size > route.bytes_max:
+            raise MalformedData(f"{route.name} of {size} bytes; the limit is {route.bytes_max}")
+        try:
+            # Bytes behind the request are let be, as Kafka does: librdkafka sends some after Metadata v13.
+            ask, _ = route.decode(frame, position, size)
+        except UNREADABLE as bad:
+            raise malformed(route.request, version, bad) from bad
+        return self._carry_out(route, ask, correlation_id, Caller(listener, address, client_id, version))
+
+    def _find_route(self, key: int, version: int) -> _Route | None:
+        """The way of such requests; None for ApiVersions in a version nobody knows."""
         handler = self._handlers.get(key)
         if handler is None:
             raise MalformedData(f"API key {key} is not served")
-        if len(frame) > PLAIN_REQUEST_BYTES_MAX and key != ApiKey.PRODUCE:
-            raise MalformedData(f"{APIS[key].name} of {len(frame)} bytes; the limit is {PLAIN_REQUEST_BYTES_MAX}")
         low, high = handler.versions
         if not low <= version <= high:
-            if key != ApiKey.API_VERSIONS:
-                raise MalformedData(f"{APIS[key].name} version {version} is not served, {low} to {high} are")
-            header = header._replace(api_version=0)
-            ask: Message = request_class(key)()
-        else:
-            # Bytes behind the request are let be, as Kafka does: librdkafka sends some after Metadata v13.
-            ask, _ = decode_from(request_class(key), frame, version, position)
+            if key == ApiKey.API_VERSIONS:
+                return None
+            raise MalformedData(f"{APIS[key].name} version {version} is not served, {low} to {high} are")
+        route = self._routes[key, version] = _Route(
+            name=APIS[key].name,
+            answer=handler.answer,
+            request=request_class(key),
+            decode=decoder(request_class(key), version),
+            response=Framing(key, version),
+            bytes_max=sys.maxsize if key == ApiKey.PRODUCE else PLAIN_REQUEST_BYTES_MAX,
+        )
+        return route
+
+    def _answer_any_version(self, frame: memoryview, correlation_id: int, caller: Caller) -> Reply:
+        """ApiVersions in a version nobody knows is answered in the form of version 0 (KIP-511)."""
+        route = self._routes.get((ApiKey.API_VERSIONS, 0)) or self._find_route(ApiKey.API_VERSIONS, 0)
+        assert route is not None, "version 0 is served"
+        return self._carry_out(route, route.request(), correlation_id, caller)
+
+    def _carry_out(self, route: _Route, ask: Message, correlation_id: int, caller: Caller) -> Reply:
         try:
-            response = handler.answer(ask, Caller(listener, address, client_id, version))
-            return self._reply(header, response)
+            response = route.answer(ask, caller)
+            if response is None:
+                return None
+            if isinstance(response, Later):
+                return response.map(lambda ready: _late_frame(route, correlation_id, ready))
+            return route.response.frame(correlation_id, response)
         except (MalformedData, StorageFault) as fault:
-            raise MalformedData(f"{APIS[key].name}: {fault}") from fault
+            raise MalformedData(f"{route.name}: {fault}") from fault
         except Exception as fault:
-            log.exception("%s v%d from %s failed", APIS[key].name, version, address)
-            raise MalformedData(f"{APIS[key].name} failed here: {fault!r}") from fault
-
-    def _reply(self, header: RequestHeader, response: Message | Later[Message] | None) -> Reply:
-        if response is None:
-            return None
-        key, version, correlation_id, _ = header
-        if isinstance(response, Later):
-            return response.map(lambda ready: _late_frame(key, version, correlation_id, ready))
-        return response_frame(key, version, correlation_id, response)
+            log.exception("%s v%d from %s failed", route.name, caller.version, caller.address)
+            raise MalformedData(f"{route.name} failed here: {fault!r}") from fault
 
 
-def _late_frame(key: int, version: int, correlation_id: int, response: Message) -> Outgoing:
+def _late_frame(route: _Route, correlation_id: int, response: Message) -> Outgoing:
     """The frame, or an empty one, which ends the connection. Whoever completes a late answer is in the middle of other
     clients' business: what is wrong with this reply must not stop theirs."""
     try:
-        return response_frame(key, version, correlation_id, response)
+        return route.response.frame(correlation_id, response)
     except Exception:
-        log.exception("the reply to %s v%d cannot be written", APIS[key].name, version)
+        log.exception("the reply to %s cannot be written", route.name)
         return Outgoing()

@@ -144,7 +144,7 @@ class SocketConnection:
                 self._queue(reply)
             if self._out and not self._writing and not self._fetching:
                 self._pump()
-            if len(self._out) > UNSENT_PIECES_MAX or not self._resume():
+            if not conversation.held or len(self._out) > UNSENT_PIECES_MAX or not self._resume():
                 break
         self._pace()
 
@@ -199,7 +199,7 @@ class SocketConnection:
                 head = out[0]
                 if isinstance(head, Slice):
                     chunk = min(head.length, SEND_FILE_BYTES)
-                    if not self._is_cached(head, chunk):
+                    if not head.is_hot and not self._is_cached(head, chunk):
                         return
                     sent, rest = self._send_file(head, chunk)
                 else:
@@ -250,7 +250,7 @@ class SocketConnection:
     def _is_cached(self, records: Slice, chunk: int) -> bool:
         """Whether the next records are in the page cache; if not, a thread fetches them and sending goes on then."""
         fd = records.file.fileno()
-        if self._fetched or records.is_hot or page_cache.is_cached(fd, records.position, chunk):
+        if self._fetched or page_cache.is_cached(fd, records.position, chunk):
             self._fetched = False
             return True
         self._stop_writing()

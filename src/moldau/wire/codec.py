@@ -42,14 +42,22 @@ def decode(cls: type[M], data: Buffer, version: int) -> M:
     return message
 
 
+UNREADABLE = (IndexError, struct.error, UnicodeDecodeError)
+"""What a decoder trips over when bytes are missing or are no text; `malformed` says it in words."""
+
+
 def decode_from(cls: type[M], data: Buffer, version: int, position: int) -> tuple[M, int]:
     """Reads a message that begins at `position`; gives it and the position behind it."""
     try:
         return decoder(cls, version)(data, position, len(data))
-    except (IndexError, struct.error) as end:
-        raise MalformedData(f"{cls.__name__} v{version} is cut short") from end
-    except UnicodeDecodeError as bad:
-        raise MalformedData(f"{cls.__name__} v{version} holds a string that is not UTF-8") from bad
+    except UNREADABLE as bad:
+        raise malformed(cls, version, bad) from bad
+
+
+def malformed(cls: type[Message], version: int, bad: Exception) -> MalformedData:
+    if isinstance(bad, UnicodeDecodeError):
+        return MalformedData(f"{cls.__name__} v{version} holds a string that is not UTF-8")
+    return MalformedData(f"{cls.__name__} v{version} is cut short")
 
 
 _encoders: dict[tuple[type[Message], int], Encoder] = {}

@@ -12,8 +12,8 @@ from typing import NamedTuple, TypeVar
 
 from moldau.base.errors import MalformedData
 from moldau.base.limits import HEADER_TAGS_MAX
-from moldau.wire.apis import APIS, ApiKey
-from moldau.wire.codec import Outgoing, decode_from, encode
+from moldau.wire.apis import APIS, ApiKey, response_class
+from moldau.wire.codec import Outgoing, decode_from, encode, encoder
 from moldau.wire.schema import Buffer, Message
 
 _LEAD = struct.Struct(">hhih")
@@ -78,17 +78,30 @@ def _read_uvarint(frame: Buffer, position: int) -> tuple[int, int]:
     raise MalformedData("a varint of more than five bytes")
 
 
+class Framing:
+    """How the responses of one API and version are framed: looked up once, used for each."""
+
+    __slots__ = ("_encode", "_is_flexible")
+
+    def __init__(self, key: int, version: int) -> None:
+        self._encode = encoder(response_class(key), version)
+        self._is_flexible = version >= APIS[key].flexible_from and key != ApiKey.API_VERSIONS
+
+    def frame(self, correlation_id: int, response: Message) -> Outgoing:
+        """A whole response, ready to send; records still in files are noted in its `slices` and counted in its size."""
+        out = Outgoing(_SIZE_AND_CORRELATION.pack(0, correlation_id))
+        if self._is_flexible:
+            out += b"\0"
+        self._encode(response, out)
+        size = len(out) - 4
+        for _, records in out.slices:
+            size += records.length
+        _SIZE.pack_into(out, 0, size)
+        return out
+
+
 def response_frame(key: int, version: int, correlation_id: int, response: Message) -> Outgoing:
-    """A whole response, ready to send; records still in files are noted in its `slices` and counted in its size."""
-    out = Outgoing(_SIZE_AND_CORRELATION.pack(0, correlation_id))
-    if version >= APIS[key].flexible_from and key != ApiKey.API_VERSIONS:
-        out += b"\0"
-    encode(response, version, out)
-    size = len(out) - 4
-    for _, records in out.slices:
-        size += records.length
-    _SIZE.pack_into(out, 0, size)
-    return out
+    return Framing(key, version).frame(correlation_id, response)
 
 
 def request_frame(key: int, version: int, correlation_id: int, client_id: str | None, request: Message) -> bytearray:

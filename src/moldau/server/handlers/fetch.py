@@ -48,7 +48,7 @@ class Fetch:
         self._sessions = sessions
         self._parked = parked
         self._clock = clock
-        self._fetch_bytes_max = fetch_bytes_max
+        self.bytes_max = fetch_bytes_max
 
     def answer(self, ask: FetchRequest, caller: Caller) -> FetchResponse | Later[FetchResponse]:
         replica_id = ask.replica_id if ask.replica_state is None else ask.replica_state.replica_id
@@ -98,9 +98,6 @@ class Fetch:
         name = topic if isinstance(topic, str) else self._current.image.topic_names.get(topic)
         return None if name is None else self._partitions.find(name, index)
 
-    def bytes_max(self, ask: FetchRequest) -> int:
-        return min(ask.max_bytes, self._fetch_bytes_max)
-
 
 class _Answer:
     """One request's answer in the making; asked again each time there is more."""
@@ -117,7 +114,7 @@ class _Answer:
     def collect(self, is_last: bool = False) -> FetchResponse | None:
         """The response, or None if there is too little to tell and there is time to wait for more."""
         ask, session = self._ask, self._session
-        left = self._fetch.bytes_max(ask)
+        left = min(ask.max_bytes, self._fetch.bytes_max)
         found: list[tuple[FetchedPartition, PartitionData]] = []
         size, is_urgent = 0, False
         for entry in session.dirty:
