@@ -16,16 +16,20 @@ from typing import Final
 
 ENTRY: Final = struct.Struct(">II")
 ENTRY_BYTES: Final = ENTRY.size
+_TWO_ENTRIES: Final = struct.Struct(">IIII")
+UNKNOWN: Final = 2**32 - 1
 
 
 class OffsetIndex:
-    __slots__ = ("_relative", "base_offset", "entries")
+    __slots__ = ("_bases", "_relative", "base_offset", "entries")
 
     def __init__(self, base_offset: int, entries: bytes = b"") -> None:
         self.base_offset = base_offset
         self.entries = bytearray(entries)
         self._relative = array("I", [relative for relative, _ in ENTRY.iter_unpack(self._whole())])
         """The offsets alone, as numbers: a lookup is one native bisection."""
+        self._bases = array("I", [UNKNOWN]) * len(self._relative)
+        """The base offset of each batch in the index, relative too, where this process wrote it."""
 
     def _whole(self) -> bytes:
         return bytes(self.entries[: len(self) * ENTRY_BYTES])
@@ -33,10 +37,23 @@ class OffsetIndex:
     def __len__(self) -> int:
         return len(self.entries) // ENTRY_BYTES
 
-    def append(self, last_offset: int, position: int) -> None:
+    def append(self, last_offset: int, position: int, base_offset: int | None = None) -> None:
         relative = last_offset - self.base_offset
         self.entries += ENTRY.pack(relative, position)
         self._relative.append(relative)
+        self._bases.append(UNKNOWN if base_offset is None else base_offset - self.base_offset)
+
+    def exact(self, offset: int) -> tuple[int, int, int] | None:
+        """(position, base offset, size) of the batch that holds `offset`, if the index alone can tell: it is in the
+        index itself, and so is the one that follows it. No disk is asked, which is most of what a lookup costs."""
+        wanted = offset - self.base_offset
+        index = bisect_left(self._relative, wanted)
+        if index + 1 >= len(self._relative) or self._bases[index] > wanted:
+            return None
+        if self._bases[index + 1] != self._relative[index] + 1:
+            return None
+        _, position, _, end = _TWO_ENTRIES.unpack_from(self.entries, index * ENTRY_BYTES)
+        return position, self.base_offset + self._bases[index], end - position
 
     def lookup(self, offset: int) -> tuple[int | None, int]:
         """The last entry not after `offset`: (last offset of a batch, its position). A walk forward from there meets
@@ -57,6 +74,7 @@ class OffsetIndex:
         keep = bisect_left(self._relative, offset - self.base_offset)
         del self.entries[keep * ENTRY_BYTES :]
         del self._relative[keep:]
+        del self._bases[keep:]
 
     def is_sane(self, log_bytes: int) -> bool:
         """Whole entries, the last of them rising above the first and inside the log. Cheap, for files we closed."""

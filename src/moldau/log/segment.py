@@ -226,7 +226,7 @@ class Segment:
         if max_timestamp > largest[0]:
             largest = self.largest = TimestampOffset(max_timestamp, last_offset)
         if self._bytes_since_index > index_interval:
-            self.offset_index.append(last_offset, position)
+            self.offset_index.append(last_offset, position, base_offset)
             self.time_index.append(largest.timestamp, largest.offset)
             self._index_bytes = max(len(self.offset_index.entries), len(self.time_index.entries))
             self._bytes_since_index = 0
@@ -325,7 +325,11 @@ class Segment:
 
     def locate(self, offset: int) -> tuple[int, int, int] | None:
         """(position, base offset, size) of the batch that holds `offset`, or of the next; None beyond the last."""
-        last_offset, position = self.offset_index.lookup(offset)
+        index = self.offset_index
+        known = index.exact(offset)
+        if known is not None:
+            return known
+        last_offset, position = index.lookup(offset)
         try:
             return find_offset(self.file, position, self.size, offset, last_offset)
         except MalformedData:

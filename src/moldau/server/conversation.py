@@ -153,11 +153,10 @@ class Conversation:
 
     def _ask(self, frame: memoryview) -> None:
         reply = self._answer(frame)
-        if reply is None:
-            return
-        self._due.append(reply)
-        if isinstance(reply, Later):
-            reply.then(lambda _: self._ready(reply))
+        if reply is not None:
+            self._due.append(reply)
+            if isinstance(reply, Later):
+                reply.then(lambda _: self._ready(reply))
 
     def _ready(self, reply: Later[Outgoing]) -> None:
         if self._due and self._due[0] is reply:

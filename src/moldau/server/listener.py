@@ -155,7 +155,7 @@ class Listener:
             sock,
             peer,
             self._scratch,
-            partial(self._router.answer, listener=self.name, address=peer),
+            partial(self._router.answer, self.name, peer),
             self._frame_bytes_max,
             self._budget,
             self._gone,

@@ -84,3 +84,16 @@ def test_aborted_transactions() -> None:
     assert TxnIndex(files, index.path).transactions() == [first]
     index.truncate(0)
     assert not files.exists(index.path)
+
+
+def test_a_batch_between_two_others_in_the_index_is_known_without_the_log() -> None:
+    """Exactly where both it and its follower are in the index, and were written by this process."""
+    index = OffsetIndex(100)
+    index.append(109, 0, 100)
+    index.append(119, 500, 110)
+    index.append(139, 1500, 130)  # a batch of 120..129 stands between, and is not in the index
+    assert [index.exact(offset) for offset in (100, 105, 109)] == [(0, 100, 500)] * 3
+    assert [index.exact(offset) for offset in (110, 119, 120, 129, 130, 139, 140)] == [None] * 7
+    assert OffsetIndex(100, bytes(index.entries)).exact(105) is None
+    index.truncate(110)
+    assert index.exact(105) is None

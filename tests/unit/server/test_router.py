@@ -45,7 +45,7 @@ def routed(handler: Scripted, key: int, version: int, ask: Message, tail: bytes 
     router = Router()
     router.serve([handler])
     frame = lead or bytes(request_frame(key, version, 77, "me", ask))[4:]
-    return router.answer(memoryview(bytearray(frame + tail)), "PLAINTEXT", "1.2.3.4:5")
+    return router.answer("PLAINTEXT", "1.2.3.4:5", memoryview(bytearray(frame + tail)))
 
 
 def heartbeats(answer: Callable[[Any, Caller], Any], versions: tuple[int, int] = (0, 4)) -> Scripted:
@@ -168,7 +168,7 @@ def test_a_refusal_that_quotes_the_longest_of_names_can_be_written(version: int)
     frame = request_frame(
         ApiKey.CREATE_TOPICS, version, 77, "me", CreateTopicsRequest([CreatableTopic("fine", 1, 1), *topics])
     )
-    reply = router.answer(memoryview(frame)[4:], "PLAINTEXT", "1.2.3.4:5")
+    reply = router.answer("PLAINTEXT", "1.2.3.4:5", memoryview(frame)[4:])
     other = rooms.admin.allocate_producer_ids()
     rooms.flush()
     assert other.done, "nobody else waits for it"

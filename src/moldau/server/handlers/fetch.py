@@ -147,9 +147,10 @@ class _Answer:
         log = partition.log
         try:
             partition.fence(entry.current_leader_epoch)
-            diverging = _divergence(partition, entry)
+            diverging = _divergence(partition, entry) if entry.last_fetched_epoch >= 0 else None
             committed = self._ask.isolation_level == READ_COMMITTED
-            up_to = partition.last_stable_offset if committed else partition.high_watermark
+            high_watermark, last_stable_offset = partition.high_watermark, partition.last_stable_offset
+            up_to = last_stable_offset if committed else high_watermark
             limit = min(left, entry.max_bytes)
             records = None if diverging else partition.read(entry.fetch_offset, limit, up_to, is_first)
         except KafkaError as refused:
@@ -157,8 +158,8 @@ class _Answer:
         data = PartitionData(
             entry.index,
             0,
-            partition.high_watermark,
-            partition.last_stable_offset,
+            high_watermark,
+            last_stable_offset,
             log.start_offset,
             diverging,
             aborted_transactions=() if committed else None,
@@ -216,8 +217,6 @@ def _is_news(entry: FetchedPartition, data: PartitionData) -> bool:
 
 def _divergence(partition: Partition, entry: FetchedPartition) -> EpochEndOffset | None:
     """Whether the client's log has parted from ours before its fetch offset (KIP-595): where, by epoch."""
-    if entry.last_fetched_epoch < 0:
-        return None
     epoch, end_offset = partition.log.epochs.end_offset_for(entry.last_fetched_epoch, partition.log.end_offset)
     if end_offset < 0:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
