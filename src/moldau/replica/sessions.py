@@ -31,8 +31,8 @@ class FetchedPartition:
         "fetch_offset",
         "index",
         "last_fetched_epoch",
-        "max_bytes",
         "partition",
+        "partition_max_bytes",
         "told_high_watermark",
         "told_log_start_offset",
         "topic",
@@ -43,7 +43,7 @@ class FetchedPartition:
         self.index = index
         self.partition: Partition | None = None
         self.fetch_offset = 0
-        self.max_bytes = 0
+        self.partition_max_bytes = 0
         self.current_leader_epoch = -1
         self.last_fetched_epoch = -1
         self.told_high_watermark = -1

@@ -20,6 +20,7 @@ from moldau.wire.apis import ApiKey
 from moldau.wire.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
     PartitionData,
@@ -54,8 +55,13 @@ class Fetch:
         replica_id = ask.replica_id if ask.replica_state is None else ask.replica_state.replica_id
         if replica_id >= 0:
             return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
+        uses_topic_ids = caller.version >= TOPIC_ID_FROM_VERSION
+        if ask.session_epoch == FINAL_EPOCH and not ask.session_id:
+            at_once = self._answer_at_once(ask, uses_topic_ids)
+            if at_once is not None:
+                return at_once
         try:
-            session = self._session(ask, caller.version >= TOPIC_ID_FROM_VERSION)
+            session = self._session(ask, uses_topic_ids)
         except KafkaError as refused:
             return FetchResponse(error_code=refused.code)
         is_full = ask.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
@@ -65,6 +71,31 @@ class Fetch:
         if response is not None:
             return response
         return answer.park(self._parked)
+
+    def _answer_at_once(self, ask: FetchRequest, uses_topic_ids: bool) -> FetchResponse | None:
+        """A fetch without a session (librdkafka's are all so) that need not wait: nothing is remembered of it. None if
+        it must wait after all, or names a topic twice."""
+        if len(ask.topics) > 1 and len({topic.topic or topic.topic_id for topic in ask.topics}) < len(ask.topics):
+            return None
+        left = min(ask.max_bytes, self.bytes_max)
+        committed = ask.isolation_level == READ_COMMITTED
+        size, is_urgent = 0, ask.max_wait_ms <= 0
+        topics = []
+        for topic in ask.topics:
+            key: str | Uuid = topic.topic_id if uses_topic_ids else topic.topic
+            found = []
+            for wanted in topic.partitions:
+                partition = self.partition(key, wanted.partition)
+                if partition is None:
+                    data, length = _unknown(key, wanted.partition), 0
+                else:
+                    data, length = _read(partition, wanted.partition, wanted, left, not size, committed)
+                found.append(data)
+                size += length
+                left -= length
+                is_urgent = is_urgent or data.error_code != 0 or data.diverging_epoch is not None
+            topics.append(FetchableTopicResponse(topic.topic_id, topic.topic, found))
+        return FetchResponse(responses=topics) if size >= ask.min_bytes or is_urgent or not topics else None
 
     def _session(self, ask: FetchRequest, uses_topic_ids: bool) -> FetchSession:
         """The session this request belongs to: a new one, one without a name, or one of those we hold."""
@@ -86,7 +117,7 @@ class Fetch:
             for wanted in topic.partitions:
                 entry = session.put(key, wanted.partition, self.partition(key, wanted.partition))
                 entry.fetch_offset = wanted.fetch_offset
-                entry.max_bytes = wanted.partition_max_bytes
+                entry.partition_max_bytes = wanted.partition_max_bytes
                 entry.current_leader_epoch = wanted.current_leader_epoch
                 entry.last_fetched_epoch = wanted.last_fetched_epoch
         for forgotten in ask.forgotten_topics_data:
@@ -134,38 +165,14 @@ class _Answer:
         return self._response(found)
 
     def _read(self, entry: FetchedPartition, left: int, is_first: bool) -> tuple[PartitionData, int]:
-        """What one partition has for the client: a slice, or what is wrong."""
+        """What one partition has for the client; its name may lead to another partition than last time."""
         partition = entry.partition
         if partition is None or partition.is_closed:
             partition = self._fetch.partition(entry.topic, entry.index)
             self._session.rebind(entry, partition)
         if partition is None:
-            unknown = (
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if isinstance(entry.topic, str) else ErrorCode.UNKNOWN_TOPIC_ID
-            )
-            return PartitionData(entry.index, unknown, -1, records=EMPTY), 0
-        log = partition.log
-        try:
-            partition.fence(entry.current_leader_epoch)
-            diverging = _divergence(partition, entry) if entry.last_fetched_epoch >= 0 else None
-            committed = self._ask.isolation_level == READ_COMMITTED
-            high_watermark, last_stable_offset = partition.high_watermark, partition.last_stable_offset
-            up_to = last_stable_offset if committed else high_watermark
-            limit = min(left, entry.max_bytes)
-            records = None if diverging else partition.read(entry.fetch_offset, limit, up_to, is_first)
-        except KafkaError as refused:
-            return PartitionData(entry.index, refused.code, -1, records=EMPTY), 0
-        data = PartitionData(
-            entry.index,
-            0,
-            high_watermark,
-            last_stable_offset,
-            log.start_offset,
-            diverging,
-            aborted_transactions=() if committed else None,
-            records=EMPTY if records is None else records,
-        )
-        return data, 0 if records is None else records.length
+            return _unknown(entry.topic, entry.index), 0
+        return _read(partition, entry.index, entry, left, is_first, self._ask.isolation_level == READ_COMMITTED)
 
     def _response(self, found: list[tuple[FetchedPartition, PartitionData]]) -> FetchResponse:
         topics: dict[str | Uuid, list[PartitionData]] = {}
@@ -204,6 +211,42 @@ class _Answer:
         return parked.park(self._session, missing, self._ask.max_wait_ms, self.collect)
 
 
+def _unknown(topic: str | Uuid, index: int) -> PartitionData:
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if isinstance(topic, str) else ErrorCode.UNKNOWN_TOPIC_ID
+    return PartitionData(index, code, -1, records=EMPTY)
+
+
+def _read(
+    partition: Partition,
+    index: int,
+    wanted: FetchPartition | FetchedPartition,
+    left: int,
+    is_first: bool,
+    committed: bool,
+) -> tuple[PartitionData, int]:
+    """What one partition has for the client, a slice or what is wrong, and the length of it."""
+    try:
+        partition.fence(wanted.current_leader_epoch)
+        diverging = _divergence(partition, wanted) if wanted.last_fetched_epoch >= 0 else None
+        high_watermark, last_stable_offset = partition.high_watermark, partition.last_stable_offset
+        up_to = last_stable_offset if committed else high_watermark
+        limit = min(left, wanted.partition_max_bytes)
+        records = None if diverging else partition.read(wanted.fetch_offset, limit, up_to, is_first)
+    except KafkaError as refused:
+        return PartitionData(index, refused.code, -1, records=EMPTY), 0
+    data = PartitionData(
+        index,
+        0,
+        high_watermark,
+        last_stable_offset,
+        partition.log.start_offset,
+        diverging,
+        aborted_transactions=() if committed else None,
+        records=EMPTY if records is None else records,
+    )
+    return data, 0 if records is None else records.length
+
+
 def _is_news(entry: FetchedPartition, data: PartitionData) -> bool:
     """Whether an incremental answer must speak of this partition."""
     return bool(
@@ -215,11 +258,11 @@ def _is_news(entry: FetchedPartition, data: PartitionData) -> bool:
     )
 
 
-def _divergence(partition: Partition, entry: FetchedPartition) -> EpochEndOffset | None:
+def _divergence(partition: Partition, wanted: FetchPartition | FetchedPartition) -> EpochEndOffset | None:
     """Whether the client's log has parted from ours before its fetch offset (KIP-595): where, by epoch."""
-    epoch, end_offset = partition.log.epochs.end_offset_for(entry.last_fetched_epoch, partition.log.end_offset)
+    epoch, end_offset = partition.log.epochs.end_offset_for(wanted.last_fetched_epoch, partition.log.end_offset)
     if end_offset < 0:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    if epoch < entry.last_fetched_epoch or end_offset < entry.fetch_offset:
+    if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
         return EpochEndOffset(epoch, end_offset)
     return None
