@@ -34,7 +34,8 @@ class GroupFlusher:
 
     def _begin(self) -> None:
         asked, self._asked = list(self._asked), {}
-        works = [(each, work) for each in asked if not _is_gone(each) and (work := each.log.begin_flush()) is not None]
+        able = [each for each in asked if each.log.fault is None]
+        works = [(each, work) for each in able if (work := each.log.begin_flush()) is not None]
         if works:
             self._running = self._loop.run_in_executor(None, _sync, [work for _, work in works])
             self._running.add_done_callback(lambda done: self._end(done, works))

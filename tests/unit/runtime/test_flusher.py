@@ -114,6 +114,18 @@ def test_a_topic_deleted_while_it_waits_for_its_flush_takes_nobody_with_it(desk:
     assert gone.value() == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def test_a_log_that_takes_no_more_keeps_no_other_from_the_disk(desk: Desk) -> None:
+    """As after a full disk whose half-written batch could not be cut off again."""
+    desk.append("a")
+    torn, other = desk.append("b"), desk.append("c").acknowledged(0)
+    torn.log.refuse(StorageFault("b-0", OSError("full")))
+    for work in desk.loop.works:
+        work.run()
+    assert other is not None
+    assert other.value() == ErrorCode.NONE
+    assert not desk.faults
+
+
 def test_a_sync_that_fails_is_told_and_acknowledges_nothing(desk: Desk) -> None:
     promise = desk.append("a").acknowledged(0)
     desk.rooms.files.sync_fails = True
