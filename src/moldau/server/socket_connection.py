@@ -23,10 +23,10 @@ from moldau.wire.codec import Outgoing
 
 class SocketConnection:
     __slots__ = (
+        "_cached_to",
         "_closed",
         "_conversation",
         "_fd",
-        "_fetched",
         "_fetching",
         "_loop",
         "_on_close",
@@ -60,7 +60,8 @@ class SocketConnection:
         self._out: deque[memoryview | Slice] = deque()
         self._writing = False
         self._fetching = False
-        self._fetched = False
+        self._cached_to = 0
+        """How far, in the file at the head of the queue, records were found in the page cache or brought there."""
         self._closed = False
         self._stopped = False
         self._conversation = Conversation(answer, self._flush, frame_bytes_max, budget)
@@ -199,7 +200,7 @@ class SocketConnection:
                 head = out[0]
                 if isinstance(head, Slice):
                     chunk = min(head.length, SEND_FILE_BYTES)
-                    if not head.is_hot and not self._is_cached(head, chunk):
+                    if not head.is_hot and head.position >= self._cached_to and not self._is_cached(head, chunk):
                         return
                     sent, rest = self._send_file(head, chunk)
                 else:
@@ -207,6 +208,7 @@ class SocketConnection:
                 left -= sent
                 if rest is None:
                     out.popleft()
+                    self._cached_to = 0
                 else:
                     out[0] = rest
         except (BlockingIOError, InterruptedError):
@@ -250,8 +252,8 @@ class SocketConnection:
     def _is_cached(self, records: Slice, chunk: int) -> bool:
         """Whether the next records are in the page cache; if not, a thread fetches them and sending goes on then."""
         fd = records.file.fileno()
-        if self._fetched or page_cache.is_cached(fd, records.position, chunk):
-            self._fetched = False
+        self._cached_to = records.position + chunk
+        if page_cache.is_cached(fd, records.position, chunk):
             return True
         self._stop_writing()
         self._fetching = True
@@ -267,5 +269,4 @@ class SocketConnection:
         if failed is not None:
             self.close(str(failed))
             return
-        self._fetched = True
         self._writable()
