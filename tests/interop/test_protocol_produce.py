@@ -242,8 +242,8 @@ def test_bad_batches(wire: Wire, name: str, case: str) -> None:
 
 
 # The header is right and so is the checksum: only who opens the batch sees it. Apache answers 87 for a wrong record and
-# -1 for what does not decompress (its decompressor's exception escapes). Moldau does not open batches and gives them back
-# byte for byte: docs/decisions/004-batches-are-not-opened.md.
+# -1 for what does not decompress (its decompressor's exception escapes). Moldau does not open batches and gives them
+# back byte for byte: docs/decisions/004-batches-are-not-opened.md.
 CRC_POSITION = 17
 BAD_INSIDE = {
     "record longer than the batch": lambda: batch([b"v"], body=b"\xfe\x0f" + bytes(5)),
