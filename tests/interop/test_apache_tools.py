@@ -1,6 +1,7 @@
 """Apache Kafka's own tools against our broker and our files: they must not notice a difference.
 
-Set MOLDAU_TEST_KAFKA_LIBS to a directory of Apache Kafka's jars (kafka-tools and what it needs); java must be on the PATH.
+Set MOLDAU_TEST_KAFKA_LIBS to a directory of Apache Kafka's jars (kafka-tools and what it needs); java must be on the
+PATH.
 """
 
 from __future__ import annotations
