@@ -124,8 +124,10 @@ class Node:
         )[0]
         self._cluster_id, self._directory_id = meta.cluster_id, meta.directory_id
         found = self._store.load(lambda _: LogConfig(), self._clock.now_ms())
+        if found.logs and not found.was_clean:
+            log.warning("the last stop was not a clean one: %d logs were checked", found.logs)
         for recovered in found.recovered:
-            log.info("recovered: %s", recovered)
+            log.warning("recovered: %s", recovered)
         for directory, why in found.unreadable:
             log.error("%s cannot be read and is left as it is: %s", directory, why)
 

@@ -59,6 +59,15 @@ class RecoveryReport:
     def is_worth_telling(self) -> bool:
         return bool(self.bytes_cut or self.set_aside or self.notes)
 
+    def __str__(self) -> str:
+        told = [f"{self.partition} ends at offset {self.end_offset}"]
+        if self.bytes_cut:
+            told.append(f"{self.bytes_cut} bytes of a batch that was never whole were cut off")
+        if self.lost_durable:
+            told.append("the disk lost records that it had confirmed")
+        told += [f"set aside as {path}" for path in self.set_aside]
+        return "; ".join(told + self.notes)
+
 
 def open_log(
     files: Files,
