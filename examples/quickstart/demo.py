@@ -117,7 +117,7 @@ def main() -> int:
         with Progress(console=console) as progress:
             task = progress.add_task(f"producing {RECORDS:,} orders", total=RECORDS)
             produce(address, lambda: progress.advance(task))
-        table = Table("client", "records", "seconds", *(f"partition {index}" for index in range(PARTITIONS)))
+        table = Table("client", "records", "seconds", *(f"in p{index}" for index in range(PARTITIONS)))
         views = []
         for client, read in READERS.items():
             begin = time.perf_counter()
@@ -133,9 +133,10 @@ def main() -> int:
         console.print("[red]the clients did not see the same records[/]")
         return 1
     console.print(
-        "All three clients saw the same records. Next: [bold].venv/bin/moldau start[/], then in another terminal"
+        "All three clients saw the same records. Next: [bold].venv/bin/moldau start[/], then in another terminal\n"
+        "  bin/kafka-topics.sh --create --topic my-topic --bootstrap-server localhost:9092",
+        soft_wrap=True,
     )
-    console.print("  bin/kafka-topics.sh --create --topic my-topic --bootstrap-server localhost:9092")
     return 0
 
 

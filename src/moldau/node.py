@@ -54,6 +54,8 @@ from moldau.wire.messages.fetch import FetchResponse
 log = logging.getLogger("moldau.node")
 METADATA = TopicPartition(METADATA_TOPIC, 0)
 STOP_GRACE_S = 10.0
+FAILED_GRACE_S = 1.0
+"""After the disk failed: replies that wait for it never come."""
 OPEN_RETRY_MS = 5_000
 FETCH_SESSION_EVICTION_MS = 120_000
 
@@ -96,15 +98,16 @@ class Node:
             raise
         self._beats = asyncio.TaskGroup()
         await self._beats.__aenter__()
-        self._tasks = [self._beats.create_task(beat) for beat in self._chores()]
+        self._tasks = [self._beats.create_task(self._heed(beat)) for beat in self._chores()]
         for listener in self._listeners:
             listener.start()
 
     async def stop(self) -> None:
         """Answers what was asked, brings everything to disk, and marks the directory as cleanly left."""
+        grace_s = FAILED_GRACE_S if self.failed.done() else STOP_GRACE_S
         self._parked.release_all()
         for listener in self._listeners:
-            await listener.stop(STOP_GRACE_S)
+            await listener.stop(grace_s)
         for task in self._tasks:
             task.cancel()
         await self._beats.__aexit__(None, None, None)
@@ -220,6 +223,8 @@ class Node:
             )
         )
         await self._flusher.finish()
+        if self.failed.done():
+            raise self.failed.result()
         assert bootstrapped.done, "the first metadata record is committed"
         assert registered.done, "the node is registered"
 
@@ -237,6 +242,13 @@ class Node:
             keep.every(settings.producer_id_expiration_check_interval_ms, keep.expire_producers),
             keep.keep_checkpoints(settings.replica_high_watermark_checkpoint_interval_ms),
         ]
+
+    async def _heed(self, beat: Coroutine[None, None, None]) -> None:
+        """A chore that the disk fails stops the node in order, as a flush would."""
+        try:
+            await beat
+        except StorageFault as fault:
+            self._storage_failed(fault)
 
     def _topic_configs(self, image: MetadataImage, overrides: Mapping[str, str]) -> Mapping[str, str]:
         """All configs of a topic with these overrides, as texts."""
@@ -275,13 +287,16 @@ async def _run(settings: Settings, announce: Callable[[str], None]) -> int:
     node = Node(settings)
     await node.start()
     _calm_the_collector()
-    where = ", ".join(f"{a.host or '0.0.0.0'}:{a.port}" for a in node.advertised())
+    where = ", ".join(address.address for address in node.advertised())
     announce(
         f"Moldau {__version__} is ready: {where} (node {settings.node_id}, data in {settings.log_dirs[0]}). "
         "Stop with Ctrl-C."
     )
-    await asyncio.wait([told_to_stop, node.failed], return_when=asyncio.FIRST_COMPLETED)
-    await node.stop()
+    try:
+        await asyncio.wait([told_to_stop, node.failed], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        # Also when a chore has failed by a fault of ours, which cancels us: only the stop tells which it was.
+        await node.stop()
     if node.failed.done():
         log.error("stopped, because the disk failed: %s", node.failed.result())
         return 1

@@ -47,17 +47,12 @@ class Settings:
     socket_request_max_bytes: int
     socket_send_buffer_bytes: int
     socket_receive_buffer_bytes: int
-    socket_listen_backlog_size: int
     fetch_max_bytes: int
     max_incremental_fetch_session_cache_slots: int
     message_max_bytes: int
     min_insync_replicas: int
     log_retention_check_interval_ms: int
     log_flush_scheduler_interval_ms: int
-    log_flush_offset_checkpoint_interval_ms: int
-    log_flush_start_offset_checkpoint_interval_ms: int
-    log_cleaner_enable: bool
-    log_cleaner_backoff_ms: int
     replica_high_watermark_checkpoint_interval_ms: int
     producer_id_expiration_ms: int
     producer_id_expiration_check_interval_ms: int
@@ -102,6 +97,12 @@ def _directories_left_out(values: Values) -> Iterator[str]:
         yield f"{values.said['log.dirs'].origin}: of several log.dirs only the first is used in Moldau yet"
 
 
+def _compaction_left_out(values: Values) -> Iterator[str]:
+    given = values.said.get("log.cleanup.policy")
+    if given and "compact" in values.items("log.cleanup.policy"):
+        yield f"{given.origin}: log.cleanup.policy={given.text}: nothing is compacted in Moldau yet"
+
+
 def check_cluster_id(cluster_id: str, origin: str) -> None:
     if not re.fullmatch(r"[A-Za-z0-9_-]+", cluster_id):
         raise SettingsError(f"{origin} {cluster_id}: expected an id such as `kafka-storage random-uuid` prints")
@@ -141,22 +142,17 @@ def _settings(said: Mapping[str, Said], cluster_id: str | None) -> Settings:
         socket_request_max_bytes=values.integer("socket.request.max.bytes"),
         socket_send_buffer_bytes=values.integer("socket.send.buffer.bytes"),
         socket_receive_buffer_bytes=values.integer("socket.receive.buffer.bytes"),
-        socket_listen_backlog_size=values.integer("socket.listen.backlog.size"),
         fetch_max_bytes=values.integer("fetch.max.bytes"),
         max_incremental_fetch_session_cache_slots=values.integer("max.incremental.fetch.session.cache.slots"),
         message_max_bytes=values.integer("message.max.bytes"),
         min_insync_replicas=values.integer("min.insync.replicas"),
         log_retention_check_interval_ms=values.integer("log.retention.check.interval.ms"),
         log_flush_scheduler_interval_ms=values.integer("log.flush.scheduler.interval.ms"),
-        log_flush_offset_checkpoint_interval_ms=values.integer("log.flush.offset.checkpoint.interval.ms"),
-        log_flush_start_offset_checkpoint_interval_ms=values.integer("log.flush.start.offset.checkpoint.interval.ms"),
-        log_cleaner_enable=values.boolean("log.cleaner.enable"),
-        log_cleaner_backoff_ms=values.integer("log.cleaner.backoff.ms"),
         replica_high_watermark_checkpoint_interval_ms=values.integer("replica.high.watermark.checkpoint.interval.ms"),
         producer_id_expiration_ms=values.integer("producer.id.expiration.ms"),
         producer_id_expiration_check_interval_ms=values.integer("producer.id.expiration.check.interval.ms"),
         properties={key: each.text for key, each in said.items() if broker_config(key)},
-        warnings=(*values.warnings(), *_directories_left_out(values)),
+        warnings=(*values.warnings(), *_directories_left_out(values), *_compaction_left_out(values)),
     )
 
 

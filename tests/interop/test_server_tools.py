@@ -360,7 +360,12 @@ def test_an_address_that_is_taken_is_named(started: list[Running], tmp_path: Pat
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         started.append(server := Running(["moldau", "start", "--listen", address], tmp_path))
-        assert server.end() == (1, f"moldau: cannot listen on {address}: Address already in use; see listeners\n")
+        status, err = server.end()
+        assert (status, err) == (
+            1,
+            f"moldau: cannot listen on {address}: Address already in use; stop what listens there, or choose another"
+            " address (the setting listeners, or `moldau start --listen HOST:PORT`)\n",
+        )
 
 
 def test_a_daemon_with_a_wrong_setting_says_so_before_it_leaves(

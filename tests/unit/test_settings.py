@@ -216,6 +216,13 @@ def test_directories_left_out_are_named() -> None:
     )
 
 
+def test_compaction_that_does_not_come_is_named() -> None:
+    assert from_properties({"log.cleanup.policy": "compact,delete"}).warnings == (
+        "properties: log.cleanup.policy=compact,delete: nothing is compacted in Moldau yet",
+    )
+    assert from_properties({"log.cleanup.policy": "delete"}).warnings == ()
+
+
 def test_cluster_id_must_look_like_one() -> None:
     assert load(environ={"CLUSTER_ID": ""}).cluster_id is None
     with pytest.raises(SettingsError, match="CLUSTER_ID not an id"):

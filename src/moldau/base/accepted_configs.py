@@ -1,7 +1,7 @@
 """Broker keys of Kafka's that Moldau knows and that change nothing here: type, default and who may change them.
 
 They are checked like any other, shown by DescribeConfigs, and named in a warning when set to something else than the
-default. A key that begins to be acted on moves to `broker_configs`; nothing but rows lives here.
+default. A key that begins to be acted on moves to `served_configs`; nothing but rows lives here.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ ACCEPTED: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("queued.max.requests", INT, 500, Range(1)),
     ConfigDef("queued.max.request.bytes", LONG, -1),
     ConfigDef("num.network.threads", INT, 3, Range(1), update_mode=CLUSTER_WIDE),
+    ConfigDef("socket.listen.backlog.size", INT, 50, Range(1)),
     ConfigDef("fetch.purgatory.purge.interval.requests", INT, 1000),
     ConfigDef("producer.purgatory.purge.interval.requests", INT, 1000),
     ConfigDef("delete.records.purgatory.purge.interval.requests", INT, 1),
@@ -60,6 +61,7 @@ ACCEPTED: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("num.replica.fetchers", INT, 1, Range(1), update_mode=CLUSTER_WIDE),
     ConfigDef("auto.leader.rebalance.enable", BOOLEAN, True),
     ConfigDef("leader.imbalance.check.interval.seconds", LONG, 300, Range(1)),
+    ConfigDef("unclean.leader.election.enable", BOOLEAN, False, update_mode=CLUSTER_WIDE),
     ConfigDef("unclean.leader.election.interval.ms", LONG, 300_000, Range(1), internal=True),
     ConfigDef("replica.selector.class", STRING, None),
     ConfigDef("follower.fetch.last.tiered.offset.enable", BOOLEAN, False, update_mode=CLUSTER_WIDE),
@@ -210,9 +212,14 @@ ACCEPTED: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("add.partitions.to.txn.retry.backoff.max.ms", INT, 100, Range(0)),
     ConfigDef("add.partitions.to.txn.retry.backoff.ms", INT, 20, Range(1)),
     # The log
-    ConfigDef("compression.gzip.level", INT, -1, Range(1, 9, besides=-1), update_mode=CLUSTER_WIDE),
-    ConfigDef("compression.lz4.level", INT, 9, Range(1, 17), update_mode=CLUSTER_WIDE),
-    ConfigDef("compression.zstd.level", INT, 3, Range(-131_072, 22), update_mode=CLUSTER_WIDE),
+    ConfigDef("log.flush.offset.checkpoint.interval.ms", INT, 60_000, Range(0)),
+    ConfigDef("log.flush.start.offset.checkpoint.interval.ms", INT, 60_000, Range(0)),
+    ConfigDef("log.cleaner.backoff.ms", LONG, 15_000, Range(0), update_mode=CLUSTER_WIDE),
+    ConfigDef("log.cleaner.delete.retention.ms", LONG, 86_400_000, Range(0), update_mode=CLUSTER_WIDE),
+    ConfigDef("log.cleaner.enable", BOOLEAN, True),
+    ConfigDef("log.cleaner.min.cleanable.ratio", DOUBLE, 0.5, Range(0, 1), update_mode=CLUSTER_WIDE),
+    ConfigDef("log.cleaner.min.compaction.lag.ms", LONG, 0, Range(0), update_mode=CLUSTER_WIDE),
+    ConfigDef("log.cleaner.max.compaction.lag.ms", LONG, LONG_MAX, Range(1), update_mode=CLUSTER_WIDE),
     ConfigDef("log.cleaner.threads", INT, 1, Range(0), update_mode=CLUSTER_WIDE),
     ConfigDef("log.cleaner.io.max.bytes.per.second", DOUBLE, 1.7976931348623157e308, update_mode=CLUSTER_WIDE),
     ConfigDef("log.cleaner.dedupe.buffer.size", LONG, 134_217_728, update_mode=CLUSTER_WIDE),

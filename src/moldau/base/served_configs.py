@@ -2,7 +2,8 @@
 
 Defaults are Kafka's but for five that Kafka leaves to server.properties or to /tmp, so that nothing need be set:
 node.id, process.roles, controller.listener.names, listeners (this machine only: an open port is asked for, not given)
-and log.dir. The keys without effect stand in `accepted_configs`; nothing but rows lives here.
+and log.dir; and for the two socket buffers (docs/decisions/003-raw-sockets.md). The keys without effect stand in
+`accepted_configs`; nothing but rows lives here.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ BOOLEAN: Final = ConfigType.BOOLEAN
 STRING: Final = ConfigType.STRING
 INT: Final = ConfigType.INT
 LONG: Final = ConfigType.LONG
-DOUBLE: Final = ConfigType.DOUBLE
 LIST: Final = ConfigType.LIST
 PER_BROKER: Final = UpdateMode.PER_BROKER
 CLUSTER_WIDE: Final = UpdateMode.CLUSTER_WIDE
@@ -47,7 +47,6 @@ _ROWS: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("socket.send.buffer.bytes", INT, 524_288),
     ConfigDef("socket.receive.buffer.bytes", INT, -1),
     ConfigDef("socket.request.max.bytes", INT, 104_857_600, Range(1)),
-    ConfigDef("socket.listen.backlog.size", INT, 50, Range(1)),
     ConfigDef("max.connections", INT, INT_MAX, Range(0), update_mode=CLUSTER_WIDE),
     ConfigDef("max.connections.per.ip", INT, INT_MAX, Range(0), update_mode=CLUSTER_WIDE),
     ConfigDef("connections.max.idle.ms", LONG, 600_000),
@@ -77,8 +76,6 @@ _ROWS: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("log.flush.interval.messages", LONG, LONG_MAX, Range(1), update_mode=CLUSTER_WIDE),
     ConfigDef("log.flush.interval.ms", LONG, None, update_mode=CLUSTER_WIDE),
     ConfigDef("log.flush.scheduler.interval.ms", LONG, LONG_MAX),
-    ConfigDef("log.flush.offset.checkpoint.interval.ms", INT, 60_000, Range(0)),
-    ConfigDef("log.flush.start.offset.checkpoint.interval.ms", INT, 60_000, Range(0)),
     ConfigDef("log.segment.delete.delay.ms", LONG, 60_000, Range(0), update_mode=CLUSTER_WIDE),
     ConfigDef(
         "log.message.timestamp.type",
@@ -89,12 +86,6 @@ _ROWS: Final[tuple[ConfigDef, ...]] = (
     ),
     ConfigDef("log.message.timestamp.before.max.ms", LONG, LONG_MAX, Range(0), update_mode=CLUSTER_WIDE),
     ConfigDef("log.message.timestamp.after.max.ms", LONG, 3_600_000, Range(0), update_mode=CLUSTER_WIDE),
-    ConfigDef("log.cleaner.backoff.ms", LONG, 15_000, Range(0), update_mode=CLUSTER_WIDE),
-    ConfigDef("log.cleaner.delete.retention.ms", LONG, 86_400_000, Range(0), update_mode=CLUSTER_WIDE),
-    ConfigDef("log.cleaner.enable", BOOLEAN, True),
-    ConfigDef("log.cleaner.min.cleanable.ratio", DOUBLE, 0.5, Range(0, 1), update_mode=CLUSTER_WIDE),
-    ConfigDef("log.cleaner.min.compaction.lag.ms", LONG, 0, Range(0), update_mode=CLUSTER_WIDE),
-    ConfigDef("log.cleaner.max.compaction.lag.ms", LONG, LONG_MAX, Range(1), update_mode=CLUSTER_WIDE),
     # Replicas and producers
     ConfigDef("message.max.bytes", INT, 1_048_588, Range(0), update_mode=CLUSTER_WIDE),
     ConfigDef("min.insync.replicas", INT, 1, Range(1), update_mode=CLUSTER_WIDE),
@@ -105,7 +96,9 @@ _ROWS: Final[tuple[ConfigDef, ...]] = (
         OneOf(("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
         update_mode=CLUSTER_WIDE,
     ),
-    ConfigDef("unclean.leader.election.enable", BOOLEAN, False, update_mode=CLUSTER_WIDE),
+    ConfigDef("compression.gzip.level", INT, -1, Range(1, 9, besides=-1), update_mode=CLUSTER_WIDE),
+    ConfigDef("compression.lz4.level", INT, 9, Range(1, 17), update_mode=CLUSTER_WIDE),
+    ConfigDef("compression.zstd.level", INT, 3, Range(-131_072, 22), update_mode=CLUSTER_WIDE),
     ConfigDef("replica.high.watermark.checkpoint.interval.ms", LONG, 5000),
     ConfigDef("producer.id.expiration.ms", INT, 86_400_000, Range(1), update_mode=CLUSTER_WIDE),
     ConfigDef("producer.id.expiration.check.interval.ms", INT, 600_000, Range(1), internal=True),
@@ -129,8 +122,7 @@ _DOCUMENTATION: Final[Mapping[str, str]] = {
     "socket.send.buffer.bytes": "Send buffer of a client's socket; -1 leaves it to the system.",
     "socket.receive.buffer.bytes": "Receive buffer of a client's socket; -1 leaves it to the system.",
     "socket.request.max.bytes": "Largest request read; a larger one closes its connection.",
-    "socket.listen.backlog.size": "Connections the system may hold that are not accepted yet.",
-    "max.connections": "Connections a listener holds at once; further ones wait.",
+    "max.connections": "Connections a listener holds at once; further ones are refused.",
     "max.connections.per.ip": "Connections one address may hold at once.",
     "connections.max.idle.ms": "A connection silent for this long is closed.",
     "fetch.max.bytes": "Most bytes one fetch answers, whatever the client asks for.",
@@ -153,29 +145,23 @@ _DOCUMENTATION: Final[Mapping[str, str]] = {
     "log.retention.hours": "Age in hours at which records may go; -1 keeps them.",
     "log.retention.bytes": "Size of a partition above which its oldest segments go; -1 sets no bound.",
     "log.retention.check.interval.ms": "How often segments are looked over for deletion.",
-    "log.cleanup.policy": "What becomes of old segments: delete, compact or both.",
+    "log.cleanup.policy": "What becomes of old segments: delete them, or keep them; nothing is compacted yet.",
     "log.index.size.max.bytes": "Largest size of an offset or time index.",
     "log.index.interval.bytes": "Bytes of records between two index entries.",
     "log.flush.interval.messages": "Records after which a partition is forced to disk.",
     "log.flush.interval.ms": "Longest time records wait before they are forced to disk.",
     "log.flush.scheduler.interval.ms": "How often partitions are looked over for a flush that is due.",
-    "log.flush.offset.checkpoint.interval.ms": "How often the recovery points are written down.",
-    "log.flush.start.offset.checkpoint.interval.ms": "How often the log start offsets are written down.",
     "log.segment.delete.delay.ms": "How long a deleted segment's file stays on disk.",
     "log.message.timestamp.type": "Whether a record carries its producer's time or the broker's.",
     "log.message.timestamp.before.max.ms": "How far behind the broker's clock a record's time may lie.",
     "log.message.timestamp.after.max.ms": "How far ahead of the broker's clock a record's time may lie.",
-    "log.cleaner.backoff.ms": "How long the cleaner rests when no log is dirty enough.",
-    "log.cleaner.delete.retention.ms": "How long a tombstone stays in a compacted topic.",
-    "log.cleaner.enable": "Whether compacted topics are cleaned.",
-    "log.cleaner.min.cleanable.ratio": "Share of a log that must be dirty before it is compacted.",
-    "log.cleaner.min.compaction.lag.ms": "Age a record must reach before it may be compacted away.",
-    "log.cleaner.max.compaction.lag.ms": "Age at which a record must be compacted, however clean the log.",
     # Replicas and producers
     "message.max.bytes": "Largest batch of records accepted.",
     "min.insync.replicas": "Replicas that must have a write before acks=all is answered.",
     "compression.type": "How batches are stored: as the producer sent them, or in this codec.",
-    "unclean.leader.election.enable": "Whether a replica that is behind may lead when no other is left.",
+    "compression.gzip.level": "How hard gzip tries, where the broker compresses; -1 is gzip's own default.",
+    "compression.lz4.level": "How hard lz4 tries, where the broker compresses.",
+    "compression.zstd.level": "How hard zstd tries, where the broker compresses.",
     "replica.high.watermark.checkpoint.interval.ms": "How often high watermarks are written down.",
     "producer.id.expiration.ms": "Idle time after which a producer's sequence numbers are forgotten.",
     "producer.id.expiration.check.interval.ms": "How often idle producers are looked for.",

@@ -8,12 +8,16 @@ from moldau.cli.connect import Broker, broker_options, is_internal
 from moldau.cli.output import Table, format_option, show
 
 
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 @click.group()
 def cluster() -> None:
     """Show the brokers of a cluster and their controller."""
 
 
-@cluster.command()
+@cluster.command(short_help="Show the brokers and their controller.")
 @format_option
 @broker_options
 def info(broker: Broker, output_format: str) -> None:
@@ -31,7 +35,8 @@ def info(broker: Broker, output_format: str) -> None:
         for _, node in sorted(metadata.brokers.items())
     ]
     partitions = sum(len(topic.partitions) for topic in topics)
-    title = f"cluster {metadata.cluster_id}: {len(rows)} brokers, {len(topics)} topics, {partitions} partitions"
+    title = f"cluster {metadata.cluster_id}: {_count(len(rows), 'broker')}, {_count(len(topics), 'topic')}, "
+    title += _count(partitions, "partition")
     brokers = Table(("ID", "ADDRESS", "CONTROLLER", "LEADS"), rows, title)
     data = {"cluster_id": metadata.cluster_id, "topics": len(topics), "partitions": partitions}
     show(output_format, brokers, data=data | {"brokers": brokers.records()})

@@ -39,7 +39,7 @@ def log() -> None:
     """Read the files of a data directory, without a broker."""
 
 
-@log.command()
+@log.command(short_help="Show what is in files of a data directory.")
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(exists=True))
 @click.option("--records", is_flag=True, help="Print the records inside the batches, not the batches.")
 @click.option("-f", "--record-format", metavar="FORMAT", help="How to print a record, as in `moldau consume -f`.")

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 import click
 
 from moldau import __version__
+from moldau.cli.kafka.tool import missing_library
 
 SIGINT_STATUS: Final = 130
 SIGPIPE_STATUS: Final = 141
@@ -89,6 +90,9 @@ class LazyGroup(click.Group):
             status = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         except click.Abort:
             sys.exit(SIGINT_STATUS)
+        except click.exceptions.NoArgsIsHelpError as unfinished:
+            click.echo(unfinished.format_message(), err=True)
+            sys.exit(1)
         except Exception as error:
             click.echo(f"moldau: {one_line(error)}", err=True)
             sys.exit(1)
@@ -106,6 +110,8 @@ def one_line(error: Exception) -> str:
         return f"{_sentence(error.format_message())} See `{error.ctx.command_path} --help`."
     if isinstance(error, click.ClickException):
         return _flat(error.format_message())
+    if line := missing_library(error):
+        return line
     if isinstance(error, OSError):
         return _flat(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     return f"{type(error).__name__}: {_flat(str(error))} (a stack trace: `moldau --debug ...`)"
@@ -117,7 +123,7 @@ def _flat(text: str) -> str:
 
 def _sentence(text: str) -> str:
     flat = _flat(text)
-    return flat if flat.endswith((".", "?", "!", ")")) else flat + "."
+    return flat if flat.endswith((".", "?", "!")) else flat + "."
 
 
 @click.group(

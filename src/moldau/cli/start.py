@@ -7,6 +7,7 @@ table may be imported: the whole start is to take less than half a second.
 from __future__ import annotations
 
 import os
+from typing import Final
 
 import click
 
@@ -14,6 +15,8 @@ from moldau.base.setting_sources import Said, parse_override
 from moldau.cli.kafka.server_start import serve
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.settings import Settings, load
+
+PORT_MAX: Final = 65_535
 
 
 @click.command(short_help="Start a broker on this machine.")
@@ -51,5 +54,13 @@ def _flags(data_dir: str | None, listen: str | None) -> dict[str, Said]:
     if data_dir is not None:
         flags["log.dirs"] = Said(data_dir, "--data-dir")
     if listen is not None:
-        flags["listeners"] = Said(f"PLAINTEXT://{listen}", "--listen")
+        flags["listeners"] = Said(f"PLAINTEXT://{_address(listen)}", "--listen")
     return flags
+
+
+def _address(listen: str) -> str:
+    """Checked here, where it can be complained about as it was given, without the name of a listener."""
+    _, colon, port = listen.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > PORT_MAX:
+        raise click.ClickException(f"--listen {listen}: expected HOST:PORT, such as localhost:9092")
+    return listen

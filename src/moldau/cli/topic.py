@@ -79,7 +79,7 @@ def _says_it_exists(error: CommandFailed) -> bool:
     return isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
 
 
-@topic.command(name="list")
+@topic.command(name="list", short_help="List the topics and how much they hold.")
 @click.option("--internal", is_flag=True, help="Show the cluster's own topics too (__consumer_offsets and the like).")
 @format_option
 @broker_options
@@ -118,7 +118,7 @@ def records_in(shown: TopicMetadata, bounds: Bounds) -> int | None:
     return None if None in known else sum(found[1] - found[0] for found in known if found is not None)
 
 
-@topic.command()
+@topic.command(short_help="Show partitions of topics and their configs.")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_topics)
 @format_option
 @broker_options
@@ -231,7 +231,7 @@ def _confirm(question: str, yes: bool) -> None:
         click.confirm(question, abort=True, err=True)
 
 
-@topic.command()
+@topic.command(short_help="Delete the oldest records of a topic.")
 @click.argument("name", metavar="NAME", shell_complete=complete_topics)
 @click.option("--before", required=True, metavar="OFFSET|@TIME|end", help="The first record to keep.")
 @click.option("-p", "--partition", "only", multiple=True, type=click.IntRange(min=0), help="Only this one. Repeatable.")

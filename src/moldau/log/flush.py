@@ -27,6 +27,8 @@ class FlushWork:
     checkpoints: list[tuple[str, bytes]] = field(default_factory=list)
     """(name, content) of files in the log's directory to be replaced."""
     directory_changed: bool = False
+    is_new: bool = False
+    """The directory itself was made since the last flush."""
     is_done: bool = False
     fault: StorageFault | None = None
 
@@ -42,6 +44,8 @@ class FlushWork:
             # Last: a name that survives a crash must lead to a file that is whole.
             if self.directory_changed:
                 self.files_layer.sync_directory(self.directory)
+            if self.is_new:
+                self.files_layer.sync_directory(self.directory.rpartition("/")[0])
         except StorageFault as fault:
             self.fault = fault
             raise

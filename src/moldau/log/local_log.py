@@ -39,6 +39,7 @@ class LocalLog:
         recovery_point: int,
         now_ms: int,
         unsynced: Iterable[str] = (),
+        is_new: bool = False,
     ) -> None:
         assert start_offset <= end_offset, "a log begins before it ends"
         assert recovery_point <= end_offset, "what is not there cannot be durable"
@@ -57,6 +58,8 @@ class LocalLog:
         self._unsynced = list(unsynced)
         """Paths of files besides the active segment's that the next flush has to sync."""
         self._directory_changed = bool(self._unsynced)
+        self._is_new = is_new
+        """The directory's own name may not be on disk yet."""
         self._flushing: FlushWork | None = None
         self._flushed_ms = now_ms
         self._settled = (end_offset, 0) if recovery_point == end_offset and not self._unsynced else None
@@ -100,10 +103,10 @@ class LocalLog:
         if not old.size:
             return self._move_empty_segment(old, base_offset, now_ms)
         snapshot = write_snapshot(self._files, self.directory, self.end_offset, self.producers)
-        unsynced = [old.log_path, snapshot, *old.seal(), *old.txn_index.take_unsynced()]
+        indexes = old.seal()
         segment = Segment.create(self._files, self.directory, base_offset, now_ms)
         self.segments.add(segment)
-        self._unsynced += unsynced
+        self._unsynced += [old.log_path, snapshot, *indexes, *old.txn_index.take_unsynced()]
         self._directory_changed = True
         self._jitter_ms = self._jitter()
         return segment
@@ -136,7 +139,7 @@ class LocalLog:
         """By `flush.messages` and `flush.ms`, counted from when it was last due or clean; rolled segments at once."""
         unflushed = self.end_offset - self.recovery_point
         by_time = now_ms - self._flushed_ms >= self.config.flush_ms
-        if by_time or not unflushed:
+        if by_time or not unflushed or now_ms < self._flushed_ms:  # the clock may have been put back
             self._flushed_ms = now_ms
         return bool(self._unsynced) or unflushed >= self.config.flush_messages or (by_time and unflushed > 0)
 
@@ -156,6 +159,8 @@ class LocalLog:
         work.paths = [*self._unsynced, *active.txn_index.take_unsynced()]
         work.active = active.file
         work.directory_changed = self._directory_changed
+        work.is_new = self._is_new
+        self._is_new = False
         self._unsynced = []
         self._directory_changed = False
         self._flushing = work

@@ -6,10 +6,11 @@ High watermarks are the caller's knowledge; the store only writes them down and 
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from moldau.base.errors import MalformedData
+from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.ids import TopicPartition, Uuid
 from moldau.log import checkpoints, layout
 from moldau.log.config import LogConfig
@@ -49,6 +50,8 @@ class LogStore:
         self._topic_ids: dict[TopicPartition, Uuid] = {}
         self._doomed: list[tuple[int, str]] = []
         self._written: dict[str, bytes] = {}
+        self._checkpointed: set[TopicPartition] = set()
+        """Partitions of which the checkpoints on disk speak, whether they are still there or not."""
 
     def __iter__(self) -> Iterator[Log]:
         return iter(self._logs.values())
@@ -78,6 +81,7 @@ class LogStore:
         recovery_points = self._read_checkpoint(layout.RECOVERY_POINTS)
         starts = self._read_checkpoint(layout.LOG_STARTS)
         self.high_watermarks = self._read_checkpoint(layout.HIGH_WATERMARKS)
+        self._checkpointed = {*recovery_points, *starts}
         for name in sorted(names):
             partition = layout.partition_of(name)
             if layout.is_deleted_directory(name):
@@ -137,6 +141,9 @@ class LogStore:
         assert partition not in self._logs, f"{partition} exists"
         directory = self._directory_of(partition)
         self._files.mkdir(directory)
+        self._refuse_what_was_not_loaded(directory)
+        if partition in self._checkpointed:
+            self._forget_checkpoints()
         metadata = self._files.open(f"{directory}/{layout.PARTITION_METADATA}", create=True)
         metadata.truncate(0)
         write_all(metadata, checkpoints.encode_partition_metadata(topic_id), 0)
@@ -144,21 +151,38 @@ class LogStore:
         log = Log(
             self._files, directory, partition, config, Segments([segment]), LeaderEpochs(), Producers(),
             start_offset=start_offset, end_offset=start_offset, recovery_point=start_offset,
-            now_ms=now_ms, unsynced=[metadata.path],
+            now_ms=now_ms, unsynced=[metadata.path], is_new=True,
         )  # fmt: skip
         self._logs[partition] = log
         self._topic_ids[partition] = topic_id
         return log
 
+    def _refuse_what_was_not_loaded(self, directory: str) -> None:
+        """Records that `load` could not make sense of are for a person to look at: no new log goes on top of them."""
+        for name in self._files.names(directory):
+            if name.endswith(layout.LOG) and self._files.size(f"{directory}/{name}"):
+                raise StorageFault(directory, OSError(errno.EEXIST, "holds the records of another log"))
+
+    def _forget_checkpoints(self) -> None:
+        """What they say of a log that is gone must not be believed of a new one with its name: a start that was moved
+        would hide records. They are written again at the next turn; until then a crash means reading everything."""
+        for name in (layout.RECOVERY_POINTS, layout.LOG_STARTS):
+            self._files.unlink(f"{self.directory}/{name}")
+            self._written.pop(name, None)
+        self._files.sync_directory(self.directory)
+        self._checkpointed.clear()
+
     def delete(self, partition: TopicPartition, unique: bytes, now_ms: int) -> None:
         """Takes the log out of the store at once; its directory, renamed with the help of a fresh UUID, goes later."""
-        log = self._logs.pop(partition)
-        self._topic_ids.pop(partition, None)
-        log.retire()
+        log = self._logs[partition]
         target = f"{self.directory}/{layout.deleted_directory_name(partition, unique)}"
         self._files.rename(log.directory, target)
-        self._files.sync_directory(self.directory)
+        # Only now: a log that keeps its name on disk keeps it here, lest another one be made on top of it.
+        del self._logs[partition]
+        self._topic_ids.pop(partition, None)
+        log.retire()
         self._doomed.append((now_ms + log.config.file_delete_delay_ms, target))
+        self._files.sync_directory(self.directory)
 
     def truncate(self, partition: TopicPartition, offset: int) -> None:
         """Cuts a log. The recovery point on disk goes down first: else a crash would trust bytes never synced."""
@@ -175,7 +199,7 @@ class LogStore:
         for log in self:
             log.purge(now_ms)
         for due_ms, directory in self._doomed:
-            if due_ms <= now_ms:
+            if due_ms <= now_ms and self._files.exists(directory):
                 for name in self._files.names(directory):
                     self._files.unlink(f"{directory}/{name}")
                 self._files.rmdir(directory)
@@ -197,6 +221,7 @@ class LogStore:
             (layout.RECOVERY_POINTS, {log.partition: log.recovery_point for log in self}),
             (layout.LOG_STARTS, starts),
         ]
+        self._checkpointed = set(self._logs)
         if high_watermarks is not None:
             offsets.append((layout.HIGH_WATERMARKS, dict(high_watermarks)))
         return [(name, checkpoints.encode_offsets(each)) for name, each in offsets]

@@ -16,6 +16,11 @@ class RaftLog(Protocol):
         """Everything below is on disk."""
         ...
 
+    @property
+    def last_epoch(self) -> int:
+        """Of the newest batch there is; below 0 if there is none."""
+        ...
+
     def append(self, batch: bytearray, epoch: int, now_ms: int) -> None: ...
 
 

@@ -30,7 +30,8 @@ class Quorum:
     def elect(self, now_ms: int) -> int:
         """Stands for election in a new epoch, and wins: the epoch is remembered before anything is written in it."""
         known = self._store.read()
-        self.leader_epoch = (known.leader_epoch if known else 0) + 1
+        # Either may have lost something: an epoch that one of them knows has been used.
+        self.leader_epoch = max(known.leader_epoch if known else 0, self._log.last_epoch) + 1
         self._store.write(QuorumState(self._cluster_id, self._node_id, self.leader_epoch, self._node_id, self._voters))
         change = control_record(ControlType.LEADER_CHANGE, self._leader_change(), now_ms)
         self._log.append(

@@ -106,6 +106,9 @@ class FetchSession:
         entry = self._by_partition.get(partition)
         if entry is not None:
             self.dirty[entry] = None
+            if partition.is_closed:
+                # The client may never come back: until then its session would keep the files of the log open.
+                self._rebind(entry, None)
             if self.on_touch is not None:
                 self.on_touch(size)
 

@@ -41,6 +41,10 @@ class MetadataLog:
     def flushed_offset(self) -> int:
         return self.log.recovery_point
 
+    @property
+    def last_epoch(self) -> int:
+        return self.log.last_epoch
+
     def append(self, batch: bytearray, epoch: int, now_ms: int) -> None:
         self.log.append(memoryview(batch), leader_epoch=epoch, now_ms=now_ms, origin=Origin.RAFT)
 

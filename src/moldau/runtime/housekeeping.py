@@ -6,16 +6,19 @@ Each chore is plain code run from its own small loop; a fault in one of them end
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import Callable, Iterable
 
 from moldau.base.clock import Clock
+from moldau.base.errors import StorageFault
 from moldau.base.ids import TopicPartition
 from moldau.log.store import LogStore
 from moldau.replica.flushing import Flusher
 from moldau.replica.partition import Partition
 
 log = logging.getLogger("moldau.housekeeping")
+DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Housekeeping:
@@ -47,7 +50,17 @@ class Housekeeping:
             await asyncio.sleep(interval_ms / 1000)
             for name, content in self._store.checkpoints(self.high_watermarks()):
                 self._writing = loop.run_in_executor(None, self._store.write_checkpoint, name, content)
-                await asyncio.shield(self._writing)
+                await self._written(name)
+
+    async def _written(self, name: str) -> None:
+        """A full disk is no reason to stop: the checkpoint that is there stays true, and those who read are served."""
+        assert self._writing is not None
+        try:
+            await asyncio.shield(self._writing)
+        except StorageFault as fault:
+            if fault.cause.errno not in DISK_IS_FULL:
+                raise
+            log.warning("%s stays as it was: %s", name, fault)
 
     async def finish(self) -> None:
         """Waits for a checkpoint that a thread is still writing."""

@@ -13,22 +13,28 @@ class ProducerIds:
         self._allocate = allocate
         self._block = range(0)
         self._waiting: deque[Later[int]] = deque()
+        self._is_asked = False
 
     def next(self) -> Later[int]:
-        """An id nobody else has or ever had."""
+        """An id nobody else has or ever had. What keeps the controller from granting any is raised."""
+        if not self._block and not self._is_asked:
+            self._ask()
         answer: Later[int] = Later()
         self._waiting.append(answer)
-        if self._block:
-            self._give()
-        elif len(self._waiting) == 1:
-            self._allocate().then(self._arrived)
+        self._give()
         return answer
 
+    def _ask(self) -> None:
+        promise = self._allocate()
+        self._is_asked = True
+        promise.then(self._arrived)
+
     def _arrived(self, block: range) -> None:
+        self._is_asked = False
         self._block = block
         self._give()
-        if self._waiting:
-            self._allocate().then(self._arrived)
+        if self._waiting and not self._is_asked:
+            self._ask()
 
     def _give(self) -> None:
         while self._waiting and self._block:

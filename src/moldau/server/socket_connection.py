@@ -263,9 +263,9 @@ class SocketConnection:
 
     def _cached(self, done: asyncio.Future[None]) -> None:
         self._fetching = False
+        failed = done.exception()
         if self._closed:
             return
-        failed = done.exception()
         if failed is not None:
             self.close(str(failed))
             return

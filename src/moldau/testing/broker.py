@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import threading
+import warnings
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ from moldau.node import Node, new_loop
 from moldau.settings import from_properties
 
 START_TIMEOUT_S = 30.0
+Property = str | int | float | bool
+"""A setting as a test writes it: text as in a properties file, or the value itself."""
 
 
 class TestBroker:
@@ -25,13 +28,13 @@ class TestBroker:
 
     __test__ = False  # not a test class, whatever pytest thinks of its name
 
-    def __init__(self, data_dir: Path, properties: Mapping[str, str] | None = None) -> None:
+    def __init__(self, data_dir: Path, properties: Mapping[str, Property] | None = None) -> None:
+        """SettingsError for a value that cannot be obeyed; a key without effect is told by a UserWarning."""
         self.data_dir = data_dir
-        self._properties = {
-            "listeners": "PLAINTEXT://127.0.0.1:0",
-            "log.dirs": str(data_dir),
-            **(properties or {}),
-        }
+        given = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(data_dir), **(properties or {})}
+        self._settings = from_properties({key: _text(value) for key, value in given.items()})
+        for line in self._settings.warnings:
+            warnings.warn(line, stacklevel=2)
         self._thread = threading.Thread(target=self._serve, name="moldau broker", daemon=True)
         self._ready: Future[str] = Future()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -72,7 +75,7 @@ class TestBroker:
 
     async def _run(self) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        node = Node(from_properties(self._properties))
+        node = Node(self._settings)
         await node.start()
         self._ready.set_result(node.addresses[0].address)
         await self._stopping.wait()
@@ -80,14 +83,18 @@ class TestBroker:
 
 
 @contextmanager
-def broker(data_dir: str | Path | None = None, **properties: str) -> Iterator[TestBroker]:
-    """A broker for the length of a `with`. Settings are Kafka's, with underscores: `num_partitions="3"`."""
+def broker(data_dir: str | Path | None = None, **properties: Property) -> Iterator[TestBroker]:
+    """A broker for the length of a `with`. Settings are Kafka's, with underscores: `num_partitions=3`."""
     named = {name.replace("_", "."): value for name, value in properties.items()}
     if data_dir is not None:
         yield from _running(TestBroker(Path(data_dir), named))
         return
     with tempfile.TemporaryDirectory(prefix="moldau-") as directory:
         yield from _running(TestBroker(Path(directory), named))
+
+
+def _text(value: Property) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _running(one: TestBroker) -> Iterator[TestBroker]:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields
+from pathlib import Path
+
 import pytest
 
+import moldau
 from moldau.base.accepted_configs import ACCEPTED
 from moldau.base.broker_configs import (
     BROKER_CONFIGS,
@@ -17,6 +22,8 @@ from moldau.base.broker_configs import (
 from moldau.base.config_def import BrokerLayers, ConfigSource, ConfigType, UpdateMode
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.served_configs import SERVED
+from moldau.base.topic_configs import TOPIC_CONFIGS
+from moldau.log.config import LogConfig
 
 
 def test_no_key_is_told_twice_and_served_ones_are_explained() -> None:
@@ -103,3 +110,27 @@ def test_changes_at_run_time_are_refused_as_in_kafka(changes: dict[str, str], pe
 )
 def test_changes_at_run_time_that_pass(changes: dict[str, str]) -> None:
     check_dynamic_broker_configs(changes, per_broker=False)
+
+
+WORKED_OUT_BY_SETTINGS = {
+    "broker.id",
+    "process.roles",
+    "log.dir",
+    "listener.security.protocol.map",
+    "inter.broker.listener.name",
+    "security.inter.broker.protocol",
+    "controller.listener.names",
+    "controller.quorum.voters",
+    "controller.quorum.bootstrap.servers",
+}
+"""Refused, or made into other settings, before a node is built."""
+
+
+def test_a_key_is_served_when_something_obeys_it_and_only_then() -> None:
+    node = (Path(moldau.__file__).parent / "node.py").read_text()
+    wired = {name for name in BROKER_CONFIGS if re.search(rf"settings\.{name.replace('.', '_')}\b", node)}
+    of_topics = {field.name.replace("_", ".") for field in fields(LogConfig)} - {"preallocate"} | {
+        "min.insync.replicas"
+    }
+    defaults = {synonym.name for name in of_topics for synonym in TOPIC_CONFIGS[name].synonyms}
+    assert wired | defaults | WORKED_OUT_BY_SETTINGS == SERVED_NAMES

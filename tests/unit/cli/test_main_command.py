@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from moldau import __version__
-from moldau.cli.main import COMMANDS, main
+from moldau.cli.main import COMMANDS, main, one_line
 
 
 def moldau(*words: str) -> Result:
@@ -69,6 +69,9 @@ def test_version() -> None:
     ("words", "line"),
     [
         (["topik"], "moldau: No such command 'topik'"),
+        (["start", "x"], "moldau: Got unexpected extra argument (x). See `moldau start --help`."),
+        (["start", "-l", "here"], "moldau: --listen here: expected HOST:PORT, such as localhost:9092"),
+        (["start", "-l", "localhost:99999"], "moldau: --listen localhost:99999: expected HOST:PORT"),
         (["topic", "create"], "moldau: Missing argument 'NAME...'. See `moldau topic create --help`."),
         (["topic", "create", "x", "-p", "0"], "moldau: Invalid value for '-p' / '--partitions': 0 is not in the range"),
         (["topic", "create", "x", "-c", "nonsense"], "moldau: Invalid value for '-c' / '--config': 'nonsense' is not"),
@@ -84,6 +87,20 @@ def test_an_error_is_one_line_and_status_1(words: list[str], line: str) -> None:
     assert result.stdout == ""
     assert result.stderr.startswith(line)
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [[], ["topic"], ["cluster"], ["log"]])
+def test_a_command_left_open_shows_its_help(words: list[str]) -> None:
+    result = moldau(*words)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr == moldau(*words, "--help").stdout
+
+
+def test_a_library_that_is_missing_is_told_with_the_way_to_it() -> None:
+    missing = ModuleNotFoundError("No module named 'cramjam'", name="cramjam")
+    assert one_line(missing) == "cramjam is not installed; `make setup` in a checkout, or `pip install .`, brings it"
+    assert one_line(ModuleNotFoundError("No module named 'moldau.x'", name="moldau.x")).startswith("ModuleNotFound")
 
 
 def test_debug_adds_the_stack_trace() -> None:

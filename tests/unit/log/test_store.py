@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
@@ -277,3 +278,101 @@ def test_config_from_kafkas_properties() -> None:
         preallocate=True,
     )
     assert LogConfig.from_properties({}) == LogConfig()
+
+
+def test_a_log_that_could_not_be_read_is_never_written_over() -> None:
+    """Its partition stays closed, and its files are there for a person to look at."""
+    files = MemoryFiles()
+    store, _ = load_store(files)
+    fill(store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS))
+    path = f"data/{PARTITION}/00000000000000000000.log"
+    before = files.read(path)
+    files = files.restart()
+    store = LogStore(files, "data")
+    with pytest.raises(StorageFault, match="holds the records of another log"):
+        store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
+    assert files.read(path) == before
+    assert PARTITION not in store
+
+
+def test_a_creation_that_the_disk_cut_short_can_be_tried_again() -> None:
+    files = MemoryFiles()
+    store, _ = load_store(files)
+    files.truncate_fails = True
+    with pytest.raises(StorageFault):
+        store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
+    files.truncate_fails = False
+    fill(store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS))
+
+
+class StuckNames(MemoryFiles):
+    """A disk on which nothing can be renamed for a while."""
+
+    is_stuck = False
+
+    def rename(self, source: str, target: str) -> None:
+        if self.is_stuck:
+            raise StorageFault(source, OSError(errno.EROFS, "Read-only file system"))
+        super().rename(source, target)
+
+
+def test_a_deletion_that_the_disk_refused_leaves_the_log_in_its_place() -> None:
+    files = StuckNames()
+    store, _ = load_store(files)
+    fill(store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS))
+    files.is_stuck = True
+    with pytest.raises(StorageFault):
+        store.delete(PARTITION, bytes(16), NOW_MS)
+    assert store.topic_id(PARTITION) == TOPIC_ID
+    files.is_stuck = False
+    store.delete(PARTITION, bytes(16), NOW_MS)
+    assert PARTITION not in store
+    store.close()
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_log_of_the_same_name_does_not_inherit_what_checkpoints_said(is_restarted: bool) -> None:
+    """Were the old log's start believed, a crash would hide the first records of the new one."""
+    files = MemoryFiles()
+    store, _ = load_store(files)
+    old = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
+    fill(old, 5)
+    old.delete_records(4)
+    store.write_checkpoints()
+    if is_restarted:
+        files = files.restart()
+        store, _ = load_store(files)
+    store.delete(PARTITION, bytes(16), NOW_MS)
+    fill(store.create(PARTITION, bytes(16), LogConfig(), NOW_MS), 10)
+    store, _ = load_store(files.restart())
+    found = store.get(PARTITION)
+    assert found is not None
+    assert (found.start_offset, found.recovery_point) == (0, 0)
+
+
+def test_a_flushed_log_is_found_again_by_the_name_of_its_directory() -> None:
+    """The directory's own name stands in the data directory: that is synced with the log's first flush."""
+    files = MemoryFiles()
+    store, _ = load_store(files)
+    log = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
+    fill(log)
+    synced: list[str] = []
+    sync_directory = files.sync_directory
+    files.sync_directory = lambda directory: (synced.append(directory), sync_directory(directory))[1]  # type: ignore[method-assign]
+    log.flush()
+    assert synced[-1] == "data", "after all that is in it"
+    fill(log)
+    log.flush()
+    assert synced.count("data") == 1, "once is enough"
+
+
+def test_a_deleted_directory_that_somebody_removed_is_no_fault() -> None:
+    files = MemoryFiles()
+    store, _ = load_store(files)
+    store.create(PARTITION, TOPIC_ID, LogConfig(file_delete_delay_ms=0), NOW_MS)
+    store.delete(PARTITION, bytes(16), NOW_MS)
+    (doomed,) = [name for name in files.names("data") if name.endswith("-delete")]
+    for name in files.names(f"data/{doomed}"):
+        files.unlink(f"data/{doomed}/{name}")
+    files.rmdir(f"data/{doomed}")
+    store.purge(NOW_MS)

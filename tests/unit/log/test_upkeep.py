@@ -109,6 +109,14 @@ def test_a_flush_begun_before_a_cut_proves_nothing() -> None:
     assert log.recovery_point == 0
 
 
+def test_flush_by_time_goes_on_when_the_clock_is_put_back() -> None:
+    log = new_log(LogConfig(flush_ms=1000))
+    log.flush()
+    fill(log, 2)
+    assert not log.flush_due(NOW_MS - 86_400_000)
+    assert log.flush_due(NOW_MS - 86_400_000 + 1000)
+
+
 def test_flush_is_due_by_count_by_time_and_after_a_roll() -> None:
     log = new_log(LogConfig(flush_messages=3, flush_ms=1000))
     log.flush()

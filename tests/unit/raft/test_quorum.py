@@ -21,6 +21,7 @@ class MemoryLog:
         self.batches: list[bytes] = []
         self.end_offset = 0
         self.flushed_offset = 0
+        self.last_epoch = -1
         self._happened = happened
 
     def append(self, batch: bytearray, epoch: int, now_ms: int) -> None:
@@ -28,6 +29,7 @@ class MemoryLog:
         assert check_crc(memoryview(batch))
         self.batches.append(bytes(batch))
         self.end_offset += header.record_count
+        self.last_epoch = epoch
         self._happened.append(f"append epoch {epoch}")
 
     def header(self, place: int) -> BatchHeader:
@@ -73,6 +75,17 @@ def test_every_election_is_in_a_new_epoch_even_after_a_crash_in_the_middle() -> 
     voter.log.batches.clear()
     voter.start()
     assert voter.quorum.elect(NOW_MS) == 4, "the log may have lost its tail, the vote is not forgotten"
+
+
+def test_a_quorum_state_that_was_lost_does_not_bring_old_epochs_back() -> None:
+    """Batches of an epoch below the log's last would be taken for stale ones by the next recovery, and cut off."""
+    voter = Voter()
+    for _ in range(3):
+        voter.start()
+        voter.quorum.elect(NOW_MS)
+    voter.store.content = None
+    voter.start()
+    assert voter.quorum.elect(NOW_MS) == 4
 
 
 def test_a_term_begins_with_a_leader_change_record() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from random import Random
 
 import pytest
@@ -200,3 +202,15 @@ def test_a_session_forgets_what_it_does_not_know_without_complaint() -> None:
     session.forget("nothing", 0)
     session.close()
     assert not session.entries
+
+
+def test_a_session_lets_go_of_a_partition_that_was_deleted() -> None:
+    """Its client may never come back, and the log's open files would hold their disk space until then."""
+    rooms = Rooms().start()
+    rooms.create_topic("a")
+    now(fetch(rooms, {("a", 0): 0}, epoch=0))
+    gone = weakref.ref(rooms.partition("a").log)
+    rooms.delete_topic("a")
+    rooms.timers.run_soon()
+    gc.collect()
+    assert gone() is None

@@ -212,3 +212,12 @@ def test_a_config_of_all_brokers_is_in_force_for_what_is_found_at_start(rooms: R
     rooms.committed(rooms.controller.submit(lambda _: Decision(None, (record,))))
     assert rooms.partition("a").log.config.retention_ms == 4321
     assert rooms.restart().partition("a").log.config.retention_ms == 4321
+
+
+def test_what_is_decided_after_the_quorum_state_was_lost_survives_a_crash(rooms: Rooms) -> None:
+    rooms = rooms.restart().restart()
+    rooms.files.unlink(f"{rooms.controller.log.directory}/quorum-state")
+    rooms = rooms.restart()
+    rooms.create_topic("a")
+    rooms = rooms.crash()
+    assert "a" in rooms.current.image.topics

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from itertools import count
 
+import pytest
 from rooms import Rooms
 
+from moldau.base.errors import StorageFault
 from moldau.base.later import Later
 from moldau.runtime.producer_ids import ProducerIds
 
@@ -92,3 +94,13 @@ def test_no_id_is_ever_given_twice_even_across_restarts() -> None:
         seen += [rooms.committed(ids.next()) for _ in range(3)]
         rooms = rooms.restart()
     assert seen == [0, 1, 2, 1000, 1001, 1002, 2000, 2001, 2002]
+
+
+def test_a_disk_that_was_full_for_a_moment_does_not_keep_the_next_from_an_id() -> None:
+    rooms = Rooms().start()
+    ids = ProducerIds(rooms.admin.allocate_producer_ids)
+    rooms.files.bytes_left = 0
+    with pytest.raises(StorageFault):
+        ids.next()
+    rooms.files.bytes_left = None
+    assert rooms.committed(ids.next()) == 0

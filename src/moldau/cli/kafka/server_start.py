@@ -6,6 +6,7 @@ Nothing may be imported that a running server does not need.
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -66,8 +67,14 @@ def serve(read_settings: Callable[[], Settings]) -> int:
     except (StorageFault, MalformedData, ForeignDirectory) as refused:
         raise ToolFailed(str(refused)) from refused
     except OSError as refused:  # what the disk refuses is a StorageFault: this is the network's
-        where = ", ".join(listener.address for listener in settings.listeners)
-        raise ToolFailed(f"cannot listen on {where}: {refused.strerror or refused}; see listeners") from refused
+        raise ToolFailed(_cannot_listen(settings, refused)) from refused
+
+
+def _cannot_listen(settings: Settings, refused: OSError) -> str:
+    where = ", ".join(listener.address for listener in settings.listeners)
+    step = "stop what listens there, or choose" if refused.errno == errno.EADDRINUSE else "choose"
+    how = "the setting listeners, or `moldau start --listen HOST:PORT`"
+    return f"cannot listen on {where}: {refused.strerror or refused}; {step} another address ({how})"
 
 
 def settings_or_line(read_settings: Callable[[], Settings]) -> Settings:

@@ -20,6 +20,7 @@ from moldau.cli.kafka.server_start import parse_line
 from moldau.cli.kafka.tool import ToolFailed, guarded
 from moldau.settings import Settings, load
 
+DESCRIPTION: Final = "Stop the servers of this machine: all of them, unless an option chooses."
 _START_SCRIPTS: Final = frozenset(("kafka-server-start", "kafka-server-start.sh"))
 _START_MODULE: Final = "moldau.cli.kafka.server_start"
 
@@ -125,7 +126,7 @@ def _listed_by_ps() -> Iterator[Process]:
 
 
 def _stop(words: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="kafka-server-stop", description="Stop the servers of this machine.")
+    parser = argparse.ArgumentParser(prog="kafka-server-stop", description=DESCRIPTION)
     parser.add_argument("--process-role", metavar="ROLE", help="only those whose process.roles is this")
     parser.add_argument("--node-id", type=int, metavar="ID", help="only the one with this node.id")
     wanted = parser.parse_args(list(words))

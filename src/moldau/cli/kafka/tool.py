@@ -81,8 +81,16 @@ def guarded(body: Callable[[Sequence[str]], int], argv: Sequence[str] | None) ->
         if isinstance(error, UsageError | HelpWanted | VersionWanted):
             raise
         trace()
-        complain(f"{type(error).__name__}: {' '.join(str(error).split())} (MOLDAU_DEBUG=1 shows where)")
+        defect = f"{type(error).__name__}: {' '.join(str(error).split())} (MOLDAU_DEBUG=1 shows where)"
+        complain(missing_library(error) or defect)
         return 1
+
+
+def missing_library(error: Exception) -> str | None:
+    """What to do when a library is not there: a checkout runs from its own source before anything is installed."""
+    if not isinstance(error, ModuleNotFoundError) or not error.name or error.name.partition(".")[0] == "moldau":
+        return None
+    return f"{error.name} is not installed; `make setup` in a checkout, or `pip install .`, brings it"
 
 
 def complain(line: str) -> None:

@@ -1,0 +1,32 @@
+"""`moldau.testing.broker()` as somebody else's test suite uses it: settings as values, mistakes told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from moldau.settings import SettingsError
+from moldau.testing import TestBroker, broker
+
+pytestmark = pytest.mark.moldau_only
+
+
+def test_settings_may_be_numbers_and_booleans() -> None:
+    with broker(num_partitions=3, auto_create_topics_enable=False) as running:
+        admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
+        admin.create_topics([NewTopic("orders")])["orders"].result(10)
+        known = admin.list_topics(timeout=10).topics
+        assert len(known["orders"].partitions) == 3
+        assert admin.list_topics("nobody", timeout=10).topics["nobody"].error is not None
+
+
+def test_a_misspelt_setting_is_told(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"unknown setting num\.partition is ignored; did you mean num\.partitions"):
+        TestBroker(tmp_path, {"num.partition": 3})
+
+
+def test_a_wrong_value_is_told_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"Invalid value none for configuration num\.partitions"):
+        TestBroker(tmp_path, {"num.partitions": "none"})

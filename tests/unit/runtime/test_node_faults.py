@@ -1,0 +1,89 @@
+"""A whole node on a disk that fails: it stops in order, says why, and does not claim to have been left cleanly."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from moldau.base.errors import StorageFault
+from moldau.log.files import DiskFiles
+from moldau.node import Node
+from moldau.settings import from_properties
+
+PATIENCE_S = 10.0
+
+
+class FaultyFiles(DiskFiles):
+    """The real disk, until it is told what to refuse."""
+
+    refuses: Callable[[str], int] = staticmethod(lambda _: 0)
+    """From the name of a file that is to be replaced to the number of an error, 0 for none."""
+    refused = 0
+
+    def rename(self, source: str, target: str) -> None:
+        number = self.refuses(target)
+        if number:
+            self.refused += 1
+            raise StorageFault(target, OSError(number, "as asked"))
+        super().rename(source, target)
+
+
+def new_node(data_dir: Path, files: FaultyFiles) -> Node:
+    properties = {
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "log.dirs": str(data_dir),
+        "replica.high.watermark.checkpoint.interval.ms": "20",
+    }
+    return Node(from_properties(properties), files=files)
+
+
+def test_a_chore_that_the_disk_fails_stops_the_node_in_order(tmp_path: Path) -> None:
+    async def live() -> StorageFault:
+        files = FaultyFiles()
+        node = new_node(tmp_path, files)
+        await node.start()
+        files.refuses = lambda target: errno.EIO if target.endswith("-checkpoint") else 0
+        fault = await asyncio.wait_for(node.failed, PATIENCE_S)
+        await node.stop()
+        return fault
+
+    assert "as asked" in str(asyncio.run(live()))
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_a_full_disk_does_not_stop_the_node_for_a_checkpoint(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "recovery-point-offset-checkpoint"
+
+    async def live() -> None:
+        loop = asyncio.get_running_loop()
+        refused, taken = asyncio.Event(), asyncio.Event()
+        files = FaultyFiles()
+
+        def refuse_twice(target: str) -> int:
+            if target != str(checkpoint):
+                return 0
+            is_full = files.refused < 2
+            loop.call_soon_threadsafe(refused.set if is_full else taken.set)
+            return errno.ENOSPC if is_full else 0
+
+        files.refuses = refuse_twice
+        node = new_node(tmp_path, files)
+        await node.start()
+        await asyncio.wait_for(refused.wait(), PATIENCE_S)
+        await asyncio.wait_for(taken.wait(), PATIENCE_S)
+        assert not node.failed.done()
+        await node.stop()
+
+    asyncio.run(live())
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_a_disk_that_fails_the_first_flush_keeps_the_node_from_starting(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    files.refuses = lambda target: errno.EIO if target.endswith("leader-epoch-checkpoint") else 0
+    with pytest.raises(StorageFault, match="as asked"):
+        asyncio.run(new_node(tmp_path, files).start())
