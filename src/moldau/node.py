@@ -144,7 +144,7 @@ class Node:
                 self._router,
                 budget,
                 settings.socket_request_max_bytes,
-                settings.max_connections,
+                min(settings.max_connections, _open_files_max() // 2 // len(settings.listeners)),
                 settings.max_connections_per_ip,
                 settings.connections_max_idle_ms,
                 settings.socket_send_buffer_bytes,
@@ -318,6 +318,12 @@ def _calm_the_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+
+
+def _open_files_max() -> int:
+    """Of which connections may take half: a log that cannot open its files would stop the node."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
 def _allow_open_files() -> None:

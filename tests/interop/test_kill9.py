@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
@@ -45,6 +46,7 @@ class Node:
         self.port = port or free_port()
         self.output = data_dir.parent / f"{data_dir.name}-{self.port}.out"
         self.process: subprocess.Popen[bytes] | None = None
+        self.open_files: int | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -52,6 +54,8 @@ class Node:
 
     def launch(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "moldau", "start"]
+        if self.open_files is not None:
+            command = ["sh", "-c", f'ulimit -n {self.open_files}; exec "$@"', "sh", *command]
         command += ["--data-dir", str(self.data_dir), "--listen", self.bootstrap]
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
@@ -394,3 +398,19 @@ def fill(wire: Wire) -> int:
             assert answer.error_code == 56
             return count
     raise AssertionError("the disk never became full")
+
+
+# ---- few file descriptors
+
+
+def test_idle_connections_do_not_keep_the_logs_from_their_files(node: Node) -> None:
+    """Were all descriptors theirs, a segment could not be rolled nor a checkpoint written."""
+    node.open_files = 128
+    node.start()
+    with Wire(node.bootstrap) as wire, ExitStack() as crowd:
+        for _ in range(200):
+            crowd.enter_context(socket.create_connection(("127.0.0.1", node.port), 5))
+        for n in range(20):
+            create_topic(wire, f"{TOPIC}-{n}")
+            assert produce(wire, f"{TOPIC}-{n}", batch([value("x")])).error_code == 0
+        assert node.stop() == 0
