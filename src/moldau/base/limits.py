@@ -37,6 +37,9 @@ SEND_TURN_BYTES: Final = 8 << 20
 UNSENT_PIECES_MAX: Final = 16
 """Pieces of replies that may wait for a slow reader before its connection is not read from any more."""
 
+UNSENT_BYTES_MAX: Final = 1 << 20
+"""Bytes of replies, records in files not counted, that may wait for a slow reader before it is not read from."""
+
 SEND_FILE_BYTES: Final = 4 << 20
 """What one `sendfile` is asked for: both ends of the range are looked up in the page cache first."""
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from moldau.base.errors import MalformedData
 from moldau.base.later import Later
-from moldau.base.limits import FRAME_TRUSTED_BYTES, REQUESTS_IN_FLIGHT_MAX
+from moldau.base.limits import FRAME_TRUSTED_BYTES, REQUESTS_IN_FLIGHT_MAX, UNSENT_BYTES_MAX
 from moldau.wire.codec import Outgoing
 
 Reply = Outgoing | Later[Outgoing] | None
@@ -47,6 +47,7 @@ class Conversation:
         "_answer",
         "_budget",
         "_due",
+        "_due_bytes",
         "_frame",
         "_frame_bytes_max",
         "_have",
@@ -68,6 +69,7 @@ class Conversation:
         self._frame_bytes_max = frame_bytes_max
         self._budget = budget
         self._due: deque[Outgoing | Later[Outgoing]] = deque()
+        self._due_bytes = 0
         self.held = b""
         """Requests that came while too many replies were owed; nothing more is read until they are answered."""
         self._frame: bytearray | None = None
@@ -77,8 +79,8 @@ class Conversation:
 
     @property
     def is_full(self) -> bool:
-        """So many replies are owed that no more requests should be read."""
-        return len(self._due) >= REQUESTS_IN_FLIGHT_MAX
+        """So many replies are owed, or such large ones, that no more requests should be read."""
+        return len(self._due) >= REQUESTS_IN_FLIGHT_MAX or self._due_bytes > UNSENT_BYTES_MAX
 
     @property
     def is_idle(self) -> bool:
@@ -96,9 +98,8 @@ class Conversation:
             view = self._fill(view)
         size = len(view)
         position = 0
-        due = self._due
         # A reply that is sent at once may end the connection: what stands behind its request is then nobody's.
-        while size - position >= 4 and len(due) < REQUESTS_IN_FLIGHT_MAX and not self._is_closed:
+        while size - position >= 4 and not self.is_full and not self._is_closed:
             end = position + 4 + self._length(view, position)
             if end > size:
                 break
@@ -139,6 +140,7 @@ class Conversation:
             due.popleft()
             return head.value()
         due.popleft()
+        self._due_bytes -= len(head)
         return head
 
     def close(self) -> None:
@@ -157,6 +159,8 @@ class Conversation:
             self._due.append(reply)
             if isinstance(reply, Later):
                 reply.then(lambda _: self._ready(reply))
+            else:
+                self._due_bytes += len(reply)
 
     def _ready(self, reply: Later[Outgoing]) -> None:
         if self._due and self._due[0] is reply:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 
 from moldau.base.errors import MalformedData
-from moldau.base.limits import SEND_FILE_BYTES, SEND_TURN_BYTES, UNSENT_PIECES_MAX
+from moldau.base.limits import SEND_FILE_BYTES, SEND_TURN_BYTES, UNSENT_BYTES_MAX, UNSENT_PIECES_MAX
 from moldau.log import page_cache
 from moldau.log.log import Slice
 from moldau.server.conversation import Conversation, ReceiveBudget, Reply
@@ -145,7 +145,7 @@ class SocketConnection:
                 self._queue(reply)
             if self._out and not self._writing and not self._fetching:
                 self._pump()
-            if not conversation.held or len(self._out) > UNSENT_PIECES_MAX or not self._resume():
+            if not conversation.held or (self._out and self._is_slow()) or not self._resume():
                 break
         self._pace()
 
@@ -160,13 +160,20 @@ class SocketConnection:
         """A client that does not read its replies is not read from either."""
         if self._closed:
             return
-        wanted = len(self._out) <= UNSENT_PIECES_MAX and not self._stopped and not self._conversation.is_full
+        wanted = not (self._out and self._is_slow()) and not self._stopped and not self._conversation.is_full
         if wanted != self._reading:
             self._reading = wanted
             if wanted:
                 self._loop.add_reader(self._fd, self._readable)
             else:
                 self._loop.remove_reader(self._fd)
+
+    def _is_slow(self) -> bool:
+        """Whether so much waits to be sent that no more should be added."""
+        out = self._out
+        if len(out) > UNSENT_PIECES_MAX:
+            return True
+        return sum(len(piece) for piece in out if not isinstance(piece, Slice)) > UNSENT_BYTES_MAX
 
     def _queue(self, reply: Outgoing) -> None:
         if not reply:

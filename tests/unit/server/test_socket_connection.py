@@ -175,6 +175,29 @@ def test_a_slow_reader_of_many_requests_at_once_gets_all_replies_in_order() -> N
     run(talk())
 
 
+def test_a_client_that_does_not_read_is_answered_a_few_megabytes_and_no_more() -> None:
+    async def talk() -> None:
+        answered = 0
+
+        def answer(view: memoryview) -> Reply:
+            nonlocal answered
+            answered += 1
+            return Outgoing(bytes(100_000))
+
+        with line(answer) as this:
+            await this.send(b"".join(frame(request(number, NOW)) for number in range(500)))
+            before = -1
+            while answered != before:  # until nothing moves any more
+                before = answered
+                for _ in range(50):
+                    await asyncio.sleep(0)
+            assert 0 < answered < 100
+            assert len(await this.receive(500 * 100_000)) == 500 * 100_000
+            assert answered == 500
+
+    run(talk())
+
+
 def test_records_leave_from_their_file_in_their_place() -> None:
     class MemoryFd:
         def __init__(self, content: bytes) -> None:
