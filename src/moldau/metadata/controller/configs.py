@@ -5,8 +5,9 @@ and IncrementalAlterConfigs v0–1 (one by one, with APPEND and SUBTRACT for lis
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
+from typing import TypeVar
 
 from moldau.base.broker_configs import broker_config, broker_value, check_dynamic_broker_configs
 from moldau.base.config_def import BrokerLayers, ConfigDef, ConfigType, ConfigValue
@@ -22,6 +23,10 @@ from moldau.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+
+R = TypeVar("R", alter_configs.AlterConfigsResource, incremental_alter_configs.AlterConfigsResource)
+Outcome = tuple[int, str | None, int, str]
+"""Error code, message, resource type and name, as both responses have them."""
 
 CLUSTER_DEFAULT = ""
 """The broker resource with the empty name stands for all brokers."""
@@ -46,41 +51,46 @@ def broker_layers(image: MetadataImage, node_id: int, static: Mapping[str, str])
 def decide_alter_configs(
     image: MetadataImage, ask: AlterConfigsRequest, broker: BrokerLayers
 ) -> Decision[AlterConfigsResponse]:
-    responses, records = [], []
-    repeated = _repeated([(r.resource_type, r.resource_name) for r in ask.resources])
-    for resource in ask.resources:
-        key = (resource.resource_type, resource.resource_name)
-        error, message = 0, None
-        try:
-            _check_resource(image, key, repeated, [config.name for config in resource.configs])
-            wanted = _all_given({config.name: config.value for config in resource.configs})
-            records += _change(image, key, wanted, broker)
-        except KafkaError as refused:
-            error, message = refused.code, refused.message
-        responses.append(alter_configs.AlterConfigsResourceResponse(error, message, *key))
-    made = () if ask.validate_only else tuple(records)
-    return Decision(AlterConfigsResponse(responses=responses), made)
+    def wanted(resource: alter_configs.AlterConfigsResource) -> dict[str, str]:
+        return _all_given({config.name: config.value for config in resource.configs})
+
+    outcomes, records = _decide(image, ask.resources, broker, wanted)
+    responses = [alter_configs.AlterConfigsResourceResponse(*outcome) for outcome in outcomes]
+    return Decision(AlterConfigsResponse(responses=responses), () if ask.validate_only else records)
 
 
 def decide_incremental_alter_configs(
     image: MetadataImage, ask: IncrementalAlterConfigsRequest, broker: BrokerLayers
 ) -> Decision[IncrementalAlterConfigsResponse]:
-    responses, records = [], []
-    repeated = _repeated([(r.resource_type, r.resource_name) for r in ask.resources])
-    for resource in ask.resources:
+    def wanted(resource: incremental_alter_configs.AlterConfigsResource) -> dict[str, str]:
         key = (resource.resource_type, resource.resource_name)
+        configs = dict(image.configs_of(*key))
+        for config in resource.configs:
+            _operate(configs, config, key, broker)
+        return configs
+
+    outcomes, records = _decide(image, ask.resources, broker, wanted)
+    responses = [incremental_alter_configs.AlterConfigsResourceResponse(*outcome) for outcome in outcomes]
+    return Decision(IncrementalAlterConfigsResponse(responses=responses), () if ask.validate_only else records)
+
+
+def _decide(
+    image: MetadataImage, resources: Sequence[R], broker: BrokerLayers, wanted: Callable[[R], Mapping[str, str]]
+) -> tuple[list[Outcome], tuple[MetadataRecord, ...]]:
+    """What comes of each resource, and the records of those that may be as `wanted`."""
+    outcomes: list[Outcome] = []
+    records: list[MetadataRecord] = []
+    repeated = _repeated([(each.resource_type, each.resource_name) for each in resources])
+    for resource in resources:
+        key: tuple[int, str] = (resource.resource_type, resource.resource_name)
         error, message = 0, None
         try:
             _check_resource(image, key, repeated, [config.name for config in resource.configs])
-            wanted = dict(image.configs_of(*key))
-            for config in resource.configs:
-                _operate(wanted, config, key, broker)
-            records += _change(image, key, wanted, broker)
+            records += _change(image, key, wanted(resource), broker)
         except KafkaError as refused:
             error, message = refused.code, refused.message
-        responses.append(incremental_alter_configs.AlterConfigsResourceResponse(error, message, *key))
-    made = () if ask.validate_only else tuple(records)
-    return Decision(IncrementalAlterConfigsResponse(responses=responses), made)
+        outcomes.append((error, message, key[0], key[1]))
+    return outcomes, tuple(records)
 
 
 def _repeated(keys: Sequence[tuple[int, str]]) -> set[tuple[int, str]]:
