@@ -86,8 +86,10 @@ class Node:
         self.failed = loop.create_future()
         self._timers = LoopTimers(loop)
         self._flusher = GroupFlusher(loop, self._storage_failed)
-        self._open_store()
+        self._log_dir = self.settings.log_dirs[0]
+        self._store = LogStore(self._files, self._log_dir)
         try:
+            self._load_store()
             self._open_listeners()
             self._build()
             await self._lead()
@@ -118,10 +120,8 @@ class Node:
             return
         await asyncio.get_running_loop().run_in_executor(None, self._store.close, self._housekeeping.high_watermarks())
 
-    def _open_store(self) -> None:
+    def _load_store(self) -> None:
         settings = self.settings
-        self._log_dir = settings.log_dirs[0]
-        self._store = LogStore(self._files, self._log_dir)
         meta = meta_properties.claim(
             self._files, settings.log_dirs[:1], settings.node_id, settings.cluster_id, lambda: new_uuid(self._rng)
         )[0]

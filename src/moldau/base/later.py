@@ -46,22 +46,3 @@ class Later(Generic[T]):
         changed: Later[U] = Later()
         self.then(lambda value: changed.complete(change(value)))
         return changed
-
-
-def gather(promises: list[Later[T]]) -> Later[list[T]]:
-    """One promise for all of them, in their order."""
-    both: Later[list[T]] = Later()
-    left = len(promises)
-    if not left:
-        both.complete([])
-        return both
-
-    def arrived(_: T) -> None:
-        nonlocal left
-        left -= 1
-        if not left:
-            both.complete([promise.value() for promise in promises])
-
-    for promise in promises:
-        promise.then(arrived)
-    return both

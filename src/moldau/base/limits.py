@@ -19,9 +19,6 @@ PRODUCER_BATCHES_KEPT: Final = 5
 DECOMPRESSED_BYTES_MAX: Final = 128 << 20
 """Largest size one compressed batch may expand to when a batch must be opened: a bomb is refused, not inflated."""
 
-FETCH_SESSION_SLOTS_MAX: Final = 1000
-"""Incremental fetch sessions held at once (Kafka's `max.incremental.fetch.session.cache.slots`)."""
-
 FRAME_TRUSTED_BYTES: Final = 1 << 20
 """A frame up to this size gets its whole buffer at once; a larger one grows by doubling as its bytes arrive."""
 

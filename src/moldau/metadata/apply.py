@@ -33,13 +33,6 @@ class Changes:
     removed: list[TopicImage] = field(default_factory=list)
     configs: set[tuple[int, str]] = field(default_factory=set)
 
-    def merge(self, later: Changes) -> None:
-        """Adds what came after. A topic that is gone by now is only among the removed, as in a single batch."""
-        self.topics -= {topic.name for topic in later.removed}
-        self.topics |= later.topics
-        self.removed += later.removed
-        self.configs |= later.configs
-
 
 def apply(
     image: MetadataImage, records: Iterable[MetadataRecord], offset: int, epoch: int

@@ -64,10 +64,6 @@ class Partition:
         self._watchers: set[Watcher] = set()
 
     @property
-    def is_leader(self) -> bool:
-        return self.state.leader == self._node_id
-
-    @property
     def last_stable_offset(self) -> int:
         """How far a reader of committed data may read."""
         return self.log.last_stable_offset(self.high_watermark)

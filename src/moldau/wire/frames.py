@@ -105,10 +105,6 @@ class Framing:
         return out
 
 
-def response_frame(key: int, version: int, correlation_id: int, response: Message) -> Outgoing:
-    return Framing(key, version).frame(correlation_id, response)
-
-
 def request_frame(key: int, version: int, correlation_id: int, client_id: str | None, request: Message) -> bytearray:
     """A whole request, ready to send: what our own clients write."""
     name = (client_id or "").encode()

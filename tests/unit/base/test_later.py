@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.base.later import Later, gather
+from moldau.base.later import Later
 
 
 def test_the_waiter_is_called_when_the_value_comes() -> None:
@@ -66,22 +66,3 @@ def test_map_changes_the_value_on_the_way_early_or_late() -> None:
     done: Later[int] = Later()
     done.complete(2)
     assert done.map(str).map(lambda text: text * 2).value() == "22"
-
-
-def test_gather_keeps_the_order_of_the_promises_not_of_their_coming() -> None:
-    promises: list[Later[str]] = [Later() for _ in range(3)]
-    both = gather(promises)
-    promises[2].complete("c")
-    promises[0].complete("a")
-    assert not both.done
-    promises[1].complete("b")
-    assert both.value() == ["a", "b", "c"]
-
-
-def test_gather_of_what_is_there_is_there() -> None:
-    promises: list[Later[int]] = [Later(), Later()]
-    for number, promise in enumerate(promises):
-        promise.complete(number)
-    assert gather(promises).value() == [0, 1]
-    nothing: list[Later[int]] = []
-    assert gather(nothing).value() == []

@@ -123,7 +123,6 @@ def test_flushing_by_count_asks_for_the_disk_but_does_not_wait_for_it() -> None:
 
 def test_who_does_not_lead_takes_nothing() -> None:
     room = Room(state=replace(LED, leader=OTHER))
-    assert not room.partition.is_leader
     assert refusal(room.append) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert refusal(room.partition.fence, -1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert room.partition.log.end_offset == 0

@@ -108,7 +108,7 @@ def test_only_what_is_ours_is_held() -> None:
     image, changes = apply(MetadataImage(), records, 3, 1)
     rooms.partitions.follow(image, changes, rooms.clock.now_ms())
     assert held(rooms) == ["a-0", "a-2"]
-    assert [partition.is_leader for partition in rooms.partitions] == [True, False]
+    assert [partition.state.leader for partition in rooms.partitions] == [NODE_ID, 2]
 
 
 def test_a_topics_configs_reach_its_logs_and_no_others(rooms: Rooms) -> None:

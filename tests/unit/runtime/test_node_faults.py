@@ -11,6 +11,7 @@ import pytest
 
 from moldau.base.errors import StorageFault
 from moldau.log.files import DiskFiles
+from moldau.log.meta_properties import ForeignDirectory
 from moldau.node import Node
 from moldau.settings import from_properties
 
@@ -87,3 +88,20 @@ def test_a_disk_that_fails_the_first_flush_keeps_the_node_from_starting(tmp_path
     files.refuses = lambda target: errno.EIO if target.endswith("leader-epoch-checkpoint") else 0
     with pytest.raises(StorageFault, match="as asked"):
         asyncio.run(new_node(tmp_path, files).start())
+
+
+def test_a_directory_that_is_refused_is_let_go_of(tmp_path: Path) -> None:
+    """The lock is taken before it is known whose directory it is."""
+
+    async def live() -> None:
+        mine = new_node(tmp_path, FaultyFiles())
+        await mine.start()
+        await mine.stop()
+        stranger = Node(from_properties({**mine.settings.properties, "node.id": "2"}))
+        with pytest.raises(ForeignDirectory):
+            await stranger.start()
+        again = new_node(tmp_path, FaultyFiles())
+        await again.start()
+        await again.stop()
+
+    asyncio.run(live())

@@ -23,7 +23,7 @@ from moldau.base.errors import MalformedData
 from moldau.base.limits import HEADER_TAGS_MAX
 from moldau.wire.apis import APIS, ApiKey, request_class, response_class
 from moldau.wire.codec import decode, encode
-from moldau.wire.frames import RequestHeader, read_request_header, read_response, request_frame, response_frame
+from moldau.wire.frames import Framing, RequestHeader, read_request_header, read_response, request_frame
 from moldau.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from moldau.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -143,7 +143,7 @@ def test_every_cut_of_a_header_is_refused() -> None:
 @pytest.mark.parametrize("version", [HEARTBEAT_LEGACY, HEARTBEAT_FLEXIBLE])
 def test_responses_round_trip(correlation_id: int, version: int) -> None:
     response = HeartbeatResponse(throttle_time_ms=9, error_code=25)
-    frame = response_frame(ApiKey.HEARTBEAT, version, correlation_id, response)
+    frame = Framing(ApiKey.HEARTBEAT, version).frame(correlation_id, response)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     for data in (bytes(frame[4:]), memoryview(frame)[4:]):
         assert read_response(HeartbeatResponse, data, ApiKey.HEARTBEAT, version) == (correlation_id, response)
@@ -156,7 +156,7 @@ def test_response_frames_are_those_of_kio_for_every_api_and_version() -> None:
         schema: Any = kio_class(cls, version).__header_schema__
         flexible = APIS[key].is_flexible(version) and key != ApiKey.API_VERSIONS
         assert schema == (KioResponseV1 if flexible else KioResponseV0)
-        frame = bytes(response_frame(key, version, 77, response)[4:])
+        frame = bytes(Framing(key, version).frame(77, response)[4:])
         header, size = entity_reader(schema)(frame, 0)
         assert header.correlation_id == 77
         assert decode(cls, frame[size:], version) == response
@@ -166,21 +166,21 @@ def test_response_frames_are_those_of_kio_for_every_api_and_version() -> None:
 @pytest.mark.parametrize("version", range(5))
 def test_api_versions_answers_with_the_oldest_header(version: int) -> None:
     """A client that asks does not yet know what we speak, so there are no tagged fields before the error code."""
-    frame = response_frame(ApiKey.API_VERSIONS, version, 1, ApiVersionsResponse(error_code=35))
+    frame = Framing(ApiKey.API_VERSIONS, version).frame(1, ApiVersionsResponse(error_code=35))
     assert frame[4:10] == struct.pack(">ih", 1, 35)
     assert read_response(ApiVersionsResponse, frame[4:], ApiKey.API_VERSIONS, version)[1].error_code == 35
 
 
 def test_tagged_fields_of_a_response_header_are_stepped_over() -> None:
     response = HeartbeatResponse(error_code=27)
-    frame = bytes(response_frame(ApiKey.HEARTBEAT, HEARTBEAT_FLEXIBLE, 5, response)[4:])
+    frame = bytes(Framing(ApiKey.HEARTBEAT, HEARTBEAT_FLEXIBLE).frame(5, response)[4:])
     tagged = frame[:4] + b"\x01\x09\x03abc" + frame[5:]
     assert read_response(HeartbeatResponse, tagged, ApiKey.HEARTBEAT, HEARTBEAT_FLEXIBLE) == (5, response)
 
 
 def test_broken_responses_are_refused() -> None:
     for version in (HEARTBEAT_LEGACY, HEARTBEAT_FLEXIBLE):
-        frame = bytes(response_frame(ApiKey.HEARTBEAT, version, 5, HeartbeatResponse())[4:])
+        frame = bytes(Framing(ApiKey.HEARTBEAT, version).frame(5, HeartbeatResponse())[4:])
         for length in range(len(frame)):
             with pytest.raises(MalformedData):
                 read_response(HeartbeatResponse, frame[:length], ApiKey.HEARTBEAT, version)
@@ -208,9 +208,9 @@ def test_records_in_a_file_are_counted_and_have_their_place(version: int) -> Non
         partitions = [PartitionData(partition_index=i, records=r) for i, r in enumerate(records)]
         return FetchResponse(responses=[FetchableTopicResponse(partitions=partitions)])
 
-    plain = response_frame(ApiKey.FETCH, version, 1, response(contents))
+    plain = Framing(ApiKey.FETCH, version).frame(1, response(contents))
     assert plain.slices == []
-    sliced = response_frame(ApiKey.FETCH, version, 1, response([FileSlice(content) for content in contents]))
+    sliced = Framing(ApiKey.FETCH, version).frame(1, response([FileSlice(content) for content in contents]))
     whole, written = b"", 0
     for place, records in sliced.slices:
         whole += sliced[written:place] + records.content
