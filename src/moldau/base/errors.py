@@ -172,3 +172,7 @@ class StorageFault(Exception):
 
 class MalformedData(Exception):
     """Bytes that do not parse. On a connection it closes the connection; in a log it ends what recovery keeps."""
+
+
+class UnusableProperty(ValueError):
+    """A client property that cannot be obeyed here: one line, what is wrong and what to write instead."""

@@ -1,17 +1,19 @@
-"""One blocking connection to one node: a request goes out, its response comes back, nothing is in flight beside it.
+"""One blocking connection to one node: requests go out, their responses come back in the same order.
 
-For the few calls that tools need and librdkafka does not offer. No retries, no metadata, no groups: a caller that wants
-another node opens another channel. TLS and SASL/PLAIN are spoken; other mechanisms are refused in words.
+For the calls that tools need and librdkafka does not offer, and for the Spark connector, which keeps a request or a
+few in flight. No retries, no metadata, no groups: a caller that wants another node opens another channel. TLS and
+SASL/PLAIN are spoken; other mechanisms are refused in words.
 """
 
 from __future__ import annotations
 
 import socket
 import ssl
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, TypeVar, cast
+from typing import Final, NamedTuple, TypeVar, cast
 
 from moldau import __version__
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
@@ -23,6 +25,7 @@ from moldau.wire.schema import Message
 RESPONSE_BYTES_MAX: Final = 100 << 20
 """A larger answer to an admin call is no answer of a broker: more likely another protocol read as a length."""
 TIMEOUT_SECONDS: Final = 10.0
+BUFFER_BYTES_MIN: Final = 64 << 10
 
 M = TypeVar("M", bound=Message)
 
@@ -35,6 +38,14 @@ class Security:
     plain_user: tuple[str, str] | None = None
 
 
+class _Asked(NamedTuple):
+    """A request whose response has not been read yet."""
+
+    key: ApiKey
+    version: int
+    correlation_id: int
+
+
 class Channel:
     """A connection that knows which versions the node speaks, and picks the highest both sides know."""
 
@@ -43,6 +54,9 @@ class Channel:
     ) -> None:
         security = security or Security()
         self._socket: socket.socket = socket.create_connection((host, port), timeout=timeout_seconds)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._buffer = bytearray(BUFFER_BYTES_MIN)
+        self._asked: deque[_Asked] = deque()
         try:
             if security.tls is not None:
                 self._socket = security.tls.wrap_socket(self._socket, server_hostname=host)
@@ -68,12 +82,45 @@ class Channel:
     def offers(self, key: ApiKey) -> bool:
         return self._common_version(key) is not None
 
+    @property
+    def in_flight(self) -> int:
+        """How many responses are still to be received."""
+        return len(self._asked)
+
+    def fileno(self) -> int:
+        """For `select`: readable when a response has begun to arrive."""
+        return self._socket.fileno()
+
     def ask(self, key: ApiKey, request: Message, answer: type[M]) -> M:
         """The response to one request, in the highest version both sides speak."""
+        assert not self._asked, "the answer would be that of an earlier request"
+        self.send(key, request)
+        return self.receive(answer)
+
+    def send(self, key: ApiKey, request: Message) -> None:
+        """Sends a request whose response `receive` reads later; responses come in the order of requests."""
         version = self._common_version(key)
         if version is None:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"The broker does not support {APIS[key].name}")
-        return self._exchange(key, version, request, answer)
+        self._send(key, version, request)
+        self._asked.append(_Asked(key, version, self._correlation_id))
+
+    def send_unanswered(self, key: ApiKey, request: Message) -> None:
+        """Sends a request that no broker answers: a Produce with acks=0."""
+        self.send(key, request)
+        self._asked.pop()
+
+    def receive(self, answer: type[M]) -> M:
+        """The response to the oldest request in flight.
+
+        Records in it are windows on one buffer that the next response overwrites: be done with them by then.
+        """
+        asked = self._asked.popleft()
+        assert answer is cast(type, response_class(asked.key))
+        correlation_id, response = read_response(answer, self._read_frame(), asked.key, asked.version)
+        if correlation_id != asked.correlation_id:
+            raise MalformedData(f"an answer to request {correlation_id}, where {asked.correlation_id} was asked")
+        return response
 
     def _common_version(self, key: ApiKey) -> int | None:
         lowest, highest = self.versions.get(key, (0, -1))
@@ -84,10 +131,12 @@ class Channel:
         """A node that does not know our version of the question answers in version 0 (KIP-511)."""
         version = 3
         request = ApiVersionsRequest(client_software_name="moldau", client_software_version=__version__)
-        frame = self._round_trip(ApiKey.API_VERSIONS, version, request)
+        self._send(ApiKey.API_VERSIONS, version, request)
+        frame = self._read_frame()
         if frame[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big"):
             version = 0
-            frame = self._round_trip(ApiKey.API_VERSIONS, version, request)
+            self._send(ApiKey.API_VERSIONS, version, request)
+            frame = self._read_frame()
         _, response = read_response(ApiVersionsResponse, frame, ApiKey.API_VERSIONS, version)
         if response.error_code:
             raise KafkaError(ErrorCode(response.error_code))
@@ -105,32 +154,28 @@ class Channel:
         if answer.error_code:
             raise KafkaError(ErrorCode(answer.error_code), answer.error_message)
 
-    def _exchange(self, key: ApiKey, version: int, request: Message, answer: type[M]) -> M:
-        assert answer is cast(type, response_class(key))
-        frame = self._round_trip(key, version, request)
-        correlation_id, response = read_response(answer, frame, key, version)
-        if correlation_id != self._correlation_id:
-            raise MalformedData(f"an answer to request {correlation_id}, where {self._correlation_id} was asked")
-        return response
-
-    def _round_trip(self, key: ApiKey, version: int, request: Message) -> bytes:
+    def _send(self, key: ApiKey, version: int, request: Message) -> None:
         self._correlation_id += 1
         self._socket.sendall(request_frame(key, version, self._correlation_id, "moldau", request))
-        size = int.from_bytes(self._receive(4), "big", signed=True)
+
+    def _read_frame(self) -> memoryview:
+        size = int.from_bytes(self._fill(4), "big", signed=True)
         if not 4 <= size <= RESPONSE_BYTES_MAX:
             raise MalformedData(f"an answer of {size} bytes: not a Kafka broker, or one that speaks TLS")
-        return self._receive(size)
+        return self._fill(size)
 
-    def _receive(self, size: int) -> bytes:
-        """Grows with what arrives: a length is not believed before its bytes are there."""
-        parts: list[bytes] = []
-        while size:
+    def _fill(self, size: int) -> memoryview:
+        """The next `size` bytes. The buffer doubles as they arrive: a length is not believed before its bytes are."""
+        received = 0
+        while received < size:
+            if received == len(self._buffer):
+                self._buffer = self._buffer + bytes(min(received, size - received))
             try:
-                part = self._socket.recv(min(size, 1 << 20))
+                room = memoryview(self._buffer)[received:size]
+                count = self._socket.recv_into(room)
             except TimeoutError:
                 raise TimeoutError(f"the broker gave no answer within {self._socket.gettimeout():.0f} s") from None
-            if not part:
+            if not count:
                 raise ConnectionError("the broker closed the connection")
-            parts.append(part)
-            size -= len(part)
-        return b"".join(parts)
+            received += count
+        return memoryview(self._buffer)[:size]

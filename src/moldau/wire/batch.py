@@ -60,6 +60,8 @@ ATTRIBUTES_LOW_BYTE: Final = _ATTRIBUTES_POSITION + 1
 """Where codec, timestamp type, transactional and control bits are."""
 _MAX_TIMESTAMP_POSITION: Final = 35
 _LEADER_EPOCH_POSITION: Final = 12
+_PRODUCER_POSITION: Final = 43
+_PRODUCER: Final = struct.Struct(">qhi")
 
 Buffer = bytes | bytearray | memoryview
 
@@ -160,6 +162,12 @@ def stamp_create_time(batch: memoryview, max_timestamp: int) -> None:
     """Marks the batch as stamped by its producer, the youngest record at `max_timestamp`. Needs a new CRC."""
     batch[ATTRIBUTES_LOW_BYTE] &= ~LOG_APPEND_TIME_BIT & 0xFF
     _INT64.pack_into(batch, _MAX_TIMESTAMP_POSITION, max_timestamp)
+    stamp_crc(batch)
+
+
+def stamp_producer(batch: memoryview, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+    """Makes the batch another producer's, as when one that was forgotten begins anew. Needs a new CRC."""
+    _PRODUCER.pack_into(batch, _PRODUCER_POSITION, producer_id, producer_epoch, base_sequence)
     stamp_crc(batch)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from moldau.base.errors import ErrorCode
+from moldau.base.errors import ErrorCode, UnusableProperty
 from moldau.cli.kafka import clients, configs, delete_records, get_offsets, producer_perf, properties, topics
 from moldau.cli.kafka.config_quotas import credential
 from moldau.cli.kafka.consumer_perf import java_date
@@ -19,6 +19,7 @@ from moldau.cli.kafka.line_reader import LineReader, Record
 from moldau.cli.kafka.record_lines import Formatter
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.kafka.topic_lines import PartitionLine, format_uuid, parse_uuid
+from moldau.client.properties import for_librdkafka
 
 
 def read(line: bytes, **props: str) -> Record:
@@ -120,7 +121,7 @@ class TestProperties:
             "ssl.truststore.location": "ca.pem",
             "ssl.truststore.type": "PEM",
         }
-        assert properties.for_librdkafka(java) == {
+        assert for_librdkafka(java) == {
             "acks": "all",
             "queue.buffering.max.kbytes": "32768",
             "message.max.bytes": "5",
@@ -131,8 +132,8 @@ class TestProperties:
         }
 
     def test_a_jks_store_is_refused_in_words(self) -> None:
-        with pytest.raises(ToolFailed, match=r"ssl\.truststore\.type=PEM"):
-            properties.for_librdkafka({"ssl.truststore.location": "trust.jks"})
+        with pytest.raises(UnusableProperty, match=r"ssl\.truststore\.type=PEM"):
+            for_librdkafka({"ssl.truststore.location": "trust.jks"})
 
     def test_a_missing_file_is_told(self) -> None:
         with pytest.raises(ToolFailed, match="/no/such: No such file or directory"):

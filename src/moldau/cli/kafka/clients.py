@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from moldau.cli.kafka import properties
 from moldau.cli.kafka.tool import ToolFailed, complain, debugging
 
 if TYPE_CHECKING:
@@ -61,9 +60,11 @@ def _made(
     """A client. `own` is the tool's, in librdkafka's words; the user's properties stand above it."""
     from confluent_kafka import KafkaException
 
+    from moldau.client.properties import for_librdkafka
+
     reach(bootstrap_servers)
     quiet = {"error_cb": Troubles().told} if debugging() else {"error_cb": Troubles().told, "log_level": 0}
-    config = {**quiet, **own, **properties.for_librdkafka(java), "bootstrap.servers": bootstrap_servers}
+    config = {**quiet, **own, **for_librdkafka(java), "bootstrap.servers": bootstrap_servers}
     while True:
         try:
             return kind(dict(config))
@@ -138,31 +139,12 @@ def channel(bootstrap_servers: str, java: Mapping[str, str]) -> Channel:
 def channel_to(host: str, port: int, java: Mapping[str, str]) -> Channel:
     from moldau.base.errors import KafkaError, MalformedData
     from moldau.client.channel import Channel
+    from moldau.client.properties import security
 
     try:
-        return Channel(host, port, _security(java))
+        return Channel(host, port, security(java))
     except (OSError, MalformedData, KafkaError) as error:
         raise ToolFailed(f"{host}:{port} does not speak as a Kafka broker: {error}") from error
-
-
-def _security(java: Mapping[str, str]) -> Any:
-    import ssl
-
-    from moldau.client.channel import Security
-
-    settings = properties.for_librdkafka(java)
-    protocol = settings.get("security.protocol", "PLAINTEXT").upper()
-    tls = None
-    if protocol.endswith("SSL"):
-        tls = ssl.create_default_context(cafile=settings.get("ssl.ca.location"), cadata=settings.get("ssl.ca.pem"))
-        tls.check_hostname = settings.get("ssl.endpoint.identification.algorithm", "https") != "none"
-        if "ssl.certificate.location" in settings:
-            tls.load_cert_chain(settings["ssl.certificate.location"], settings.get("ssl.key.location"))
-    if not protocol.startswith("SASL"):
-        return Security(tls)
-    if settings.get("sasl.mechanism", "").upper() != "PLAIN":
-        raise ToolFailed("This tool logs in by SASL mechanism PLAIN only; say sasl.mechanism=PLAIN")
-    return Security(tls, (settings.get("sasl.username", ""), settings.get("sasl.password", "")))
 
 
 class Refused(ToolFailed):

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from moldau.base.errors import KafkaError, MalformedData
+from moldau.base.errors import KafkaError, MalformedData, UnusableProperty
 from moldau.cli.flags import Flags, Given, HelpWanted, UsageError, VersionWanted, version_line
 
 SIGINT_STATUS: Final = 130
@@ -24,7 +24,7 @@ class ToolFailed(Exception):
     """One line: what is wrong and what to do next."""
 
 
-FAILURES: Final = (ToolFailed, KafkaError, MalformedData, ConnectionError, TimeoutError)
+FAILURES: Final = (ToolFailed, UnusableProperty, KafkaError, MalformedData, ConnectionError, TimeoutError)
 """What the world or a broker did: told in its own words. Anything else is a defect of ours."""
 
 

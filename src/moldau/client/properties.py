@@ -1,0 +1,88 @@
+"""Client properties under the names Java's clients have, told to librdkafka in its words and to our own channel.
+
+A Java name that means nothing here (serializers, metric reporters) is dropped silently; one that librdkafka does not
+know is dropped with a warning by whoever makes the client. Passwords pass through; they are never printed.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Mapping
+from typing import Final
+
+from moldau.base.errors import UnusableProperty
+from moldau.client.channel import Security
+
+RENAMED: Final = {
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "max.request.size": "message.max.bytes",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+}
+_MEANINGLESS: Final = """
+    key.serializer value.serializer key.deserializer value.deserializer interceptor.classes metric.reporters
+    metrics.num.samples metrics.recording.level metrics.sample.window.ms partitioner.class partitioner.ignore.keys
+    partitioner.adaptive.partitioning.enable partition.assignment.strategy max.poll.records max.block.ms
+    default.api.timeout.ms exclude.internal.topics security.providers auto.include.jmx.reporter config.providers
+    ssl.truststore.type ssl.truststore.password ssl.keystore.type ssl.protocol ssl.enabled.protocols
+    sasl.login.class sasl.login.callback.handler.class sasl.client.callback.handler.class enable.metrics.push
+"""
+MEANINGLESS: Final = frozenset(_MEANINGLESS.split())
+_JAAS_OPTION = re.compile(r'(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))')
+
+
+def for_librdkafka(java: Mapping[str, str]) -> dict[str, str]:
+    """The same settings under librdkafka's names."""
+    told: dict[str, str] = {}
+    for name, value in java.items():
+        if name == "buffer.memory":
+            told["queue.buffering.max.kbytes"] = str(max(1, int(value) // 1024))
+        elif name == "sasl.jaas.config":
+            told.update(_credentials(value))
+        elif name == "ssl.endpoint.identification.algorithm":
+            told[name] = value or "none"
+        elif name in ("ssl.truststore.location", "ssl.keystore.location"):
+            told.update(_store(name, value, java))
+        elif name not in MEANINGLESS:
+            told[RENAMED.get(name, name)] = value
+    return told
+
+
+def _credentials(jaas: str) -> dict[str, str]:
+    """The user and password out of a JAAS line such as `...PlainLoginModule required username="u" password="p";`."""
+    options = {
+        name: re.sub(r"\\(.)", r"\1", quoted) if quoted else bare for name, quoted, bare in _JAAS_OPTION.findall(jaas)
+    }
+    return {f"sasl.{name}": options[name] for name in ("username", "password") if name in options}
+
+
+def _store(name: str, path: str, java: Mapping[str, str]) -> dict[str, str]:
+    """Key and trust stores: PEM and PKCS#12 can be read, Java's own JKS cannot."""
+    is_trust = name.startswith("ssl.trust")
+    kind = java.get("ssl.truststore.type" if is_trust else "ssl.keystore.type", "JKS").upper()
+    if kind == "PEM":
+        return {"ssl.ca.location": path} if is_trust else {"ssl.certificate.location": path, "ssl.key.location": path}
+    if kind == "PKCS12" and not is_trust:
+        return {name: path}
+    raise UnusableProperty(f"{name}: a {kind} file cannot be read here; write it as PEM and say {name[:-8]}type=PEM")
+
+
+def security(java: Mapping[str, str]) -> Security:
+    """How a node wants to be spoken to, for our own channel: TLS or not, and a user for SASL/PLAIN."""
+    settings = for_librdkafka(java)
+    protocol = settings.get("security.protocol", "PLAINTEXT").upper()
+    tls = None
+    if protocol.endswith("SSL"):
+        tls = ssl.create_default_context(cafile=settings.get("ssl.ca.location"), cadata=settings.get("ssl.ca.pem"))
+        tls.check_hostname = settings.get("ssl.endpoint.identification.algorithm", "https") != "none"
+        if "ssl.certificate.location" in settings:
+            tls.load_cert_chain(settings["ssl.certificate.location"], settings.get("ssl.key.location"))
+    if not protocol.startswith("SASL"):
+        return Security(tls)
+    if settings.get("sasl.mechanism", "").upper() != "PLAIN":
+        raise UnusableProperty("SASL is spoken by mechanism PLAIN only here; say sasl.mechanism=PLAIN")
+    return Security(tls, (settings.get("sasl.username", ""), settings.get("sasl.password", "")))
