@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -47,8 +48,9 @@ class MoldauProcess:
     It can be stopped and started again on the same data; the directory goes at the end of the `with` block.
     """
 
-    def __init__(self, name: str = MOLDAU) -> None:
+    def __init__(self, name: str = MOLDAU, settings: Mapping[str, str] | None = None) -> None:
         self._name = name
+        self._overrides = [part for item in (settings or {}).items() for part in ("--override", "=".join(item))]
         self._directory = Path(tempfile.mkdtemp(prefix="moldau-bench-"))
         self._process: subprocess.Popen[bytes] | None = None
         self.start_s = 0.0
@@ -69,7 +71,7 @@ class MoldauProcess:
         with (self._directory / "stderr").open("wb") as errors:
             began = time.perf_counter()
             self._process = subprocess.Popen(
-                [*command, "--data-dir", str(self._directory / "data")],
+                [*command, "--data-dir", str(self._directory / "data"), *self._overrides],
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env=os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"},

@@ -28,7 +28,9 @@ MAY_IMPORT = {
     "client": {"base", "wire"},
     "runtime": {"base", "wire", "log", "raft", "metadata", "replica", "client"},
     "server": {"base", "wire", "log", "metadata", "replica", "runtime"},
-    "cli": {"base", "wire", "client", "log", "settings", "node"},
+    "spark": {"base", "wire", "client"},
+    "pipelines": {"base", "wire", "client", "spark"},
+    "cli": {"base", "wire", "client", "log", "settings", "node", "spark", "pipelines", "testing"},
     "testing": {"base", "wire", "log", "node", "settings"},
 }
 """A room may import itself and these. `node.py` sees everyone; nobody but the command line and testing sees it."""

@@ -1,0 +1,28 @@
+"""Topics as Spark DataFrames: the connector (format "moldau"), lake tables, and a SparkSession that is ready for them.
+
+Here is only the door. It must stay light: executors import this package for the connector, and the command line for
+its messages, so that neither pyspark nor pyarrow may be imported before somebody asks for a session.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def session(name: str = "moldau", master: str | None = None, **conf: object) -> SparkSession:
+    """A running SparkSession that knows the formats "moldau" and "moldau-lake"; the present one if there is one.
+
+    `master` as Spark writes it: "local[2]", "spark://host:7077", "k8s://…", "yarn"; by default what spark-defaults.conf
+    says, else every core of this machine. `conf` is any configuration of Spark's, which wins over our defaults:
+
+        spark = moldau.spark.session("counts", **{"spark.driver.memory": "2g"})
+        spark.read.format("moldau").option("kafka.bootstrap.servers", "localhost:9092").option("subscribe", "clicks")
+
+    Raises MissingPackage or MissingJava, each one line that says what to install.
+    """
+    from moldau.spark.spark_session import start
+
+    return start(name, master, conf)

@@ -1,0 +1,276 @@
+"""A cluster as the connector sees it: which topics, who leads, a channel to each node, and patience with changes.
+
+One `Cluster` per process and address, kept between tasks, because Spark reuses its Python workers. What a caller does
+with a channel is its own affair; here is only what every caller needs: metadata, offsets by time, retries.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Final, NamedTuple, TypeVar
+
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.client.channel import Channel
+from moldau.client.properties import security
+from moldau.spark.offsets import LATEST, Offsets, TopicPartition
+from moldau.spark.options import Subscription
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from moldau.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from moldau.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from moldau.wire.schema import Message
+
+T = TypeVar("T")
+M = TypeVar("M", bound=Message)
+
+RETRIABLE: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    }
+)
+"""What passes by itself, mostly because leaders move; asking again with fresh metadata is the cure."""
+
+BACKOFF_SECONDS_FIRST: Final = 0.05
+BACKOFF_SECONDS_MAX: Final = 1.0
+CONNECT_SECONDS: Final = 10.0
+NODE_UNKNOWN: Final = -1
+
+
+class Topic(NamedTuple):
+    name: str
+    topic_id: bytes
+    leaders: Mapping[int, int]
+    """Partition to node id; -1 while there is no leader."""
+
+
+class Unreachable(ConnectionError):
+    """No node of the cluster could be spoken to."""
+
+
+class Cluster:
+    def __init__(self, bootstrap: str, properties: Mapping[str, str], timeout_seconds: float = CONNECT_SECONDS) -> None:
+        self.bootstrap = bootstrap
+        self._security = security(properties)
+        self._timeout_seconds = timeout_seconds
+        self._addresses: dict[int, tuple[str, int]] = {}
+        self._channels: dict[int, Channel] = {}
+        self._topics: dict[str, Topic] = {}
+
+    # --- channels ---------------------------------------------------------------------------------------------------
+
+    def channel(self, node_id: int) -> Channel:
+        """The connection to a node, opened if there is none."""
+        channel = self._channels.get(node_id)
+        if channel is None:
+            host, port = self._addresses[node_id]
+            channel = self._channels[node_id] = Channel(host, port, self._security, self._timeout_seconds)
+        return channel
+
+    def drop(self, node_id: int) -> None:
+        """Closes a connection whose state is in doubt."""
+        channel = self._channels.pop(node_id, None)
+        if channel is not None:
+            channel.close()
+
+    def close(self) -> None:
+        """Closes all connections and forgets what was known; the next call begins anew."""
+        for node_id in list(self._channels):
+            self.drop(node_id)
+        self.forget()
+
+    def forget(self) -> None:
+        """What was known of topics may be outdated; the next question asks again."""
+        self._topics.clear()
+
+    def _any_channel(self) -> Channel:
+        """A connection to whichever node answers: one that is open, a known one, one of the bootstrap servers."""
+        for channel in self._channels.values():
+            if not channel.in_flight:
+                return channel
+        tried: list[str] = []
+        for host, port in chain(_parse_addresses(self.bootstrap), self._addresses.values()):
+            try:
+                self._channels[NODE_UNKNOWN] = Channel(host, port, self._security, self._timeout_seconds)
+                return self._channels[NODE_UNKNOWN]
+            except (OSError, MalformedData) as error:
+                tried.append(f"{host}:{port}: {error}")
+        raise Unreachable(f"No broker answers: {'; '.join(dict.fromkeys(tried))}")
+
+    def ask_any(self, key: ApiKey, request: Message, answer: type[M]) -> M:
+        """For questions that every node can answer."""
+        return self._any_channel().ask(key, request, answer)
+
+    # --- patience ---------------------------------------------------------------------------------------------------
+
+    def retry(self, action: Callable[[], T], timeout_ms: float, retriable: frozenset[ErrorCode] = RETRIABLE) -> T:
+        """Does it again with fresh metadata until it works or the time is over; then the last failure is raised."""
+        deadline = time.monotonic() + timeout_ms / 1000
+        wait = BACKOFF_SECONDS_FIRST
+        while True:
+            try:
+                return action()
+            except (OSError, MalformedData):
+                self.close()
+                if time.monotonic() + wait > deadline:
+                    raise
+            except KafkaError as error:
+                self.forget()
+                if error.code not in retriable or time.monotonic() + wait > deadline:
+                    raise
+            time.sleep(wait)
+            wait = min(BACKOFF_SECONDS_MAX, wait * 2)
+
+    # --- metadata ---------------------------------------------------------------------------------------------------
+
+    def refresh(self, names: Iterable[str] | None, create: bool = False) -> None:
+        """Asks about topics, None for all. A topic that is not there is not remembered; another error is raised."""
+        wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
+        answer = self.ask_any(ApiKey.METADATA, request, MetadataResponse)
+        self._addresses = {node.node_id: (node.host, node.port) for node in answer.brokers}
+        for topic in answer.topics:
+            name = topic.name or ""
+            if topic.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE):
+                self._topics.pop(name, None)
+            elif topic.error_code:
+                raise KafkaError(ErrorCode(topic.error_code), f"topic {name}: {ErrorCode(topic.error_code).name}")
+            else:
+                leaders = {each.partition_index: each.leader_id for each in topic.partitions}
+                self._topics[name] = Topic(name, bytes(topic.topic_id), leaders)
+
+    def topic(self, name: str, create: bool = False) -> Topic:
+        if name not in self._topics:
+            self.refresh([name], create)
+        if name not in self._topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name} at {self.bootstrap}")
+        return self._topics[name]
+
+    def partitions(self, subscription: Subscription) -> list[TopicPartition]:
+        """Which partitions there are now of what was subscribed. A named topic that is missing is an error."""
+        names = self._subscribed_names(subscription)
+        found = {TopicPartition(name, index) for name in names for index in self.topic(name).leaders}
+        if not subscription.partitions:
+            return sorted(found)
+        missing = set(subscription.partitions) - found
+        if missing:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {min(missing)}")
+        return list(subscription.partitions)
+
+    def _subscribed_names(self, subscription: Subscription) -> Sequence[str]:
+        if subscription.pattern is None:
+            names = subscription.topics or tuple({where.topic for where in subscription.partitions})
+            self.refresh(names)
+            return names
+        self.forget()
+        self.refresh(None)
+        matches = re.compile(subscription.pattern).fullmatch
+        return sorted(name for name in self._topics if matches(name))
+
+    def leader(self, where: TopicPartition) -> int:
+        node = self.topic(where.topic).leaders.get(where.partition)
+        if node is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {where}")
+        if node not in self._addresses:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{where} has no leader")
+        return node
+
+    def by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
+        led: dict[int, list[TopicPartition]] = {}
+        for where in partitions:
+            led.setdefault(self.leader(where), []).append(where)
+        return led
+
+    # --- offsets and topics -----------------------------------------------------------------------------------------
+
+    def list_offsets(self, at: Mapping[TopicPartition, int], read_committed: bool = False) -> Offsets:
+        """The offset for a time in each partition (-1 latest, -2 earliest); -1 if no record is that young."""
+        found: Offsets = {}
+        for node, partitions in self.by_leader(at).items():
+            request = ListOffsetsRequest(
+                replica_id=-1,
+                isolation_level=int(read_committed),
+                topics=[
+                    ListOffsetsTopic(
+                        name, [ListOffsetsPartition(index, -1, at[TopicPartition(name, index)]) for index in indexes]
+                    )
+                    for name, indexes in by_topic(partitions).items()
+                ],
+                timeout_ms=int(self._timeout_seconds * 1000),
+            )
+            answer = self.channel(node).ask(ApiKey.LIST_OFFSETS, request, ListOffsetsResponse)
+            for topic in answer.topics:
+                for each in topic.partitions:
+                    where = TopicPartition(topic.name, each.partition_index)
+                    if each.error_code:
+                        code = ErrorCode(each.error_code)
+                        raise KafkaError(code, f"the offsets of {where}: {code.name}")
+                    found[where] = each.offset
+        return found
+
+    def latest(self, partitions: Iterable[TopicPartition], read_committed: bool = False) -> Offsets:
+        return self.list_offsets(dict.fromkeys(partitions, LATEST), read_committed)
+
+    def create_topic(self, name: str, partitions: int, replication_factor: int = -1) -> bool:
+        """Whether it was made now; False if it was there."""
+        request = CreateTopicsRequest(
+            [CreatableTopic(name, num_partitions=partitions, replication_factor=replication_factor)], timeout_ms=10_000
+        )
+        (result,) = self.ask_any(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse).topics
+        if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
+            return False
+        if result.error_code:
+            raise KafkaError(ErrorCode(result.error_code), result.error_message)
+        return True
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    grouped: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        grouped.setdefault(topic, []).append(partition)
+    return grouped
+
+
+def _parse_addresses(bootstrap: str) -> Iterator[tuple[str, int]]:
+    for address in bootstrap.split(","):
+        host, colon, port = address.strip().rpartition(":")
+        if not colon or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ValueError(f"kafka.bootstrap.servers: {address.strip()!r} is not host:port")
+        yield host.strip("[]"), int(port)
+
+
+_clusters: dict[tuple[str, tuple[tuple[str, str], ...]], Cluster] = {}
+
+
+def cluster_of(bootstrap: str, properties: Mapping[str, str]) -> Cluster:
+    """This process's connections to a cluster."""
+    key = bootstrap, tuple(sorted(properties.items()))
+    if key not in _clusters:
+        _clusters[key] = Cluster(bootstrap, properties)
+    return _clusters[key]

@@ -1,0 +1,81 @@
+"""The connector's columns, and the user's schema held against them: naming fewer columns is how Spark prunes here."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+TYPES: Final[dict[str, DataType]] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": HEADERS,
+}
+SINK_TYPES: Final[dict[str, tuple[DataType, ...]]] = {
+    "key": (BinaryType(), StringType()),
+    "value": (BinaryType(), StringType()),
+    "headers": (HEADERS,),
+    "topic": (StringType(),),
+    "partition": (IntegerType(),),
+    "timestamp": (TimestampType(),),
+}
+
+
+def source_schema(include_headers: bool) -> StructType:
+    names = [name for name in TYPES if name != "headers" or include_headers]
+    return StructType([StructField(name, TYPES[name]) for name in names])
+
+
+def projection(schema: StructType) -> pa.Schema:
+    """The Arrow form of a schema made of the connector's columns, as Spark checks it. ValueError names what is not."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    for field in schema.fields:
+        if field.name not in TYPES:
+            raise ValueError(f"The connector has no column {field.name}; it has {', '.join(TYPES)}")
+        if not _same(field.dataType, TYPES[field.name]):
+            wanted = TYPES[field.name].simpleString()
+            raise ValueError(f"The column {field.name} is {wanted}, not {field.dataType.simpleString()}")
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def check_sink(schema: StructType, topic: str | None) -> None:
+    """Whether rows of this schema can become records. ValueError says what is missing or of a wrong type."""
+    columns = {field.name.lower(): field.dataType for field in schema.fields}
+    if "value" not in columns:
+        raise ValueError("A record needs a column value; the rows have " + (", ".join(schema.names) or "no columns"))
+    if topic is None and "topic" not in columns:
+        raise ValueError("Where to? Give the option topic, or a column topic that names one for each row")
+    for name, allowed in SINK_TYPES.items():
+        if name in columns and not any(_same(columns[name], one) for one in allowed):
+            wanted = " or ".join(one.simpleString() for one in allowed)
+            raise ValueError(f"The column {name} must be {wanted}, not {columns[name].simpleString()}")
+
+
+def _same(one: DataType, other: DataType) -> bool:
+    """Equal but for nullability, which says nothing about what a record may be. Collations of strings count as such."""
+    if isinstance(one, StringType) and isinstance(other, StringType):
+        return True
+    if isinstance(one, ArrayType) and isinstance(other, ArrayType):
+        return _same(one.elementType, other.elementType)
+    if isinstance(one, StructType) and isinstance(other, StructType):
+        pairs: Any = zip(one.fields, other.fields, strict=False)
+        return one.names == other.names and all(_same(a.dataType, b.dataType) for a, b in pairs)
+    return one == other

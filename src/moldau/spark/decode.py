@@ -1,0 +1,171 @@
+"""Record batches to Arrow: what a Fetch brought becomes the connector's columns, thousands of rows at a time.
+
+Pure: bytes in, pa.RecordBatch out. No byte is trusted: what breaks the format is MalformedData that names topic,
+partition and base offset, as strictly as `wire.records` has it. A column that is not asked for is not made.
+
+One record; every number but the attributes is a zigzag varint:
+
+    length of the rest | attributes int8, 0 | timestamp delta | offset delta
+    | key length, -1 null | key | value length, -1 null | value
+    | header count | per header: key length, key in UTF-8, value length (-1 null), value
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from moldau.base.errors import MalformedData
+from moldau.spark.batches import FetchedRecords, malformed, next_offset, wanted_batches
+from moldau.spark.bodies import Bodies, open_batches
+from moldau.spark.fields import Fields, binary_column, read_fields
+from moldau.spark.header_columns import headers_column, skip_headers
+from moldau.spark.record_starts import record_starts
+from moldau.spark.varints import BadRow, Numbers, read, require
+
+ROWS_MAX: Final = 1 << 16
+"""Rows decoded at once. What is computed on the way then mostly stays in the processor's cache."""
+BYTES_MAX: Final = 32 << 20
+"""Bytes of records decoded at once, unless one record is larger: bounds what an Arrow batch and its making hold."""
+MILLISECONDS_MAX: Final = ((1 << 63) - 1) // 1000
+"""Spark's timestamps are microseconds in an int64. What lies beyond cannot be told and is refused."""
+
+
+def decode(fetched: FetchedRecords, schema: pa.Schema, check_crc: bool = True) -> Iterator[pa.RecordBatch]:
+    """The rows wanted, in the columns of `schema`: any of the connector's, in any order, of its Arrow types."""
+    try:
+        for bodies in open_batches(wanted_batches(fetched), fetched.records, check_crc):
+            yield from _decode_bodies(bodies, fetched, schema)
+    except MalformedData as error:
+        raise MalformedData(f"{fetched.topic}-{fetched.partition}, {error}") from error
+
+
+def _decode_bodies(bodies: Bodies, fetched: FetchedRecords, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    batch_of = np.repeat(np.arange(len(bodies.spans)), [span.records for span in bodies.spans])
+    rows = slice(0, 0)
+    try:
+        starts = record_starts(bodies.data, bodies.spans)
+        limits = _limits(starts, bodies)
+        for rows in _cuts(starts, limits):
+            records = _read_records(bodies, starts[rows], limits[rows], batch_of[rows])
+            yield from _in_range(_columns(records, bodies, fetched, schema), records.offsets, fetched)
+    except BadRow as bad:
+        raise malformed(bodies.headers[batch_of[rows.start + bad.row]].base_offset, bad.what) from None
+
+
+def _limits(starts: Numbers, bodies: Bodies) -> Numbers:
+    """Where each record must end: where the next one begins, the last one of a batch where its batch ends."""
+    limits = np.empty_like(starts)
+    limits[:-1] = starts[1:]
+    limits[np.cumsum([span.records for span in bodies.spans]) - 1] = [span.end for span in bodies.spans]
+    return limits
+
+
+def _cuts(starts: Numbers, limits: Numbers) -> Iterator[slice]:
+    first = 0
+    while first < starts.size:
+        in_bytes = int(np.searchsorted(limits, starts[first] + BYTES_MAX, side="right"))
+        last = max(first + 1, min(first + ROWS_MAX, in_bytes))
+        yield slice(first, last)
+        first = last
+
+
+def _in_range(batch: pa.RecordBatch, offsets: Numbers, fetched: FetchedRecords) -> Iterator[pa.RecordBatch]:
+    """Only a fetch's first and last batch reach beyond what is wanted, and theirs are the rows at the edges."""
+    kept = np.flatnonzero((offsets >= fetched.start) & (offsets < fetched.end))
+    if kept.size == offsets.size:
+        yield batch
+    elif kept.size and kept[-1] - kept[0] == kept.size - 1:
+        yield batch.slice(int(kept[0]), kept.size)
+    elif kept.size:
+        yield batch.take(pa.array(kept))
+
+
+# --- rows -------------------------------------------------------------------------------------------------------
+
+
+class _Records(NamedTuple):
+    """So many records, taken apart: one entry for each in every array."""
+
+    batch_of: Numbers
+    """Which of the batches opened together it is in."""
+    offsets: Numbers
+    timestamp_deltas: Numbers
+    keys: Fields
+    values: Fields
+    limits: Numbers
+    """Where the record ends. Its headers are between that and the end of its value."""
+
+
+def _read_records(bodies: Bodies, starts: Numbers, limits: Numbers, batch_of: Numbers) -> _Records:
+    data = bodies.data
+    length, at = read(data, starts)
+    # With this the guessed starts are proven: a first record at its place, and each ends where the next begins.
+    require((length > 0) & (at + length == limits), "a record's length does not lead to the next record")
+    timestamp_deltas, at = read(data, at + 1, bits=64)
+    offset_deltas, at = read(data, at)
+    last = _per_batch(bodies, "last_offset_delta")[batch_of]
+    require((offset_deltas >= 0) & (offset_deltas <= last), "an offset delta beyond the batch's last one")
+    keys = read_fields(data, at, limits)
+    values = read_fields(data, keys.ends, limits)
+    offsets = _per_batch(bodies, "base_offset")[batch_of] + offset_deltas
+    return _Records(batch_of, offsets, timestamp_deltas, keys, values, limits)
+
+
+def _per_batch(bodies: Bodies, field: str) -> Numbers:
+    return np.array([getattr(header, field) for header in bodies.headers], np.int64)
+
+
+# --- columns ----------------------------------------------------------------------------------------------------
+
+
+def _columns(records: _Records, bodies: Bodies, fetched: FetchedRecords, schema: pa.Schema) -> pa.RecordBatch:
+    if "headers" not in schema.names:
+        skip_headers(bodies.data, records.values.ends, records.limits)
+    columns = [_column(field.name, field.type, records, bodies, fetched) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _column(name: str, kind: pa.DataType, records: _Records, bodies: Bodies, fetched: FetchedRecords) -> pa.Array:
+    count = records.offsets.size
+    match name:
+        case "key":
+            return binary_column(bodies.data, records.keys)
+        case "value":
+            return binary_column(bodies.data, records.values)
+        case "topic":
+            return pa.repeat(fetched.topic, count)
+        case "partition":
+            return pa.repeat(pa.scalar(fetched.partition, pa.int32()), count)
+        case "offset":
+            return pa.array(records.offsets)
+        case "timestamp":
+            return pa.array(1000 * _timestamps(records, bodies)).view(kind)
+        case "timestampType":
+            types = np.array([header.is_log_append_time for header in bodies.headers], np.int32)
+            return pa.array(types[records.batch_of])
+        case "headers":
+            return headers_column(bodies.data, records.values.ends, records.limits, kind)
+    raise AssertionError(f"the connector has no column {name}")
+
+
+def _timestamps(records: _Records, bodies: Bodies) -> Numbers:
+    """In milliseconds. With LogAppendTime the deltas mean nothing: the broker stamped all of the batch as one."""
+    is_stamped = _per_batch(bodies, "is_log_append_time").astype(np.bool_)
+    base = np.where(is_stamped, _per_batch(bodies, "max_timestamp"), _per_batch(bodies, "base_timestamp"))
+    # A base in bounds first: the sum may then wrap, but never back into the bounds.
+    is_told = (base >= -MILLISECONDS_MAX) & (base <= MILLISECONDS_MAX)
+    timestamps = base[records.batch_of]
+    if is_stamped.any():
+        timestamps += np.where(is_stamped[records.batch_of], 0, records.timestamp_deltas)
+    else:
+        timestamps += records.timestamp_deltas
+    in_bounds = (timestamps >= -MILLISECONDS_MAX) & (timestamps <= MILLISECONDS_MAX)
+    require(in_bounds & is_told[records.batch_of], "a timestamp beyond what Spark can hold")
+    return timestamps
+
+
+__all__ = ["FetchedRecords", "decode", "next_offset"]

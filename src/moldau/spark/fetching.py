@@ -1,0 +1,239 @@
+"""Ranges of records out of a cluster as Arrow batches: one request ahead of the decoder, leaders followed, loss told.
+
+All ranges that one node leads are asked for in one request, so a thousand small partitions cost a few round trips.
+What a range holds beyond its end is dropped by the decoder; what retention took is an error or skipped, as asked.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.client.channel import Channel
+from moldau.spark.cluster import BACKOFF_SECONDS_FIRST, RETRIABLE, Cluster, by_topic
+from moldau.spark.decode import FetchedRecords, decode, next_offset
+from moldau.spark.offsets import EARLIEST, LATEST, Range, TopicPartition
+from moldau.spark.options import ReadOptions
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+
+WAIT_MS_MAX: Final = 500
+ROWS_PER_BATCH_MIN: Final = 8_192
+"""Smaller Arrow batches are put together: each costs Spark about as much as a thousand rows."""
+
+
+@dataclass(slots=True)
+class _Rest:
+    """What is still to be read of one range."""
+
+    where: TopicPartition
+    position: int
+    end: int
+
+
+class DataLoss(Exception):
+    """Records that should be there are not: retention, a truncated or a re-made topic."""
+
+
+def fetch(
+    cluster: Cluster, ranges: Sequence[Range], schema: pa.Schema, options: ReadOptions
+) -> Iterator[pa.RecordBatch]:
+    """Every record of the ranges, in order within a partition."""
+    return _gathered(_Fetching(cluster, ranges, schema, options).batches())
+
+
+def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        if not waiting and batch.num_rows >= ROWS_PER_BATCH_MIN:
+            yield batch
+            continue
+        waiting.append(batch)
+        rows += batch.num_rows
+        if rows >= ROWS_PER_BATCH_MIN:
+            yield from _one(waiting)
+            waiting, rows = [], 0
+    if rows:
+        yield from _one(waiting)
+
+
+def _one(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    if len(batches) == 1:
+        yield batches[0]
+    else:
+        yield from pa.Table.from_batches(batches).combine_chunks().to_batches()
+
+
+class _Fetching:
+    def __init__(self, cluster: Cluster, ranges: Sequence[Range], schema: pa.Schema, options: ReadOptions) -> None:
+        self._cluster = cluster
+        self._schema = schema
+        self._options = options
+        self._rests = [_Rest(one.where, one.start, one.end) for one in ranges if one.size > 0]
+        self._progress_at = time.monotonic()
+        self._backoff = BACKOFF_SECONDS_FIRST
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        while self._rests:
+            try:
+                yield from self._from_next_leader()
+            except (OSError, MalformedData) as error:
+                self._cluster.close()
+                self._wait_or_give_up(error)
+            except KafkaError as error:
+                if error.code not in RETRIABLE:
+                    raise
+                self._wait_or_give_up(error)
+
+    def _wait_or_give_up(self, error: Exception) -> None:
+        """The error itself, if nothing has come for so long that waiting is hopeless."""
+        if (time.monotonic() - self._progress_at) * 1000 > self._options.poll_timeout_ms:
+            raise error
+        time.sleep(self._backoff)
+        self._backoff = min(1.0, self._backoff * 2)
+        self._cluster.forget()
+
+    def _from_next_leader(self) -> Iterator[pa.RecordBatch]:
+        """All that the leader of the first range leads, with one request ahead while the last answer is decoded."""
+        node = self._cluster.leader(self._rests[0].where)
+        mine = [rest for rest in self._rests if self._cluster.leader(rest.where) == node]
+        channel = self._cluster.channel(node)
+        try:
+            self._send(channel, mine)
+            while mine:
+                trouble: Exception | None
+                fetched, trouble = self._received(channel.receive(FetchResponse), mine)
+                mine = [rest for rest in mine if rest.position < rest.end]
+                if mine and trouble is None:
+                    trouble = self._sent_ahead(channel, mine)
+                for one in fetched:
+                    yield from self._decoded(one)
+                if trouble is not None:
+                    raise trouble
+                self._give_up_if_stuck(mine)
+        finally:
+            self._rests = [rest for rest in self._rests if rest.position < rest.end]
+            if channel.in_flight:
+                self._cluster.drop(node)
+
+    def _sent_ahead(self, channel: Channel, rests: Sequence[_Rest]) -> Exception | None:
+        """A failure is kept for later: what has already come must reach the reader first."""
+        try:
+            self._send(channel, rests)
+        except (OSError, KafkaError) as error:
+            return error
+        return None
+
+    def _decoded(self, fetched: FetchedRecords) -> Iterator[pa.RecordBatch]:
+        """Bytes that do not parse end the read: their position has passed, trying again would skip them."""
+        try:
+            yield from decode(fetched, self._schema)
+        except MalformedData as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+
+    def _send(self, channel: Channel, rests: Sequence[_Rest]) -> None:
+        at = {rest.where: rest.position for rest in rests}
+        topics = [
+            FetchTopic(
+                self._cluster.topic(name).topic_id,
+                name,
+                [
+                    FetchPartition(
+                        index,
+                        fetch_offset=at[TopicPartition(name, index)],
+                        partition_max_bytes=self._options.partition_bytes_max,
+                    )
+                    for index in indexes
+                ],
+            )
+            for name, indexes in by_topic(at).items()
+        ]
+        request = FetchRequest(
+            max_wait_ms=WAIT_MS_MAX,
+            min_bytes=1,
+            max_bytes=self._options.fetch_bytes_max,
+            isolation_level=int(self._options.read_committed),
+            topics=topics,
+        )
+        channel.send(ApiKey.FETCH, request)
+
+    def _received(
+        self, response: FetchResponse, rests: Sequence[_Rest]
+    ) -> tuple[list[FetchedRecords], KafkaError | None]:
+        """What came, for the decoder; positions move on. A partition that must be asked elsewhere is the trouble."""
+        if response.error_code:
+            raise KafkaError(ErrorCode(response.error_code))
+        waiting = {rest.where: rest for rest in rests}
+        names = {self._cluster.topic(rest.where.topic).topic_id: rest.where.topic for rest in rests}
+        fetched: list[FetchedRecords] = []
+        trouble: KafkaError | None = None
+        for topic in response.responses:
+            name = topic.topic or names.get(bytes(topic.topic_id), "")
+            for data in topic.partitions:
+                rest = waiting.get(TopicPartition(name, data.partition_index))
+                if rest is None:
+                    raise MalformedData(f"the broker answered for {name}-{data.partition_index}, which was not asked")
+                if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    self._lost(rest)
+                elif data.error_code:
+                    trouble = KafkaError(ErrorCode(data.error_code), f"{rest.where}: {ErrorCode(data.error_code).name}")
+                else:
+                    fetched += self._taken(rest, data)
+        return fetched, trouble
+
+    def _taken(self, rest: _Rest, data: PartitionData) -> Iterator[FetchedRecords]:
+        records = data.records
+        if not records:
+            return
+        assert isinstance(records, memoryview)
+        after = next_offset(records, rest.position)
+        if after > rest.position:
+            aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
+            yield FetchedRecords(*rest.where, records, rest.position, rest.end, aborted)
+            rest.position = after
+            self._progress_at = time.monotonic()
+            self._backoff = BACKOFF_SECONDS_FIRST
+
+    # --- what is not there ------------------------------------------------------------------------------------------
+
+    def _lost(self, rest: _Rest) -> None:
+        """The position is before the log's start or behind its end: told, or stepped over."""
+        start = self._bound(rest.where, EARLIEST)
+        end = self._bound(rest.where, LATEST)
+        if rest.position < start:
+            last = min(start, rest.end) - 1
+            self._tell_loss(f"{rest.where}: offsets {rest.position} to {last} are gone, the log starts at {start}")
+            rest.position = start
+        elif rest.position > end:
+            self._tell_loss(f"{rest.where}: offset {rest.position} was expected, but the log ends at {end}")
+            rest.position = rest.end
+
+    def _bound(self, where: TopicPartition, which: int) -> int:
+        """Asked on a connection of its own: answers to requests in flight must not be mistaken for this one's."""
+        aside = Cluster(self._cluster.bootstrap, self._options.properties)
+        try:
+            return aside.retry(lambda: aside.list_offsets({where: which}), self._options.poll_timeout_ms)[where]
+        finally:
+            aside.close()
+
+    def _give_up_if_stuck(self, rests: Sequence[_Rest]) -> None:
+        if rests and (time.monotonic() - self._progress_at) * 1000 > self._options.poll_timeout_ms:
+            stuck = rests[0]
+            self._tell_loss(
+                f"{stuck.where}: nothing came at offset {stuck.position} (up to {stuck.end} was expected) within"
+                f" {self._options.poll_timeout_ms / 1000:.0f} s"
+            )
+            for rest in rests:
+                rest.position = rest.end
+
+    def _tell_loss(self, what: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise DataLoss(f"{what}. To read on past the loss, set failOnDataLoss=false")
+        warnings.warn(f"{what}; reading on (failOnDataLoss=false)", stacklevel=2)

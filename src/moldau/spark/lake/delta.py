@@ -1,0 +1,148 @@
+"""A Delta table, without a JVM: the deltalake package reads and writes the log, tasks have written the files.
+
+A micro-batch is one transaction with the action `txn {appId: query id, version: batch id}`, Delta's own means against
+writing a batch twice; the log keeps the last version of each query through checkpoints and clean-ups.
+
+    DeltaTable("lake/events").to_pyarrow_table()            deltalake
+    SELECT * FROM delta_scan('lake/events')                 DuckDB
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction, Transaction
+
+from moldau.spark.lake import transactions
+from moldau.spark.lake.merging import Merge
+from moldau.spark.lake.schemas import aligned, checked_partitions, lake_schema, new_columns, same_partitions
+from moldau.spark.lake.tables import BatchTag, DataFile, LakeError, Split, Target, split_files
+from moldau.spark.lake.transactions import Conflict
+
+
+class DeltaLakeTable:
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def prepare(self, schema: pa.Schema, partition_by: Sequence[str]) -> Target:
+        asked = lake_schema(schema, self.path)
+        if not DeltaTable.is_deltatable(self.path):
+            self._create(asked, checked_partitions(self.path, asked, partition_by))
+        transactions.unopposed(self.path, lambda: self._add_columns(asked))
+        table = self._open()
+        there = table.metadata().partition_columns
+        return Target(self.path, self._schema_of(table), same_partitions(self.path, there, partition_by))
+
+    def commit(self, files: Sequence[DataFile], tag: BatchTag, overwrite: bool) -> bool:
+        return transactions.commit(self, files, tag, overwrite)
+
+    def last_batch(self, query_id: str) -> int | None:
+        return self._open().transaction_version(query_id)
+
+    def transact(self, files: Sequence[DataFile], tag: BatchTag, overwrite: bool) -> None:
+        table = self._open()
+        mode = "overwrite" if overwrite else "append"
+        now_ms = time.time_ns() // 1_000_000
+        adds = [
+            AddAction(file.name, file.size, dict(file.partition), now_ms, True, json.dumps({"numRecords": file.rows}))
+            for file in files
+        ]
+        try:
+            table.create_write_transaction(
+                list(adds),
+                mode,
+                table.schema(),
+                partition_by=table.metadata().partition_columns,
+                commit_properties=_tagged(tag),
+            )
+        except CommitFailedError as error:
+            raise Conflict(str(error)) from error
+
+    def merge(self, merge: Merge, tag: BatchTag) -> bool:
+        """Update, insert and delete by keys in one tagged transaction."""
+        wanted = not transactions.holds(self, tag)
+        if wanted:
+            transactions.unopposed(
+                self.path, lambda: self._merge_once(merge, tag), lambda: transactions.holds(self, tag)
+            )
+        return wanted
+
+    def schema(self) -> pa.Schema:
+        return self._schema_of(self._open())
+
+    def splits(self, wanted: int) -> list[Split]:
+        table = self._open()
+        names = sorted(fragment.path for fragment in table.to_pyarrow_dataset().get_fragments())
+        return split_files(names, wanted, table.version())
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        table = DeltaTable(self.path, version=split.version)
+        whole = table.to_pyarrow_dataset()
+        wanted = set(split.files)
+        fragments = [fragment for fragment in whole.get_fragments() if fragment.path in wanted]
+        part = ds.FileSystemDataset(fragments, whole.schema, whole.format, whole.filesystem)
+        schema = self._schema_of(table)
+        return (aligned(batch, schema) for batch in part.to_batches())
+
+    def _open(self) -> DeltaTable:
+        if not DeltaTable.is_deltatable(self.path):
+            raise LakeError(f"{self.path}: there is no Delta table")
+        return DeltaTable(self.path)
+
+    def _create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+        os.makedirs(self.path, exist_ok=True)
+        try:
+            DeltaTable.create(self.path, Schema.from_arrow(schema), mode="ignore", partition_by=list(partition_by))
+        except DeltaError:
+            if not DeltaTable.is_deltatable(self.path):  # else another query was quicker
+                raise
+
+    def _add_columns(self, asked: pa.Schema) -> None:
+        table = self._open()
+        if added := new_columns(self.path, self._schema_of(table), asked):
+            try:
+                table.alter.add_columns(list(Schema.from_arrow(pa.schema(added)).fields))
+            except CommitFailedError as error:
+                raise Conflict(str(error)) from error
+
+    def _schema_of(self, table: DeltaTable) -> pa.Schema:
+        return lake_schema(pa.schema(table.schema().to_arrow()), self.path)
+
+    def _merge_once(self, merge: Merge, tag: BatchTag) -> None:
+        merger = self._open().merge(
+            merge.rows,
+            predicate=merge.matched_by("target", "source"),
+            source_alias="source",
+            target_alias="target",
+            commit_properties=_tagged(tag),
+        )
+        values = {_quoted(name): f"source.{_quoted(name)}" for name in merge.columns}
+        if merge.deletes is not None:
+            mark = f"source.{_quoted(merge.deletes)}"
+            merger = merger.when_matched_delete(predicate=mark)
+            merger = merger.when_matched_update(values, predicate=f"NOT {mark}")
+            merger = merger.when_not_matched_insert(values, predicate=f"NOT {mark}")
+        else:
+            merger = merger.when_matched_update(values).when_not_matched_insert(values)
+        try:
+            merger.execute()
+        except CommitFailedError as error:
+            raise Conflict(str(error)) from error
+
+
+def _tagged(tag: BatchTag) -> CommitProperties:
+    return CommitProperties(app_transactions=[] if tag.once else [Transaction(tag.query_id, tag.batch_id)])
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+TABLE = DeltaLakeTable

@@ -1,0 +1,196 @@
+"""An Iceberg table in a directory of its own, catalog included, without a JVM: pyiceberg writes the metadata.
+
+    <table>/metadata/catalog.db                       a SQLite catalog named "moldau" with one table, lake.table
+    <table>/metadata/<n>-<uuid>.metadata.json, *.avro snapshots
+    <table>/metadata/version-hint.text                names the newest metadata, for readers without the catalog
+    <table>/data/day=…/….parquet                      files with Iceberg's field ids
+
+The batch id of each query stands in the table property `moldau.batch.<query id>`, set in the transaction that adds
+the batch's files: unlike a snapshot's summary it outlives the expiry of snapshots. The summary has it too, for people.
+Iceberg stores whole paths, so the directory cannot be moved.
+
+    SqlCatalog("moldau", uri="sqlite:////data/lake/events/metadata/catalog.db").load_table("lake.table")    pyiceberg
+    StaticTable.from_metadata("/data/lake/events")                            pyiceberg, to read only
+    SELECT * FROM iceberg_scan('/data/lake/events', version_name_format = '%s%s.metadata.json')             DuckDB
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NamespaceAlreadyExistsError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import ArrowScan, parquet_file_to_data_file
+from pyiceberg.table import Table, Transaction
+from sqlalchemy.exc import IntegrityError, OperationalError
+
+from moldau.spark.lake import disk, transactions
+from moldau.spark.lake.schemas import aligned, checked_partitions, lake_schema, new_columns, same_partitions
+from moldau.spark.lake.tables import BatchTag, DataFile, LakeError, Split, Target, split_files
+from moldau.spark.lake.transactions import Conflict
+
+CATALOG = "moldau"
+NAMESPACE = "lake"
+NAME = f"{NAMESPACE}.table"
+BATCH_PROPERTY = "moldau.batch."
+LOCK_TIMEOUT_SECONDS = 30
+_METADATA_SUFFIX = ".metadata.json"
+_PROPERTIES = {
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+    "commit.manifest-merge.enabled": "true",
+}
+
+
+class IcebergTable:
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._metadata = os.path.join(path, "metadata")
+
+    def prepare(self, schema: pa.Schema, partition_by: Sequence[str]) -> Target:
+        asked = lake_schema(schema, self.path, widen_small_ints=True)
+        transactions.unopposed(self.path, lambda: self._shape(asked, partition_by))
+        with self._table() as table:
+            partitions = same_partitions(self.path, _partitions_of(table), partition_by)
+            return Target(self.path, self._schema_of(table), partitions, "data", keeps_partition_columns=True)
+
+    def commit(self, files: Sequence[DataFile], tag: BatchTag, overwrite: bool) -> bool:
+        return transactions.commit(self, files, tag, overwrite)
+
+    def last_batch(self, query_id: str) -> int | None:
+        with self._table() as table:
+            told = table.properties.get(BATCH_PROPERTY + query_id)
+        return None if told is None else int(told)
+
+    def transact(self, files: Sequence[DataFile], tag: BatchTag, overwrite: bool) -> None:
+        with self._table() as table:
+            with table.transaction() as transaction:
+                if not tag.once:
+                    transaction.set_properties({BATCH_PROPERTY + tag.query_id: str(tag.batch_id)})
+                self._add(table, transaction, files, tag, overwrite)
+            self._hint(table)
+
+    def schema(self) -> pa.Schema:
+        with self._table() as table:
+            return self._schema_of(table)
+
+    def splits(self, wanted: int) -> list[Split]:
+        with self._table() as table:
+            snapshot = table.current_snapshot()
+            names = sorted(task.file.file_path for task in table.scan().plan_files())
+        return split_files(names, wanted, None if snapshot is None else snapshot.snapshot_id)
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        with self._table() as table:
+            scan = table.scan(snapshot_id=split.version)
+            wanted = set(split.files)
+            tasks = [task for task in scan.plan_files() if task.file.file_path in wanted]
+            schema = self._schema_of(table)
+            rows = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
+        for batch in rows.to_record_batches(tasks):
+            yield aligned(batch, schema)
+
+    @contextmanager
+    def _catalog(self, create: bool = False) -> Iterator[SqlCatalog]:
+        file = os.path.join(self._metadata, "catalog.db")
+        if create:
+            disk.make_directory(self._metadata)
+        elif not os.path.isfile(file):
+            raise LakeError(f"{self.path}: there is no Iceberg table")
+        with _refusals():
+            catalog = SqlCatalog(CATALOG, uri=f"sqlite:///{file}?timeout={LOCK_TIMEOUT_SECONDS}", warehouse=self.path)
+            try:
+                yield catalog
+            finally:
+                catalog.close()
+
+    @contextmanager
+    def _table(self) -> Iterator[Table]:
+        with self._catalog() as catalog:
+            try:
+                table = catalog.load_table(NAME)
+            except NoSuchTableError:
+                raise LakeError(f"{self.path}: there is no Iceberg table") from None
+            yield table
+
+    def _shape(self, asked: pa.Schema, partition_by: Sequence[str]) -> None:
+        """Make the table, or give it the columns that are new."""
+        partitions = checked_partitions(self.path, asked, partition_by)
+        with self._catalog(create=True) as catalog:
+            if not catalog.table_exists(NAME):
+                self._create(catalog, asked, partitions)
+            table = catalog.load_table(NAME)
+            if added := new_columns(self.path, self._schema_of(table), asked):
+                with table.update_schema() as update:
+                    update.union_by_name(pa.schema(added))
+            self._hint(table)
+
+    def _create(self, catalog: SqlCatalog, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+        """The table and its partitioning at once: a crash between the two would leave one that nobody asked for."""
+        catalog.create_namespace_if_not_exists(NAMESPACE)
+        creation = catalog.create_table_transaction(NAME, schema, location=self.path, properties=_PROPERTIES)
+        with creation as transaction:
+            if partition_by:
+                with transaction.update_spec() as spec:
+                    for name in partition_by:
+                        spec.add_identity(name)
+
+    def _add(
+        self, table: Table, transaction: Transaction, files: Sequence[DataFile], tag: BatchTag, overwrite: bool
+    ) -> None:
+        summary = {} if tag.once else {"moldau.query-id": tag.query_id, "moldau.batch-id": str(tag.batch_id)}
+        change = transaction.update_snapshot(snapshot_properties=summary)
+        with change.overwrite() if overwrite else change.merge_append() as snapshot:
+            if overwrite:
+                for task in table.scan().plan_files():
+                    snapshot.delete_data_file(task.file)
+            for file in files:
+                place = os.path.join(self.path, file.name)
+                snapshot.append_data_file(parquet_file_to_data_file(table.io, transaction.table_metadata, place))
+
+    def _hint(self, table: Table) -> None:
+        """Name the newest metadata, unless another writer has named newer one; its name begins with its number."""
+        newest = os.path.basename(table.metadata_location).removesuffix(_METADATA_SUFFIX).encode()
+        hint = os.path.join(self._metadata, "version-hint.text")
+        named = disk.content_of(hint)
+        if named is None or int(named.split(b"-")[0]) < int(newest.split(b"-")[0]):
+            disk.replace_content(hint, newest)
+
+    def _schema_of(self, table: Table) -> pa.Schema:
+        return lake_schema(table.schema().as_arrow(), self.path)
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Tell what another writer causes from what the disk refuses; SQLite says both in one kind of error."""
+    try:
+        yield
+    except (CommitFailedException, NamespaceAlreadyExistsError, TableAlreadyExistsError, IntegrityError) as error:
+        raise Conflict(str(error)) from error
+    except OperationalError as error:
+        told = str(error.orig)
+        if "locked" in told or "already exists" in told:
+            raise Conflict(told) from error
+        raise OSError(errno.EIO, told) from error
+
+
+def _partitions_of(table: Table) -> list[str]:
+    names = []
+    for field in table.spec().fields:
+        if str(field.transform) != "identity":
+            raise LakeError(f"{table.location()} is partitioned by {field.transform}({field.name}), not by a column")
+        names.append(table.schema().find_column_name(field.source_id) or field.name)
+    return names
+
+
+TABLE = IcebergTable

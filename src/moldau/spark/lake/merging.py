@@ -1,0 +1,77 @@
+"""Rows that are to be merged into a table by their keys: checked, and brought down to one row a key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from moldau.spark.lake.tables import BatchTag, LakeError
+
+_ROW = "__moldau_row"
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    rows: pa.Table
+    keys: tuple[str, ...]
+    columns: tuple[str, ...]
+    """What is stored: all but the mark of deletions."""
+    deletes: str | None
+    """A boolean column without nulls: these rows delete their key."""
+
+    def matched_by(self, target: str, source: str) -> str:
+        """A null key matches a null key; said only where there is one, since plain equality joins faster."""
+        terms = []
+        for key in self.keys:
+            same = "IS NOT DISTINCT FROM" if self.rows.column(key).null_count else "="
+            quoted = '"' + key.replace('"', '""') + '"'
+            terms.append(f"{target}.{quoted} {same} {source}.{quoted}")
+        return " AND ".join(terms)
+
+    def cast_to(self, schema: pa.Schema) -> Merge:
+        """The rows in the types of the table that they go to."""
+        fields = [pa.field(name, schema.field(name).type) for name in self.columns]
+        if self.deletes is not None:
+            fields.append(pa.field(self.deletes, pa.bool_()))
+        wanted = pa.schema(fields)
+        return replace(self, rows=self.rows.select(wanted.names).cast(wanted))
+
+
+@runtime_checkable
+class Mergeable(Protocol):
+    def merge(self, merge: Merge, tag: BatchTag) -> bool:
+        """Update, insert and delete by keys in one tagged transaction; False if the table holds that batch already."""
+
+
+def merge_of(table: str, rows: pa.Table, keys: Sequence[str], delete_when: str | None, order_by: str | None) -> Merge:
+    if not keys:
+        raise LakeError(f"{table}: an upsert needs the columns that are its keys")
+    for name in (*keys, *filter(None, (delete_when, order_by))):
+        if name not in rows.column_names:
+            raise LakeError(f"{table}: the rows to upsert have no column {name}")
+    if delete_when is not None:
+        if rows.schema.field(delete_when).type != pa.bool_():
+            raise LakeError(f"{table}: the column {delete_when} tells which rows delete, so it must be a boolean")
+        at = rows.column_names.index(delete_when)
+        rows = rows.set_column(at, delete_when, pc.fill_null(rows.column(delete_when), False))
+    columns = tuple(name for name in rows.column_names if name != delete_when)
+    return Merge(_last_of_each_key(rows, keys, order_by), tuple(keys), columns, delete_when)
+
+
+def _last_of_each_key(rows: pa.Table, keys: Sequence[str], order_by: str | None) -> pa.Table:
+    """One row a key: that with the highest `order_by` (nulls are lowest), and of equals that which came last."""
+    if order_by is not None:
+        column = rows.column(order_by)
+        ranks = pa.table({"valid": pc.is_valid(column), "order": column, "row": _numbers(rows)})
+        rows = rows.take(pc.sort_indices(ranks, sort_keys=[(name, "ascending") for name in ranks.column_names]))
+    numbered = rows.append_column(_ROW, _numbers(rows))
+    last = numbered.group_by(list(keys)).aggregate([(_ROW, "max")]).column(f"{_ROW}_max")
+    return rows.take(last.combine_chunks().sort())
+
+
+def _numbers(rows: pa.Table) -> pa.Array:
+    return pa.array(range(rows.num_rows), pa.int64())

@@ -1,0 +1,123 @@
+"""A directory of Parquet files as a table: what any reader of such a directory sees is each record once.
+
+    <table>/day=2026-01-31/<query>-<batch>-<task>-<random>.parquet     data, for pyarrow, pandas, DuckDB, Spark, …
+    <table>/_moldau/table.json                                         {"schema": …, "partitionBy": ["day"]}
+    <table>/_moldau/<query id>.json                                    the journal: the commit itself
+    <table>/_staging/<query id>/                                       files of the batch in the making
+
+A batch is committed when its journal entry stands. A driver that dies while files move in leaves a part of them
+visible; Spark then replays the batch, and the commit of the replay finishes the moves of the first and drops its own
+files. So nothing that has been seen goes away again, and it does not matter that a replay cuts its files otherwise.
+
+A directory has no schema that could grow: readers take the columns of the file that they meet first. So a new column
+is refused here; Delta and Iceberg take it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from moldau.base.errors import MalformedData
+from moldau.spark.lake import disk
+from moldau.spark.lake.journal import JOURNALS, Journal
+from moldau.spark.lake.partitions import NULL
+from moldau.spark.lake.schemas import aligned, checked_partitions, lake_schema, new_columns, same_partitions
+from moldau.spark.lake.tables import BatchTag, DataFile, LakeError, Split, Target, split_files
+
+
+class ParquetTable:
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._description = os.path.join(path, JOURNALS, "table.json")
+
+    def prepare(self, schema: pa.Schema, partition_by: Sequence[str]) -> Target:
+        asked = lake_schema(schema, self.path)
+        if self._described() is None:
+            self._create(asked, checked_partitions(self.path, asked, partition_by))
+        described = self._described()
+        assert described is not None, "a description is never removed"
+        there, partitions = described
+        if added := new_columns(self.path, there, asked):
+            names = ", ".join(field.name for field in added)
+            raise LakeError(
+                f"{self.path}: the table has no column {names}, and a directory of Parquet files cannot get one; "
+                "write to another table, or use delta or iceberg"
+            )
+        return Target(self.path, there, same_partitions(self.path, partitions, partition_by))
+
+    def commit(self, files: Sequence[DataFile], tag: BatchTag, overwrite: bool) -> bool:
+        journal = Journal(self.path, tag.query_id)
+        last = journal.entry()
+        if last is not None:
+            journal.roll_forward(last)
+        wanted = last is None or last.batch_id < tag.batch_id
+        if wanted and (files or overwrite):
+            removes = tuple(self._data_files()) if overwrite else ()
+            journal.roll_forward(journal.begin(tag.batch_id, files, removes))
+        if tag.once:
+            journal.end()
+        journal.sweep()
+        return wanted
+
+    def schema(self) -> pa.Schema:
+        if (described := self._described()) is not None:
+            return described[0]
+        if next(self._data_files(), None) is None:
+            raise LakeError(f"{self.path}: there is no Parquet table")
+        return lake_schema(ds.dataset(self.path, format="parquet", partitioning="hive").schema, self.path)
+
+    def splits(self, wanted: int) -> list[Split]:
+        return split_files(sorted(self._data_files()), wanted)
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        schema = self.schema()
+        found = ds.dataset(
+            [os.path.join(self.path, name) for name in split.files],
+            schema=schema,
+            format="parquet",
+            partitioning=ds.HivePartitioning(schema, null_fallback=NULL),
+            partition_base_dir=self.path,
+        )
+        return (aligned(batch, schema) for batch in found.to_batches())
+
+    def _described(self) -> tuple[pa.Schema, tuple[str, ...]] | None:
+        content = disk.content_of(self._description)
+        if content is None:
+            return None
+        try:
+            told = json.loads(content)
+            schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(told["schema"])))
+            return schema, tuple(told["partitionBy"])
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            raise MalformedData(f"{self._description} does not describe a table: {error}") from error
+
+    def _create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+        for name in partition_by:
+            if name.startswith(("_", ".")):
+                raise LakeError(f"{self.path}: readers skip directories that begin with {name[0]}, so rename {name}")
+        if next(self._data_files(), None) is not None and self._described() is None:
+            raise LakeError(f"{self.path} holds Parquet files of another writer; write to a directory of its own")
+        told = {
+            "columns": {field.name: str(field.type) for field in schema},  # for people
+            "schema": base64.b64encode(schema.serialize().to_pybytes()).decode(),
+            "partitionBy": list(partition_by),
+        }
+        disk.make_directory(os.path.dirname(self._description))
+        disk.create_content(self._description, json.dumps(told, indent=1).encode())
+
+    def _data_files(self) -> Iterator[str]:
+        """What a reader of the directory sees, relative to it."""
+        for folder, folders, names in os.walk(self.path):
+            folders[:] = [name for name in folders if not name.startswith(("_", "."))]
+            for name in names:
+                if name.endswith(".parquet") and not name.startswith(("_", ".")):
+                    yield os.path.relpath(os.path.join(folder, name), self.path)
+
+
+TABLE = ParquetTable

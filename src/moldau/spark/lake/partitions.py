@@ -1,0 +1,62 @@
+"""Partition values as Hive writes them into directory names, and a batch of rows cut by them.
+
+day=2026-01-31/country=C%3Dx/…      null and the empty text: __HIVE_DEFAULT_PARTITION__, as Spark does it
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Partition = tuple[tuple[str, str | None], ...]
+
+NULL = "__HIVE_DEFAULT_PARTITION__"
+# Only these: Spark turns each %xx into one character, so a letter beyond ASCII must stand as it is.
+_ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
+
+
+def directory_of(partition: Partition) -> str:
+    return "/".join(f"{_escape(name)}={NULL if value is None else _escape(value)}" for name, value in partition)
+
+
+def _escape(text: str) -> str:
+    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
+
+
+def text_of(value: object) -> str | None:
+    """How Hive, Delta and Spark write a partition value."""
+    if value is None or value == "":
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    return str(value)
+
+
+def cut(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[Partition, pa.RecordBatch]]:
+    """The rows of each partition, together: one sort a batch, then slices."""
+    if batch.num_rows == 0:
+        return
+    if columns:
+        batch = batch.take(pc.sort_indices(batch, sort_keys=[(name, "ascending") for name in columns]))
+    starts = [0, *_changes(batch, columns), batch.num_rows]
+    for start, end in pairwise(starts):
+        values = tuple((name, text_of(batch.column(name)[start].as_py())) for name in columns)
+        yield values, batch.slice(start, end - start)
+
+
+def _changes(batch: pa.RecordBatch, columns: Sequence[str]) -> list[int]:
+    """The rows that begin another partition than the row before."""
+    rows = batch.num_rows
+    differs = pa.repeat(pa.scalar(False), rows - 1)
+    for name in columns:
+        before, after = batch.column(name).slice(0, rows - 1), batch.column(name).slice(1)
+        other_value = pc.fill_null(pc.not_equal(before, after), False)
+        differs = pc.or_(differs, pc.or_(other_value, pc.xor(pc.is_null(before), pc.is_null(after))))
+    return [int(row) + 1 for row in pc.indices_nonzero(differs).to_pylist()]

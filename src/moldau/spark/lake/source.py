@@ -1,0 +1,178 @@
+"""Spark's format "moldau-lake": lake tables as sink of streams and of batches, and as source of batches.
+
+    stream.writeStream.format("moldau-lake").option("path", "lake/events").option("format", "delta").start()
+
+Options: path; format (parquet, delta or iceberg; parquet if it is left out); partitionBy ("day,country"); and for a
+batch written by foreachBatch queryId and batchId, so that it is written once. Only Spark's classes are here; what
+they do is in the modules beside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from moldau.spark.lake import writing
+from moldau.spark.lake.files import write_files
+from moldau.spark.lake.tables import BatchTag, DataFile, LakeError, LakeTable, Split, Target, local_path, open_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+READ_SPLITS_MAX = 32
+
+
+@dataclass(frozen=True, slots=True)
+class LakeOptions:
+    path: str
+    kind: str
+    partition_by: tuple[str, ...]
+    tag: BatchTag | None
+
+
+def lake_options(given: MutableMapping[str, str]) -> LakeOptions:
+    columns = (name.strip() for name in given.get("partitionBy", "").split(","))
+    kind = given.get("format", "parquet").lower()
+    return LakeOptions(local_path(given.get("path", "")), kind, tuple(filter(None, columns)), _tag(given))
+
+
+def _tag(given: MutableMapping[str, str]) -> BatchTag | None:
+    query_id, batch_id = given.get("queryId"), given.get("batchId")
+    if query_id is None and batch_id is None:
+        return None
+    if query_id is None or batch_id is None or not batch_id.isdecimal():
+        raise LakeError("a batch is written once by both options, queryId and batchId (a number); give both or none")
+    return BatchTag(query_id, int(batch_id))
+
+
+class LakeSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "moldau-lake"
+
+    def schema(self) -> StructType:
+        options = lake_options(self.options)
+        return from_arrow_schema(open_table(options.path, options.kind).schema(), prefer_timestamp_ntz=True)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return LakeReader(lake_options(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return LakeBatchWriter(lake_options(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        return LakeStreamWriter(lake_options(self.options), schema, overwrite)
+
+
+@dataclass
+class WrittenFiles(WriterCommitMessage):
+    """What a task reports to the driver."""
+
+    query_id: str
+    files: list[DataFile]
+
+
+@dataclass
+class LakeSplit(InputPartition):
+    split: Split
+
+
+class LakeReader(DataSourceReader):
+    def __init__(self, options: LakeOptions, schema: StructType) -> None:
+        self._options = options
+        self._columns = schema.fieldNames()
+        self._schema = to_arrow_schema(schema, timezone="UTC")
+
+    def partitions(self) -> Sequence[LakeSplit]:
+        return [LakeSplit(split) for split in self._table().splits(READ_SPLITS_MAX)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, LakeSplit)
+        for batch in self._table().read(partition.split):
+            yield batch.select(self._columns).cast(self._schema)
+
+    def _table(self) -> LakeTable:
+        return open_table(self._options.path, self._options.kind)
+
+
+class LakeBatchWriter(DataSourceArrowWriter):
+    def __init__(self, options: LakeOptions, schema: StructType, overwrite: bool) -> None:
+        self._options, self._overwrite = options, overwrite
+        self._tag = options.tag or writing.once()
+        self._target = _prepare(options, schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return WrittenFiles(self._tag.query_id, write_files(self._target, self._tag, _task(), iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        _commit(self._options, _files(messages), self._tag, self._overwrite)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        writing.abort(self._options.path, _files(messages), self._tag)
+
+
+class LakeStreamWriter(DataSourceStreamArrowWriter):
+    """Made anew by Spark for every batch, twice: to plan it, and to commit it."""
+
+    def __init__(self, options: LakeOptions, schema: StructType, overwrite: bool) -> None:
+        self._options, self._overwrite = options, overwrite
+        self._target = _prepare(options, schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        context = TaskContext.get()
+        assert context is not None, "a stream is written inside a Spark task"
+        query_id, batch_id = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
+        assert query_id is not None, "Spark tells a streaming task its query"
+        assert batch_id is not None, "Spark tells a streaming task its batch"
+        tag = BatchTag(query_id, int(batch_id))
+        return WrittenFiles(query_id, write_files(self._target, tag, _task(), iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        if (tag := _tag_of(messages, batchId)) is not None:
+            _commit(self._options, _files(messages), tag, self._overwrite)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        if (tag := _tag_of(messages, batchId)) is not None:
+            writing.abort(self._options.path, _files(messages), tag)
+
+
+def _prepare(options: LakeOptions, schema: StructType) -> Target:
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    return writing.prepare(options.path, options.kind, arrow, options.partition_by)
+
+
+def _commit(options: LakeOptions, files: list[DataFile], tag: BatchTag, overwrite: bool) -> None:
+    writing.commit(options.path, options.kind, files, tag, overwrite)
+
+
+def _task() -> int:
+    context = TaskContext.get()
+    assert context is not None, "files are written inside a Spark task"
+    return context.partitionId()
+
+
+def _files(messages: Sequence[WriterCommitMessage | None]) -> list[DataFile]:
+    return [file for message in messages if isinstance(message, WrittenFiles) for file in message.files]
+
+
+def _tag_of(messages: Sequence[WriterCommitMessage | None], batch_id: int) -> BatchTag | None:
+    """The query's id comes with what its tasks report; without a task there is nothing to commit or to abort."""
+    for message in messages:
+        if isinstance(message, WrittenFiles):
+            return BatchTag(message.query_id, batch_id)
+    return None

@@ -1,0 +1,158 @@
+"""What a lake table is to the rest of this room: one small Protocol, the values that go through it, and who answers.
+
+A kind of table (Parquet, Delta, Iceberg) is one module behind `LakeTable`. Tasks write Parquet files into a staging
+folder that no reader looks into; the driver's `commit` makes a micro-batch visible at once, or finds it there already.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+
+KINDS = ("parquet", "delta", "iceberg")
+INSTALL_LAKE = "pip install 'moldau[lake]'"
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_QUERY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+
+
+class LakeError(Exception):
+    """The caller's fault, in one sentence that names the table: a wrong option, a column that does not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTag:
+    """Which micro-batch of which query: the key by which a table knows that it holds a batch already.
+
+    Spark replays a batch after a crash with the same query id, the same batch id and the same range of offsets.
+    """
+
+    query_id: str
+    batch_id: int
+    once: bool = False
+    """Of a write that nobody will replay: the table need not remember it."""
+
+    def __post_init__(self) -> None:
+        if not _QUERY_ID.fullmatch(self.query_id):
+            raise LakeError(f"the query id {self.query_id!r} must be of letters, digits, '.', '_' and '-'")
+        if self.batch_id < 0:
+            raise LakeError(f"the batch id {self.batch_id} is negative")
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A Parquet file that a task has written and nobody sees yet; both names are relative to the table's directory."""
+
+    staged: str
+    name: str
+    partition: tuple[tuple[str, str | None], ...]
+    rows: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a task must know to write files that the table can take in. It travels to the executors."""
+
+    path: str
+    schema: pa.Schema
+    """Every column in the table's order and types."""
+    partition_by: tuple[str, ...] = ()
+    data_folder: str = ""
+    keeps_partition_columns: bool = False
+    """Iceberg stores them in the files; Parquet and Delta in directory names and in the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Some files of a table as it stood when the read was planned."""
+
+    version: int | None
+    files: tuple[str, ...]
+
+
+def split_files(files: Sequence[str], wanted: int, version: int | None = None) -> list[Split]:
+    """Files dealt out to at most `wanted` parts; always one, so that an empty table can be read too."""
+    parts = max(1, min(wanted, len(files)))
+    return [Split(version, tuple(files[part::parts])) for part in range(parts)]
+
+
+class LakeTable(Protocol):
+    path: str
+
+    def prepare(self, schema: pa.Schema, partition_by: Sequence[str]) -> Target:
+        """Make the table, or give it the columns that are new; refuse what does not fit before a byte is written."""
+
+    def commit(self, files: Sequence[DataFile], tag: BatchTag, overwrite: bool) -> bool:
+        """Make the files the table's, in one transaction; False if the table holds this batch already."""
+
+    def schema(self) -> pa.Schema:
+        """The columns of the table that is there."""
+
+    def splits(self, wanted: int) -> list[Split]:
+        """The table as it is now, cut into at most so many parts."""
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """The rows of one part, in the columns of `schema`."""
+
+
+def local_path(path: str) -> str:
+    """An absolute path; a table lives in a local or shared directory, and nothing else is pretended."""
+    if not path:
+        raise LakeError("a table needs the option path, a local or shared directory")
+    if not _SCHEME.match(path) and not path.startswith("file:"):
+        return os.path.abspath(path)
+    parts = urlsplit(path)
+    if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
+        raise LakeError(f"{path}: tables are written to local or shared directories (a plain path or file://) only")
+    return os.path.abspath(unquote(parts.path))
+
+
+def open_table(path: str, kind: str) -> LakeTable:
+    """The table at this path, which need not be there yet."""
+    if kind not in KINDS:
+        raise LakeError(f"{path}: the format {kind!r} is not known; it is one of {', '.join(KINDS)}")
+    where = local_path(path)
+    there = kind_at(where)
+    if there is not None and there != kind:
+        raise LakeError(f"{where} is {_ARTICLE[there]} table, not {_ARTICLE[kind]} one: set format to {there}")
+    if there is None and kind != "parquet" and _holds_parquet_files(where):
+        raise LakeError(f"{where} holds plain Parquet files and cannot become {_ARTICLE[kind]} table")
+    try:
+        module = import_module(f"moldau.spark.lake.{kind}")
+    except ModuleNotFoundError as missing:
+        raise LakeError(f"{_ARTICLE[kind]} table needs the package {missing.name}: {INSTALL_LAKE}") from None
+    opener: Callable[[str], LakeTable] = module.TABLE
+    return opener(where)
+
+
+_ARTICLE = {"parquet": "a Parquet", "delta": "a Delta", "iceberg": "an Iceberg"}
+
+
+def kind_at(path: str) -> str | None:
+    """Which kind of table a directory holds, told by what each kind alone leaves there; None if it is none of ours."""
+    if os.path.exists(path) and not os.path.isdir(path):
+        raise LakeError(f"{path} is a file; a table is a directory")
+    if os.path.isdir(os.path.join(path, "_delta_log")):
+        return "delta"
+    if os.path.isfile(os.path.join(path, "metadata", "catalog.db")) or os.path.isfile(
+        os.path.join(path, "metadata", "version-hint.text")
+    ):
+        return "iceberg"
+    if os.path.isfile(os.path.join(path, "_moldau", "table.json")):
+        return "parquet"
+    return None
+
+
+def _holds_parquet_files(path: str) -> bool:
+    if not os.path.isdir(path):
+        return False
+    with os.scandir(path) as entries:
+        return any(entry.name.endswith(".parquet") or "=" in entry.name for entry in entries)

@@ -1,0 +1,290 @@
+"""The connector's options: Spark's own Kafka connector's names and meanings, read once into frozen values. Pure.
+
+A wrong value is a ValueError that names the option. An option that neither connector knows is refused with the name it
+was probably meant to be; `kafka.*` are client properties: those that have a meaning here are obeyed, others ignored.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from moldau.client.properties import security
+from moldau.spark.offsets import EARLIEST, LATEST, Offsets, TopicPartition, parse_assignment, parse_offsets
+from moldau.wire.compression import Compression
+
+T = TypeVar("T")
+
+KAFKA: Final = "kafka."
+SOURCE_OPTIONS: Final = frozenset(
+    [
+        "assign",
+        "subscribe",
+        "subscribePattern",
+        "startingOffsets",
+        "startingTimestamp",
+        "startingOffsetsByTimestamp",
+        "startingOffsetsByTimestampStrategy",
+        "endingOffsets",
+        "endingTimestamp",
+        "endingOffsetsByTimestamp",
+        "failOnDataLoss",
+        "kafkaConsumer.pollTimeoutMs",
+        "fetchOffset.numRetries",
+        "fetchOffset.retryIntervalMs",
+        "maxOffsetsPerTrigger",
+        "minOffsetsPerTrigger",
+        "maxTriggerDelay",
+        "minPartitions",
+        "maxRecordsPerPartition",
+        "groupIdPrefix",
+        "includeHeaders",
+    ]
+)
+SINK_OPTIONS: Final = frozenset(["topic", "includeHeaders", "includeTimestamp"])
+SPARK_OPTIONS: Final = frozenset(["checkpointLocation", "path", "queryName"])
+"""What Spark itself puts among a writer's options."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """Which partitions: those of some topics, of all topics whose name matches, or a list of them."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    partitions: tuple[TopicPartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where to begin or end: the same place in every partition, an offset in each, or a time."""
+
+    everywhere: int | None = None
+    offsets: Offsets | None = None
+    timestamp: int | None = None
+    timestamps: Offsets | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    bootstrap: str
+    properties: Mapping[str, str]
+    subscription: Subscription
+    start: Place
+    end: Place
+    latest_if_no_later_record: bool
+    fail_on_data_loss: bool
+    poll_timeout_ms: int
+    offset_timeout_ms: int
+    offsets_max: int | None
+    offsets_min: int | None
+    trigger_delay_ms_max: int
+    partitions_min: int
+    records_per_task_max: int | None
+    include_headers: bool
+    read_committed: bool
+    fetch_bytes_max: int
+    partition_bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    bootstrap: str
+    properties: Mapping[str, str]
+    topic: str | None
+    include_timestamp: bool
+    acks: int
+    is_idempotent: bool
+    compression: Compression
+    compression_level: int | None
+    batch_bytes_max: int
+    request_timeout_ms: int
+    delivery_timeout_ms: int
+    metadata_timeout_ms: int
+
+
+def read_options(given: Mapping[str, str], is_stream: bool) -> ReadOptions:
+    options = {name.lower(): value for name, value in given.items()}
+    _refuse_unknown(options, SOURCE_OPTIONS)
+    kafka = _kafka(options)
+    places = _places(options, is_stream)
+    strategy = options.get("startingoffsetsbytimestampstrategy", "error").lower()
+    if strategy not in ("error", "latest"):
+        raise ValueError(f"startingOffsetsByTimestampStrategy is error or latest, not {strategy}")
+    return ReadOptions(
+        bootstrap=_bootstrap(kafka),
+        properties=kafka,
+        subscription=_subscription(options),
+        start=places[0],
+        end=places[1],
+        latest_if_no_later_record=strategy == "latest",
+        fail_on_data_loss=_value(options, "failOnDataLoss", _boolean, True),
+        poll_timeout_ms=_value(options, "kafkaConsumer.pollTimeoutMs", _positive, 120_000),
+        offset_timeout_ms=_value(options, "fetchOffset.numRetries", _natural, 3)
+        * _value(options, "fetchOffset.retryIntervalMs", _natural, 1000),
+        offsets_max=_value(options, "maxOffsetsPerTrigger", _positive, None),
+        offsets_min=_value(options, "minOffsetsPerTrigger", _positive, None),
+        trigger_delay_ms_max=_value(options, "maxTriggerDelay", duration_ms, 15 * 60_000),
+        partitions_min=_value(options, "minPartitions", _positive, 0),
+        records_per_task_max=_value(options, "maxRecordsPerPartition", _positive, None),
+        include_headers=_value(options, "includeHeaders", _boolean, False),
+        read_committed=_isolation(kafka),
+        fetch_bytes_max=_value(kafka, "fetch.max.bytes", _positive, 16 << 20, KAFKA),
+        partition_bytes_max=_value(kafka, "max.partition.fetch.bytes", _positive, 4 << 20, KAFKA),
+    )
+
+
+def write_options(given: Mapping[str, str]) -> WriteOptions:
+    options = {name.lower(): value for name, value in given.items()}
+    _refuse_unknown(options, SINK_OPTIONS)
+    kafka = _kafka(options)
+    acks = kafka.get("acks", "all")
+    if acks not in ("all", "-1", "0", "1"):
+        raise ValueError(f"kafka.acks is all, -1, 0 or 1, not {acks}")
+    codec = kafka.get("compression.type", "none").lower()
+    if codec not in ("none", "gzip", "snappy", "lz4", "zstd"):
+        raise ValueError(f"kafka.compression.type is none, gzip, snappy, lz4 or zstd, not {codec}")
+    idempotent = _value(kafka, "enable.idempotence", _boolean, acks in ("all", "-1"), KAFKA)
+    if idempotent and acks not in ("all", "-1"):
+        raise ValueError(f"kafka.enable.idempotence=true needs kafka.acks=all, not {acks}")
+    return WriteOptions(
+        bootstrap=_bootstrap(kafka),
+        properties=kafka,
+        topic=options.get("topic"),
+        include_timestamp=_value(options, "includeTimestamp", _boolean, False),
+        acks=-1 if acks == "all" else int(acks),
+        is_idempotent=idempotent,
+        compression=Compression.from_name(codec),
+        compression_level=_value(kafka, f"compression.{codec}.level", int, None, KAFKA),
+        batch_bytes_max=_value(kafka, "max.request.size", _positive, 1 << 20, KAFKA),
+        request_timeout_ms=_value(kafka, "request.timeout.ms", _positive, 30_000, KAFKA),
+        delivery_timeout_ms=_value(kafka, "delivery.timeout.ms", _positive, 120_000, KAFKA),
+        metadata_timeout_ms=_value(kafka, "max.block.ms", _positive, 60_000, KAFKA),
+    )
+
+
+def _refuse_unknown(options: Mapping[str, str], known: frozenset[str]) -> None:
+    names = {name.lower(): name for name in SOURCE_OPTIONS | SINK_OPTIONS | SPARK_OPTIONS}
+    for name in options:
+        if name not in names and not name.startswith(KAFKA):
+            near = difflib.get_close_matches(name, [each.lower() for each in known], 1)
+            hint = f"; did you mean {names[near[0]]}?" if near else ""
+            raise ValueError(f"The connector has no option {name}{hint}")
+
+
+def _kafka(options: Mapping[str, str]) -> dict[str, str]:
+    kafka = {name.removeprefix(KAFKA): value for name, value in options.items() if name.startswith(KAFKA)}
+    security(kafka)  # refuses what cannot be obeyed, before anything runs
+    return kafka
+
+
+def _bootstrap(kafka: Mapping[str, str]) -> str:
+    if not kafka.get("bootstrap.servers", "").strip():
+        raise ValueError("The option kafka.bootstrap.servers is missing: say which cluster, as host:port")
+    return kafka["bootstrap.servers"]
+
+
+def _subscription(options: Mapping[str, str]) -> Subscription:
+    given = [name for name in ("assign", "subscribe", "subscribePattern") if name.lower() in options]
+    if len(given) != 1:
+        said = " and ".join(given) or "none"
+        raise ValueError(f"One of the options subscribe, subscribePattern and assign says what to read; given: {said}")
+    text = options[given[0].lower()]
+    if given == ["assign"]:
+        return Subscription(partitions=_parsed("assign", parse_assignment, text))
+    if given == ["subscribePattern"]:
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise ValueError(f"subscribePattern {text!r} is no regular expression: {error}") from None
+        return Subscription(pattern=text)
+    topics = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not topics:
+        raise ValueError("subscribe names no topic")
+    return Subscription(topics=topics)
+
+
+def _places(options: Mapping[str, str], is_stream: bool) -> tuple[Place, Place]:
+    start = _place(options, "starting", Place(everywhere=LATEST if is_stream else EARLIEST))
+    if is_stream:
+        given = [name for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+                 if name.lower() in options]  # fmt: skip
+        if given:
+            raise ValueError(f"{given[0]} is for batch queries; a stream has no end")
+    end = _place(options, "ending", Place(everywhere=LATEST))
+    if not is_stream:
+        _refuse_place(start, LATEST, "startingOffsets cannot be latest in a batch query: nothing would be read")
+        _refuse_place(end, EARLIEST, "endingOffsets cannot be earliest: nothing would be read")
+    return start, end
+
+
+def _refuse_place(place: Place, what: int, why: str) -> None:
+    if place.everywhere == what or what in (place.offsets or {}).values():
+        raise ValueError(why)
+
+
+def _place(options: Mapping[str, str], prefix: str, default: Place) -> Place:
+    """A time for all partitions goes before a time for each, and that before offsets, as in Spark's connector."""
+    at, by_time, offsets = f"{prefix}Timestamp", f"{prefix}OffsetsByTimestamp", f"{prefix}Offsets"
+    if at.lower() in options:
+        return Place(timestamp=_parsed(at, _natural, options[at.lower()]))
+    if by_time.lower() in options:
+        return Place(timestamps=_parsed(by_time, lambda text: parse_offsets(text, lowest=0), options[by_time.lower()]))
+    text = options.get(offsets.lower())
+    if text is None:
+        return default
+    if text.strip().lower() in ("earliest", "latest"):
+        return Place(everywhere=EARLIEST if text.strip().lower() == "earliest" else LATEST)
+    return Place(offsets=_parsed(offsets, parse_offsets, text))
+
+
+def _isolation(kafka: Mapping[str, str]) -> bool:
+    level = kafka.get("isolation.level", "read_uncommitted")
+    if level not in ("read_uncommitted", "read_committed"):
+        raise ValueError(f"kafka.isolation.level is read_uncommitted or read_committed, not {level}")
+    return level == "read_committed"
+
+
+def _value(options: Mapping[str, str], name: str, parse: Callable[[str], T], default: T, prefix: str = "") -> T:
+    text = options.get(name.lower())
+    return default if text is None else _parsed(prefix + name, parse, text)
+
+
+def _parsed(name: str, parse: Callable[[str], T], text: str) -> T:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def _boolean(text: str) -> bool:
+    if text.strip().lower() not in ("true", "false"):
+        raise ValueError(f"true or false, not {text}")
+    return text.strip().lower() == "true"
+
+
+def _natural(text: str) -> int:
+    if not text.strip().isdecimal():
+        raise ValueError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def _positive(text: str) -> int:
+    number = _natural(text)
+    if not number:
+        raise ValueError("must be more than 0")
+    return number
+
+
+_UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def duration_ms(text: str) -> int:
+    """Spark's short durations: `15m`, `30s`, `500ms`, `1h`, `2d`; a bare number is milliseconds."""
+    match = re.fullmatch(r"\s*(\d+)\s*(ms|s|m|min|h|d)?\s*", text.lower())
+    if match is None:
+        raise ValueError(f"{text!r} is not a duration such as 30s or 15m")
+    return int(match[1]) * _UNIT_MS[match[2] or "ms"]

@@ -1,0 +1,139 @@
+"""Rows of a sink as records to be: columns by name, topic and partition of each, put together by where they go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from moldau.spark.encode import EncodeColumns
+from moldau.spark.offsets import TopicPartition
+from moldau.spark.partitioner import partition_of
+
+STICKY_ROWS: Final = 1000
+"""Rows without a key go to one partition in runs of this many, so that batches stay large."""
+
+
+class Rows(NamedTuple):
+    keys: pa.Array | None
+    values: pa.Array
+    headers: pa.Array | None
+    topics: pa.Array | str
+    """One for each row, or the same for all."""
+    partitions: pa.Array | None
+    timestamps: npt.NDArray[np.int64] | int
+
+
+def rows_of(batch: pa.RecordBatch, topic: str | None, now_ms: int, include_timestamp: bool) -> Rows:
+    """The option's topic goes before the column's, as in Spark's own sink."""
+    columns: dict[str, Any] = {
+        name.lower(): column for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    }
+    stamps: npt.NDArray[np.int64] | int = now_ms
+    if include_timestamp and "timestamp" in columns:
+        milliseconds = pc.divide(columns["timestamp"].cast(pa.int64()), 1000)
+        stamps = np.asarray(milliseconds.fill_null(now_ms))
+    return Rows(
+        columns.get("key"),
+        columns["value"],
+        columns.get("headers"),
+        columns["topic"] if topic is None else topic,
+        columns.get("partition"),
+        stamps,
+    )
+
+
+def grouped(
+    rows: Rows, partition_count: Callable[[str], int], random: Random
+) -> Iterator[tuple[TopicPartition, EncodeColumns]]:
+    """The rows of each partition, in their order. ValueError for a row that names no topic or no such partition."""
+    if not len(rows.values):
+        return
+    names, codes = _topics(rows)
+    where = np.empty(len(rows.values), dtype=np.int64)
+    for code, name in enumerate(names):
+        chosen = None if len(names) == 1 else np.flatnonzero(codes == code)
+        partitions = _partitions(rows, chosen, name, partition_count(name), random)
+        where[slice(None) if chosen is None else chosen] = partitions + (code << 32)
+    order = np.argsort(where, kind="stable")
+    where = where[order]
+    starts = np.flatnonzero(np.diff(where, prepend=-1))
+    moved = _columns(rows) if len(starts) == 1 else _taken(_columns(rows), order)
+    for start, end in zip(starts, [*starts[1:], len(where)], strict=True):
+        code, partition = divmod(int(where[start]), 1 << 32)
+        yield TopicPartition(names[code], partition), _slice(moved, int(start), int(end))
+
+
+def _topics(rows: Rows) -> tuple[list[str], npt.NDArray[np.int32]]:
+    if isinstance(rows.topics, str):
+        return [rows.topics], np.zeros(0, dtype=np.int32)
+    if rows.topics.null_count:
+        row = int(np.flatnonzero(np.asarray(rows.topics.is_null()))[0])
+        raise ValueError(f"A row has no topic (the first is number {row} of its batch, the column topic is null)")
+    encoded = rows.topics.dictionary_encode()
+    return encoded.dictionary.to_pylist(), np.asarray(encoded.indices)
+
+
+def _partitions(
+    rows: Rows, chosen: npt.NDArray[np.int64] | None, topic: str, count: int, random: Random
+) -> npt.NDArray[np.int64]:
+    keys, given = rows.keys, rows.partitions
+    if chosen is not None:
+        indices = pa.array(chosen)
+        keys = None if keys is None else keys.take(indices)
+        given = None if given is None else given.take(indices)
+    size = len(rows.values) if chosen is None else len(chosen)
+    partitions = np.full(size, -1, dtype=np.int64)
+    if keys is not None and keys.null_count < size:
+        partitions[:] = partition_of(keys, count)
+    if given is not None and given.null_count < size:
+        explicit = np.asarray(given.fill_null(-1))
+        is_given = np.asarray(given.is_valid())
+        wrong = is_given & ((explicit < 0) | (explicit >= count))
+        if wrong.any():
+            raise ValueError(f"A row wants partition {explicit[wrong][0]} of {topic}, which has {count}")
+        partitions[is_given] = explicit[is_given]
+    loose = np.flatnonzero(partitions < 0)
+    partitions[loose] = _sticky(len(loose), count, random)
+    return partitions
+
+
+def _sticky(rows: int, count: int, random: Random) -> npt.NDArray[np.int64]:
+    """Runs of rows over partitions, beginning at a random one: even in the long run, large batches in the short."""
+    runs = max(1, min(count, rows // STICKY_ROWS))
+    return (np.arange(rows, dtype=np.int64) * runs // max(rows, 1) + random.randrange(count)) % count
+
+
+def _columns(rows: Rows) -> EncodeColumns:
+    return EncodeColumns(rows.keys, rows.values, rows.timestamps, rows.headers)
+
+
+def _taken(columns: EncodeColumns, order: npt.NDArray[np.int64]) -> EncodeColumns:
+    indices = pa.array(order)
+    stamps = columns.timestamps
+    return EncodeColumns(
+        None if columns.keys is None else columns.keys.take(indices),
+        columns.values.take(indices),
+        stamps if isinstance(stamps, int) else stamps[order],
+        None if columns.headers is None else columns.headers.take(indices),
+    )
+
+
+def _slice(columns: EncodeColumns, start: int, end: int) -> EncodeColumns:
+    stamps = columns.timestamps
+    return EncodeColumns(
+        None if columns.keys is None else columns.keys.slice(start, end - start),
+        columns.values.slice(start, end - start),
+        stamps if isinstance(stamps, int) else stamps[start:end],
+        None if columns.headers is None else columns.headers.slice(start, end - start),
+    )
+
+
+def rows_between(columns: EncodeColumns, start: int, end: int) -> EncodeColumns:
+    """A part of one partition's rows."""
+    return columns if start == 0 and end == len(columns.values) else _slice(columns, start, end)

@@ -1,0 +1,224 @@
+"""Starts Spark for scripts, notebooks and pipelines: Java found, logs quiet, the connector where it is needed.
+
+Who wins: what the caller says, then spark-defaults.conf, then the defaults of this module. A session that runs already
+is returned as it is, as Spark's own getOrCreate does. What is read and written with it is no matter of this module.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from moldau.spark import archive
+from moldau.spark.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+LOG4J_FILE: Final = Path(__file__).with_name("log4j2.properties")
+NEEDED: Final = ("pyspark", "pyarrow", "numpy")
+LOOPBACK: Final = "127.0.0.1"
+
+DEFAULTS: Final[Mapping[str, str]] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Timestamps reach Python with the session's zone on them; lake formats take no other than UTC.
+    "spark.sql.session.timeZone": "UTC",
+    # Between the JVM and its Python workers: a local socket is cheaper than TCP, and no other user can connect to it.
+    "spark.python.unix.domain.socket.enabled": "true",
+}
+
+# How a streaming query writes its checkpoint. Spark's default goes through Hadoop's FileContext, which on a local disk
+# starts a process for the permissions and links of each file: 80 ms of a small micro-batch, where this class takes 30.
+# It is as safe against kill -9. Both write a temporary file beside the target and rename it, then rename Hadoop's
+# checksum file after it; neither calls fsync, so that neither promises anything for a loss of power. A process that
+# dies before the first rename leaves a file that nobody reads; between the two, a file without checksum, which is read
+# unchecked. Where a file is replaced (the state of a batch that is run again) this class is the safer one: it is one
+# rename(2), where FileContext deletes first. On HDFS it is the other way round, hence only for local masters.
+LOCAL_CHECKPOINTS: Final = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    )
+}
+
+
+class MissingPackage(ImportError):
+    """pyspark or what it needs is not installed. The message is one line and says what to install."""
+
+
+def start(name: str, master: str | None, given: Mapping[str, object]) -> SparkSession:
+    """See `moldau.spark.session`."""
+    _check_packages()
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    conf = {key: _text(value) for key, value in given.items()}
+    if master is not None:
+        conf["spark.master"] = master
+    environment = {}
+    if SparkContext._active_spark_context is None:
+        _choose_python(conf)
+        conf = {"spark.app.name": name, **_conf_for_start(conf)}
+        environment = _environment_for_start(conf)
+    with _environment(environment):
+        session = SparkSession.builder.config(map={**conf}).getOrCreate()
+    _register_sources(session)
+    return session
+
+
+def _choose_python(conf: Mapping[str, str]) -> None:
+    """Workers must run the Python that has our packages, not the first on the PATH.
+
+    PySpark reads the variable only, and Spark's configuration of the same meaning is to win over it.
+    """
+    if chosen := conf.get("spark.pyspark.python"):
+        os.environ["PYSPARK_PYTHON"] = chosen
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+def _check_packages() -> None:
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        raise MissingPackage(f"{' and '.join(missing)} not installed: pip install 'moldau[spark]'")
+
+
+def _conf_for_start(given: Mapping[str, str]) -> dict[str, str]:
+    """What Spark is started with: what was given, and of our defaults those that nobody else decided."""
+    configured = _configured()
+    master = given.get("spark.master") or configured.get("spark.master") or "local[*]"
+    conf = dict(DEFAULTS)
+    if (cores := local_cores(master)) is not None:
+        conf |= {"spark.sql.shuffle.partitions": str(cores), **LOCAL_CHECKPOINTS}
+    if not _has_log4j_file():
+        conf["spark.driver.defaultJavaOptions"] = f"-Dlog4j2.configurationFile={LOG4J_FILE.as_uri()}"
+    undecided = {key: value for key, value in conf.items() if key not in configured}
+    return {**undecided, "spark.master": master, **given}
+
+
+def _environment_for_start(conf: Mapping[str, str]) -> dict[str, str]:
+    """What the JVM must find in its environment, if we are the ones to start it."""
+    from pyspark import SparkContext
+
+    if _is_submitted() or SparkContext._gateway is not None:
+        return {}
+    environment = {"JAVA_HOME": str(find_java().path)}
+    # Spark asks the resolver for the name of this host and warns, or hangs on a laptop that changes networks. Only
+    # executors on other machines need to reach the driver by more than loopback.
+    if is_on_loopback(conf["spark.master"]) and "SPARK_LOCAL_IP" not in os.environ:
+        environment["SPARK_LOCAL_IP"] = LOOPBACK
+    return environment
+
+
+def local_cores(master: str) -> int | None:
+    """How many tasks a local master runs at once; None for a cluster's."""
+    said = re.fullmatch(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?", master.strip())
+    if said is None:
+        return None
+    if said[1] == "*":
+        return os.cpu_count() or 1
+    return int(said[1] or 1)
+
+
+def is_on_loopback(master: str) -> bool:
+    """Whether driver and executors all live on this machine and may talk through 127.0.0.1."""
+    if local_cores(master) is not None or master.startswith("local-cluster["):
+        return True
+    return re.match(r"spark://(localhost|127\.[\d.]+|\[::1\])(:\d+)?$", master) is not None
+
+
+def _is_submitted() -> bool:
+    """Whether spark-submit started this process: then the JVM runs, and what was submitted is with the executors."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _configured() -> dict[str, str]:
+    """What somebody decided before us: spark-submit's command line, or spark-defaults.conf."""
+    if _is_submitted():
+        from pyspark import SparkConf, SparkContext
+
+        SparkContext._ensure_initialized()
+        return dict(SparkConf().getAll())
+    defaults = _conf_directory() / "spark-defaults.conf"
+    return read_spark_defaults(defaults.read_text()) if defaults.is_file() else {}
+
+
+def read_spark_defaults(text: str) -> dict[str, str]:
+    """The format: a key, then white space or `=` or `:`, then the value; `#` begins a comment line."""
+    lines = (line.strip() for line in text.splitlines())
+    pairs = (re.split(r"\s*[=:]\s*|\s+", line, maxsplit=1) for line in lines if line and line[0] not in "#!")
+    return {key: rest[0] if rest else "" for key, *rest in pairs}
+
+
+def _has_log4j_file() -> bool:
+    return any(_conf_directory().glob("log4j2.*"))
+
+
+def _conf_directory() -> Path:
+    if directory := os.environ.get("SPARK_CONF_DIR"):
+        return Path(directory)
+    from pyspark.find_spark_home import _find_spark_home
+
+    return Path(_find_spark_home()) / "conf"
+
+
+def _register_sources(session: SparkSession) -> None:
+    """The lake is not found by its name as the connector is. Neither is the connector by a Python that lacks it."""
+    from moldau.spark.lake.source import LakeSource
+    from moldau.spark.source import MoldauSource
+
+    session.dataSource.register(LakeSource)
+    if _give_to_workers(session.sparkContext):
+        session.dataSource.register(MoldauSource)
+
+
+def _give_to_workers(context: SparkContext) -> bool:
+    """Lets workers import Moldau where it is not installed for them; whether there was a need to.
+
+    Spark hands added files to executors, but not to the workers beside the driver that plan a stream: those follow
+    PYTHONPATH only. Executors fetch the archive as long as the session lives, so it stays until this process ends.
+    """
+    if _is_submitted():
+        sources = Path(__file__).parents[2]
+        if sources.is_dir():
+            return False  # installed, and not an archive that spark-submit brought
+    elif local_cores(context.getConf().get("spark.master", "local")) is not None:
+        return False
+    elif any(file.endswith(f"/{archive.NAME}") for file in context.listFiles):
+        return True
+    else:
+        directory = tempfile.mkdtemp(prefix="moldau-archive-")
+        atexit.register(shutil.rmtree, directory, ignore_errors=True)
+        sources = archive.build(Path(directory) / archive.NAME)
+        context.addPyFile(str(sources))
+    others = context.environment.get("PYTHONPATH")
+    context.environment["PYTHONPATH"] = f"{sources}{os.pathsep}{others}" if others else str(sources)
+    return True
+
+
+def _text(value: object) -> str:
+    """As Spark writes it: Python's True is Spark's `true`."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Variables for the JVM that is started within; afterwards the environment is what it was."""
+    before = {key: os.environ.get(key) for key in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            if value is None:
+                del os.environ[key]
+            else:
+                os.environ[key] = value

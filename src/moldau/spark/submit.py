@@ -1,0 +1,86 @@
+"""A pipeline handed to a cluster whole: the command line of spark-submit for `--deploy-mode cluster`.
+
+In client mode nothing is submitted: the driver is this process, and `moldau.spark.session` connects to the master. In
+cluster mode the driver runs in the cluster, so that the pipeline's file, what lies beside it and Moldau itself travel
+there. What the pipeline does is no matter of this module.
+
+What the driver finds: spark-submit puts every file into the driver's working directory under its bare name. The program
+is this package's `__main__.py`, so that the same words do the same as here: `moldau pipeline run FILE …`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from moldau.spark import archive
+from moldau.spark.java import find_java
+
+PROGRAM: Final = Path(__file__).parents[1] / "__main__.py"
+
+
+class CannotSubmit(ValueError):
+    """This pipeline or this master does not go with --deploy-mode cluster. The message is one line and says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    master: str
+    name: str
+    pipeline: Path
+    conf: Mapping[str, str] = field(default_factory=dict)
+    modules: Sequence[Path] = ()
+    """Python modules beside the pipeline's file, which steps name."""
+    files: Sequence[Path] = ()
+    """Schemas and data beside the pipeline's file, which sources name."""
+    words: Sequence[str] = ()
+    """What follows `moldau pipeline run FILE`."""
+
+
+def submit(submission: Submission) -> int:
+    """Runs spark-submit and returns its exit status. By default that is when the pipeline has ended."""
+    from pyspark.find_spark_home import _find_spark_home
+
+    check(submission)
+    program = Path(_find_spark_home()) / "bin" / "spark-submit"
+    with tempfile.TemporaryDirectory(prefix="moldau-archive-") as directory:
+        built = archive.build(Path(directory) / archive.NAME)
+        environment = os.environ | {"JAVA_HOME": str(find_java().path)}
+        return subprocess.run(command_line(submission, program, built), env=environment).returncode
+
+
+def command_line(submission: Submission, spark_submit: Path, built: Path) -> list[str]:
+    """What to run. `check` the submission first."""
+    line = [str(spark_submit), "--master", submission.master, "--deploy-mode", "cluster", "--name", submission.name]
+    for key, value in submission.conf.items():
+        line += ["--conf", f"{key}={value}"]
+    line += ["--py-files", ",".join(map(str, [built, *submission.modules]))]
+    line += ["--files", ",".join(map(str, [submission.pipeline, *submission.files]))]
+    return [*line, str(PROGRAM), "pipeline", "run", submission.pipeline.name, *submission.words]
+
+
+def check(submission: Submission) -> None:
+    """CannotSubmit if the driver in the cluster would not find what it finds here."""
+    if submission.master.startswith("local"):
+        raise CannotSubmit(f"--deploy-mode cluster needs a cluster, and --master is {submission.master}")
+    if submission.master.startswith("spark://"):
+        raise CannotSubmit("a standalone master runs no Python driver in the cluster: use --deploy-mode client")
+    folder = submission.pipeline.parent
+    travelling = [submission.pipeline, *submission.modules, *submission.files]
+    for path in travelling:
+        if "," in str(path):
+            raise CannotSubmit(f"{path}: spark-submit takes no comma in a file's name")
+        if path.parent != folder:
+            raise CannotSubmit(
+                f"{path}: with --deploy-mode cluster a file lies beside {submission.pipeline.name}, "
+                "or on storage that the whole cluster sees, named by its absolute path"
+            )
+    for name, times in Counter(path.name for path in travelling).items():
+        if times > 1:
+            raise CannotSubmit(f"{name} is named {times} times")

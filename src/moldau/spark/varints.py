@@ -1,0 +1,97 @@
+"""Zigzag varints by the column: numpy reads, measures and writes as many at once as there are rows.
+
+Nothing here knows what a number means. A row whose bytes are no number is a `BadRow`; only those above know its offset.
+
+A number n is stored as (n << 1) ^ (n >> 63), seven bits a byte, the lowest first; bit 7 says that another byte follows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes = npt.NDArray[np.uint8]
+Numbers = npt.NDArray[np.int64]
+"""Numbers and positions alike: numpy indexes with int64 and would convert anything smaller first."""
+Raw = npt.NDArray[np.uint64]
+"""Numbers after zigzag."""
+Mask = npt.NDArray[np.bool_]
+
+
+class BadRow(Exception):
+    """Row `row` of the arrays at hand breaks the format. Becomes MalformedData where topic and offset are known."""
+
+    def __init__(self, row: int, what: str) -> None:
+        super().__init__(what)
+        self.row = row
+        self.what = what
+
+
+def require(holds: Mask, what: str) -> None:
+    """BadRow for the first row that does not hold."""
+    if not holds.all():
+        raise BadRow(int(np.argmin(holds)), what)
+
+
+def read(data: Bytes, at: Numbers, bits: int = 32) -> tuple[Numbers, Numbers]:
+    """The numbers at these positions, and the positions behind them. `bits` bounds both their bytes and their values.
+
+    A position beyond the data reads its last byte instead: callers compare where they arrive with where a record ends,
+    which they must do anyway, and nothing is ever read outside.
+    """
+    byte = data.take(at, mode="clip")
+    raw = (byte & 0x7F).astype(np.uint64)
+    ends = at + 1
+    unfinished = np.flatnonzero(byte > 0x7F)
+    shift = 7
+    while unfinished.size:
+        if shift >= bits:
+            raise BadRow(int(unfinished[0]), "a varint without an end")
+        # All rows go on together as a rule (every length has two bytes): then there is nothing to pick and put back.
+        rows = slice(None) if unfinished.size == at.size else unfinished
+        byte = data.take(ends[rows], mode="clip")
+        part = byte & 0x7F
+        if bits - shift < 7 and (part >> (bits - shift)).any():
+            raise BadRow(int(unfinished[np.argmax(part >> (bits - shift))]), f"a varint of more than {bits} bits")
+        raw[rows] |= part.astype(np.uint64) << np.uint64(shift)
+        ends[rows] += 1
+        unfinished = unfinished[byte > 0x7F]
+        shift += 7
+    return ((raw >> np.uint64(1)) ^ -(raw & np.uint64(1))).view(np.int64), ends
+
+
+def zigzag(numbers: Numbers) -> Raw:
+    return ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
+
+
+def sizes(raw: Raw) -> Numbers:
+    """Bytes that each number takes."""
+    count = np.ones(raw.size, np.int64)
+    rest = int(raw.max(initial=0)) >> 7
+    bound = 1
+    while rest:
+        bound <<= 7
+        count += raw >= np.uint64(bound)
+        rest >>= 7
+    return count
+
+
+def put(target: Bytes, at: Numbers, raw: Raw, size: Numbers) -> Numbers:
+    """Writes each number at its position, of which `size` bytes are free; the positions behind them."""
+    size_max = int(size.max(initial=0))
+    if size_max and int(size.min()) == size_max:
+        _put_alike(target, at, raw, size_max)
+    else:
+        for index in range(size_max):
+            rows = np.flatnonzero(size > index)
+            byte = (raw[rows] >> np.uint64(7 * index)).astype(np.uint8) & 0x7F
+            byte |= (size[rows] > index + 1).view(np.uint8) << 7
+            target[at[rows] + index] = byte
+    return at + size
+
+
+def _put_alike(target: Bytes, at: Numbers, raw: Raw, size: int) -> None:
+    """Numbers of one size need no picking of rows."""
+    for index in range(size):
+        byte = (raw >> np.uint64(7 * index)).astype(np.uint8)
+        target[at + index] = byte | 0x80 if index < size - 1 else byte

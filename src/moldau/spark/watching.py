@@ -1,0 +1,68 @@
+"""Waits for news in partitions without asking again and again: a Fetch parked at their ends wakes when one grows.
+
+The parked requests stay in flight between calls, on connections of their own. What they bring is thrown away (one
+batch at most, by `max_bytes`): that something came is all that is wanted.
+"""
+
+from __future__ import annotations
+
+import select
+from typing import Final
+
+from moldau.base.errors import KafkaError, MalformedData
+from moldau.client.channel import Channel
+from moldau.spark.cluster import Cluster, by_topic
+from moldau.spark.offsets import Offsets, TopicPartition
+from moldau.spark.options import ReadOptions
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+
+PARKED_MS_MAX: Final = 5_000
+
+
+class Watch:
+    def __init__(self, options: ReadOptions) -> None:
+        self._cluster = Cluster(options.bootstrap, options.properties)
+        self._options = options
+
+    def wait(self, ends: Offsets, seconds: float) -> bool:
+        """Whether something may have come behind `ends` within the time. Trouble is news too: the caller will see."""
+        try:
+            channels = [
+                self._parked(node, partitions, ends) for node, partitions in self._cluster.by_leader(ends).items()
+            ]
+            ready, _, _ = select.select(channels, [], [], seconds)
+            for channel in ready:
+                channel.receive(FetchResponse)
+        except (OSError, MalformedData, KafkaError):
+            self.close()
+            return True
+        return bool(ready)
+
+    def close(self) -> None:
+        self._cluster.close()
+
+    def _parked(self, node: int, partitions: list[TopicPartition], ends: Offsets) -> Channel:
+        channel = self._cluster.channel(node)
+        if not channel.in_flight:
+            channel.send(ApiKey.FETCH, self._request(partitions, ends))
+        return channel
+
+    def _request(self, partitions: list[TopicPartition], ends: Offsets) -> FetchRequest:
+        return FetchRequest(
+            max_wait_ms=PARKED_MS_MAX,
+            min_bytes=1,
+            max_bytes=1,
+            isolation_level=int(self._options.read_committed),
+            topics=[
+                FetchTopic(
+                    self._cluster.topic(name).topic_id,
+                    name,
+                    [
+                        FetchPartition(index, fetch_offset=ends[TopicPartition(name, index)], partition_max_bytes=1)
+                        for index in indexes
+                    ],
+                )
+                for name, indexes in by_topic(partitions).items()
+            ],
+        )

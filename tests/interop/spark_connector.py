@@ -1,0 +1,75 @@
+"""The connector driven by hand, as Spark drives it but without a JVM: plan, read each task, stream batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+from pyspark.sql.streaming.datasource import ReadLimit
+
+from moldau.spark.cluster import Cluster
+from moldau.spark.columns import source_schema
+from moldau.spark.options import write_options
+from moldau.spark.producing import Producing
+from moldau.spark.rows import rows_of
+from moldau.spark.source import MoldauSource
+
+
+def source(bootstrap: str, options: Mapping[str, str]) -> MoldauSource:
+    return MoldauSource({"kafka.bootstrap.servers": bootstrap, **options})
+
+
+def rows(reader: DataSourceReader | DataSourceStreamReader, partitions: Any, columns: pa.Schema) -> pa.Table:
+    batches = [batch for partition in partitions for batch in reader.read(partition)]
+    return pa.Table.from_batches(batches, columns).sort_by([("topic", "ascending"), ("partition", "ascending")])
+
+
+def read(bootstrap: str, **options: str) -> pa.Table:
+    """All rows of a batch query, ordered by topic and partition."""
+    schema = source_schema(options.get("includeHeaders") == "true")
+    reader = source(bootstrap, options).reader(schema)
+    return rows(reader, reader.partitions(), reader._schema)  # type: ignore[attr-defined]
+
+
+class StreamRun:
+    """A streaming query's calls in the order in which Spark makes them."""
+
+    def __init__(self, bootstrap: str, **options: str) -> None:
+        self.reader = source(bootstrap, options).streamReader(source_schema(options.get("includeHeaders") == "true"))
+        self.at = self.reader.initialOffset()
+        self.limit: ReadLimit = self.reader.getDefaultReadLimit()
+
+    def end(self) -> dict[str, Any]:
+        return self.reader.latestOffset(self.at, self.limit)
+
+    def batch(self) -> pa.Table:
+        """The next micro-batch; empty if nothing is to be read."""
+        end = self.end()
+        partitions = self.reader.partitions(self.at, end)
+        table = rows(self.reader, partitions, self.reader._schema)  # type: ignore[attr-defined]
+        self.at = end
+        return table
+
+    def batches(self) -> Iterator[pa.Table]:
+        """Until there is no more, as a query with trigger available-now does."""
+        self.reader.prepareForTriggerAvailableNow()  # type: ignore[attr-defined]
+        while self.end() != self.at:
+            yield self.batch()
+
+    def close(self) -> None:
+        self.reader.stop()
+
+
+def write(bootstrap: str, batch: pa.RecordBatch, **options: str) -> None:
+    """Writes rows as a task of the sink does, with a producer and connections of its own."""
+    chosen = write_options({"kafka.bootstrap.servers": bootstrap, **options})
+    cluster = Cluster(bootstrap, chosen.properties)
+    producing = Producing(cluster, chosen, Random(7))
+    try:
+        producing.send(rows_of(batch, chosen.topic, 1_700_000_000_000, chosen.include_timestamp))
+        producing.flush()
+    finally:
+        cluster.close()

@@ -1,0 +1,261 @@
+"""Every commit is stopped at every step it makes on disk, then replayed as Spark does it: each row is there once.
+
+The oracle is a plain list. A process that is killed does nothing more: after the fatal step every further step fails
+too, so that no `except` or `finally` can tidy up on the way out.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from deltalake import DeltaTable
+from pyiceberg.table import StaticTable
+
+from moldau.base.errors import StorageFault
+from moldau.spark.lake import BatchTag, append, disk, overwrite
+from moldau.spark.lake.files import write_files
+from moldau.spark.lake.tables import DataFile
+from moldau.spark.lake.writing import commit, prepare
+
+CHANGES = ("makedirs", "rename", "link", "unlink", "rmdir", "open", "write", "fsync")
+STEPS_MAX = 200
+
+
+class Killed(BaseException):
+    """Not an Exception: nothing may catch it."""
+
+
+class MortalOs:
+    """The module os, until its n-th change; whether that one still happens is chosen, since both can be."""
+
+    def __init__(self, lives: int, last_one_happens: bool = False) -> None:
+        self.lives = lives
+        self._last_one_happens = last_one_happens
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(os, name)
+        return self._mortal(real) if name in CHANGES else real
+
+    def _mortal(self, real: Any) -> Any:
+        def step(*args: Any, **named: Any) -> Any:
+            self.lives -= 1
+            if self.lives < 0 or (self.lives == 0 and not self._last_one_happens):
+                raise Killed
+            result = real(*args, **named)
+            if self.lives == 0:
+                raise Killed
+            return result
+
+        return step
+
+
+def rows_of(batch: int, cut: int) -> list[pa.Table]:
+    """Batch n holds 10n to 10n+9, in `cut` tasks: a replay has the same rows and perhaps other files."""
+    values = list(range(10 * batch, 10 * batch + 10))
+    size = -(-len(values) // cut)
+    parts = [values[at : at + size] for at in range(0, len(values), size)]
+    return [pa.table({"id": pa.array(part, pa.int64()), "odd": [v % 2 for v in part]}) for part in parts]
+
+
+def run_batch(path: Path, kind: str, batch: int, cut: int, complete: bool = False) -> bool:
+    """What Spark does for one micro-batch: prepare, tasks, commit."""
+    return commit(str(path), kind, run_tasks(path, kind, batch, cut), BatchTag("query", batch), complete)
+
+
+def run_tasks(path: Path, kind: str, batch: int, cut: int) -> list[DataFile]:
+    target = prepare(str(path), kind, rows_of(0, 1)[0].schema, ["odd"])
+    tasks = enumerate(rows_of(batch, cut))
+    return [
+        file for task, rows in tasks for file in write_files(target, BatchTag("query", batch), task, rows.to_batches())
+    ]
+
+
+def visible(path: Path, kind: str) -> list[int]:
+    match kind:
+        case "parquet":
+            found = ds.dataset(path, format="parquet", partitioning="hive").to_table(columns=["id"])
+        case "delta":
+            found = DeltaTable(str(path)).to_pyarrow_table(columns=["id"])
+        case _:
+            found = StaticTable.from_metadata(str(path)).scan(selected_fields=("id",)).to_arrow()
+    return sorted(found["id"].to_pylist())
+
+
+def killed(patch: pytest.MonkeyPatch, mortal: MortalOs, work: Callable[[], object]) -> bool:
+    """Whether the work was stopped before its end."""
+    with patch.context() as patched:
+        patched.setattr(disk, "os", mortal)
+        try:
+            work()
+        except Killed:
+            return True
+    return False
+
+
+def test_a_parquet_batch_killed_at_any_step_is_there_once_after_the_replay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for lives in range(1, STEPS_MAX):
+        path = tmp_path / str(lives)
+        run_batch(path, "parquet", 0, cut=2)
+        if not killed(monkeypatch, MortalOs(lives), lambda path=path: run_batch(path, "parquet", 1, cut=2)):
+            assert lives > 25
+            return
+        run_batch(path, "parquet", 1, cut=3)
+        assert visible(path, "parquet") == list(range(20)), f"killed at step {lives}"
+        run_batch(path, "parquet", 2, cut=1)
+        assert visible(path, "parquet") == list(range(30)), f"killed at step {lives}"
+        assert not list(path.rglob("*.staged")), f"killed at step {lives}: staged files are left"
+    raise AssertionError("the batch never came to its end")
+
+
+@pytest.mark.parametrize("last_one_happens", [False, True])
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_logged_batch_killed_in_its_commit_is_there_once_and_leaves_no_orphans(
+    tmp_path: Path, kind: str, last_one_happens: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the last step and without it, since the log is written between two steps."""
+    outcomes = set()
+    for lives in range(1, STEPS_MAX):
+        path = tmp_path / str(lives)
+        run_batch(path, kind, 0, cut=1)
+        files = run_tasks(path, kind, 1, cut=1)
+        mortal = MortalOs(lives, last_one_happens)
+        if not killed(monkeypatch, mortal, lambda p=path, f=files: commit(str(p), kind, f, BatchTag("query", 1))):
+            assert outcomes == {True, False}, "some kills came before the log was written, some after it"
+            return
+        outcomes.add(run_batch(path, kind, 1, cut=2))
+        assert visible(path, kind) == list(range(20)), f"killed at step {lives}"
+        assert not list(path.rglob("*.staged")), f"killed at step {lives}: staged files are left"
+        assert len(list(path.rglob("*.parquet"))) == len(live_files(path, kind)), f"killed at step {lives}: orphans"
+    raise AssertionError("the batch never came to its end")
+
+
+def live_files(path: Path, kind: str) -> list[str]:
+    if kind == "delta":
+        return DeltaTable(str(path)).file_uris()
+    return [task.file.file_path for task in StaticTable.from_metadata(str(path)).scan().plan_files()]
+
+
+def test_a_second_kill_in_the_replay_does_no_harm_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for first in range(10, STEPS_MAX, 3):
+        path = tmp_path / str(first)
+        run_batch(path, "parquet", 0, cut=1)
+        ended = not killed(monkeypatch, MortalOs(first), lambda path=path: run_batch(path, "parquet", 1, cut=2))
+        for second in range(1, 60, 4):
+            killed(monkeypatch, MortalOs(second), lambda path=path: run_batch(path, "parquet", 1, cut=2))
+        run_batch(path, "parquet", 1, cut=3)
+        assert visible(path, "parquet") == list(range(20)), f"first killed at step {first}"
+        if ended:
+            return
+    raise AssertionError("the batch never came to its end")
+
+
+def test_what_was_seen_of_a_parquet_batch_is_never_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader between the kill and the replay may see a part of the batch; the replay only adds to it."""
+    seen_parts = set()
+    for lives in range(1, STEPS_MAX):
+        path = tmp_path / str(lives)
+        run_batch(path, "parquet", 0, cut=1)
+        if not killed(monkeypatch, MortalOs(lives), lambda path=path: run_batch(path, "parquet", 1, cut=2)):
+            break
+        before = {file: file.stat().st_ino for file in path.rglob("*.parquet")}
+        seen_parts.add(len(before))
+        run_batch(path, "parquet", 1, cut=3)
+        assert before.items() <= {file: file.stat().st_ino for file in path.rglob("*.parquet")}.items()
+    assert len(seen_parts) > 2, "the kills have met a commit half-way"
+
+
+def test_a_complete_batch_of_parquet_killed_at_any_step_ends_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for lives in range(1, STEPS_MAX):
+        path = tmp_path / str(lives)
+        run_batch(path, "parquet", 0, cut=2, complete=True)
+        if not killed(monkeypatch, MortalOs(lives), lambda path=path: run_batch(path, "parquet", 1, 2, complete=True)):
+            return
+        run_batch(path, "parquet", 1, cut=3, complete=True)
+        assert visible(path, "parquet") == list(range(10, 20)), f"killed at step {lives}"
+    raise AssertionError("the batch never came to its end")
+
+
+def test_a_failed_step_is_not_a_kill_and_can_be_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that fails with ENOSPC while the process lives on: Spark calls abort, then replays."""
+    path = tmp_path / "table"
+    append(str(path), "parquet", rows_of(0, 1)[0], BatchTag("query", 0))
+
+    class FullOs(MortalOs):
+        def _mortal(self, real: Any) -> Any:
+            def step(*args: Any, **named: Any) -> Any:
+                self.lives -= 1
+                if self.lives == 0:
+                    raise OSError(28, "No space left on device")
+                return real(*args, **named)
+
+            return step
+
+    told: set[str] = set()
+    for lives in range(1, STEPS_MAX):
+        batch, full = lives, FullOs(lives)
+        with monkeypatch.context() as patch:
+            patch.setattr(disk, "os", full)
+            try:
+                append(str(path), "parquet", rows_of(batch, 1)[0], BatchTag("query", batch))
+            except StorageFault as fault:
+                told.add(str(fault))
+        append(str(path), "parquet", rows_of(batch, 1)[0], BatchTag("query", batch))
+        assert visible(path, "parquet") == list(range(10 * batch + 10)), f"refused at step {lives}"
+        if full.lives > 0:
+            assert told == {f"{path}: No space left on device"}
+            return
+    raise AssertionError("the batch never came to its end")
+
+
+def test_a_full_disk_names_the_table_and_leaves_nothing(tmp_path: Path) -> None:
+    """A real refusal of the kernel, in a process of its own: no file may grow beyond 64 KiB."""
+    script = """
+import resource, signal, sys, os
+import pyarrow as pa
+from moldau.base.errors import StorageFault
+from moldau.base.errors import StorageFault
+from moldau.spark.lake import BatchTag, append
+path, kind = sys.argv[1:]
+append(path, kind, pa.table({"v": [os.urandom(10)]}), BatchTag("q", 0))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (65536, resource.RLIM_INFINITY))
+big = pa.table({"v": [os.urandom(1000) for _ in range(1000)]})
+try:
+    append(path, kind, big, BatchTag("q", 1))
+except StorageFault as fault:
+    print(fault)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+print(len([f for _, _, fs in os.walk(path) for f in fs if ".parquet" in f]))
+print(append(path, kind, big, BatchTag("q", 1)))
+"""
+    for kind in ("parquet", "delta"):
+        path = str(tmp_path / kind)
+        ran = subprocess.run(
+            [sys.executable, "-c", script, path, kind], capture_output=True, text=True, check=False, timeout=60
+        )
+        assert ran.returncode == 0, ran.stderr
+        assert not ran.stderr, ran.stderr
+        message, files, written = ran.stdout.splitlines()
+        assert message.startswith(f"{path}: ")
+        assert "File too large" in message or "Error writing" in message
+        assert (files, written) == ("1", "True")
+
+
+def test_overwrite_keeps_other_queries_out_of_its_way(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    append(path, "parquet", pa.table({"id": [1]}), BatchTag("a", 0))
+    overwrite(path, "parquet", pa.table({"id": [2]}), BatchTag("b", 0))
+    append(path, "parquet", pa.table({"id": [3]}), BatchTag("a", 1))
+    assert visible(Path(path), "parquet") == [2, 3]

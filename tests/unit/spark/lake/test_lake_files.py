@@ -1,0 +1,127 @@
+"""A task's files: cut by partition values, few of them open at once, and gone if the task fails."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moldau.spark.lake import BatchTag, files
+from moldau.spark.lake.files import write_files
+from moldau.spark.lake.partitions import cut, directory_of
+from moldau.spark.lake.tables import DataFile, Target
+
+TAG = BatchTag("query", 3)
+SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.int64())])
+
+
+def batches(count: int, rows: int, values: int) -> list[pa.RecordBatch]:
+    chance = random.Random(7)
+    return [
+        pa.record_batch({"id": list(range(rows)), "part": [chance.randrange(values) for _ in range(rows)]})
+        for _ in range(count)
+    ]
+
+
+def rows_by_partition(path: Path, written: list[DataFile]) -> Counter[tuple[int, int]]:
+    found: Counter[tuple[int, int]] = Counter()
+    for file in written:
+        table = pq.read_table(path / file.staged)
+        assert (table.num_rows, (path / file.staged).stat().st_size) == (file.rows, file.size)
+        part = int(dict(file.partition)["part"] or -1)
+        found.update((row, part) for row in table["id"].to_pylist())
+    return found
+
+
+def expected_rows(given: list[pa.RecordBatch]) -> Counter[tuple[int, int]]:
+    return Counter((row["id"], row["part"]) for batch in given for row in batch.to_pylist())
+
+
+def test_one_file_for_each_partition_while_the_rows_fit_into_memory(tmp_path: Path) -> None:
+    given = batches(20, 100, values=40)
+    written = write_files(Target(str(tmp_path), SCHEMA, ("part",)), TAG, 5, given)
+    assert len(written) == 40
+    assert rows_by_partition(tmp_path, written) == expected_rows(given)
+    assert written[0].name.startswith("part=")
+    assert "/query-000003-00005-" in written[0].name
+
+
+def test_memory_and_open_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "BUFFER_BYTES_MAX", 2_000)
+    monkeypatch.setattr(files, "OPEN_FILES_MAX", 4)
+    most_open = 0
+    add = files._TaskWriter.add
+
+    def watched(self: files._TaskWriter, batch: pa.RecordBatch) -> None:
+        nonlocal most_open
+        add(self, batch)
+        most_open = max(most_open, len(self._open))
+        assert self._waiting_bytes < 2_000
+
+    monkeypatch.setattr(files._TaskWriter, "add", watched)
+    given = batches(12, 60, values=90)
+    written = write_files(Target(str(tmp_path), SCHEMA, ("part",)), TAG, 0, given)
+    assert most_open == 4
+    assert rows_by_partition(tmp_path, written) == expected_rows(given)
+
+
+def test_a_file_that_is_large_enough_is_followed_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "BUFFER_BYTES_MAX", 1)
+    monkeypatch.setattr(files, "FILE_BYTES_MAX", 5_000)
+    given = batches(40, 500, values=1)
+    written = write_files(Target(str(tmp_path), SCHEMA, ("part",)), TAG, 0, given)
+    assert len(written) > 2
+    assert all(file.size < 20_000 for file in written)
+    assert rows_by_partition(tmp_path, written) == expected_rows(given)
+
+
+def test_a_task_that_fails_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "BUFFER_BYTES_MAX", 1)
+
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield from batches(3, 100, values=30)
+        raise ValueError("the query broke")
+
+    with pytest.raises(ValueError, match="the query broke"):
+        write_files(Target(str(tmp_path), SCHEMA, ("part",)), TAG, 0, failing())
+    assert not [file for file in tmp_path.rglob("*") if file.is_file()]
+
+
+def test_no_rows_no_files(tmp_path: Path) -> None:
+    assert write_files(Target(str(tmp_path), SCHEMA, ("part",)), TAG, 0, batches(2, 0, values=1)) == []
+    assert write_files(Target(str(tmp_path), SCHEMA), TAG, 0, []) == []
+
+
+VALUES = st.one_of(st.none(), st.sampled_from(["", "a", "b", "c"]))
+
+
+@given(st.lists(st.tuples(VALUES, st.one_of(st.none(), st.integers(0, 2))), max_size=30))
+def test_cutting_keeps_every_row_and_joins_equal_values(values: list[tuple[str | None, int | None]]) -> None:
+    batch = pa.record_batch(
+        {
+            "id": pa.array(range(len(values)), pa.int64()),
+            "a": pa.array([a for a, _ in values], pa.string()),
+            "b": pa.array([b for _, b in values], pa.int32()),
+        }
+    )
+    parts = list(cut(batch, ("a", "b")))
+    assert sorted(row for _, part in parts for row in part["id"].to_pylist()) == list(range(len(values)))
+    assert len(parts) == len(set(values))
+    for partition, part in parts:
+        for row in part.to_pylist():
+            told = dict(partition)
+            assert told["a"] == (row["a"] or None)
+            assert told["b"] == (None if row["b"] is None else str(row["b"]))
+
+
+def test_directory_names_are_hives() -> None:
+    assert directory_of((("day", "2026-01-31"), ("k", None))) == "day=2026-01-31/k=__HIVE_DEFAULT_PARTITION__"
+    assert directory_of((("a:b", "x/y=z%é "),)) == "a%3Ab=x%2Fy%3Dz%25é "
+    assert directory_of(()) == ""

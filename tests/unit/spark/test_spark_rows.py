@@ -1,0 +1,109 @@
+"""Rows put together by topic and partition: nothing lost, order kept, keys where Kafka's own partitioner puts them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.partitioner import murmur2
+
+from moldau.spark.offsets import TopicPartition
+from moldau.spark.rows import Rows, grouped, rows_of
+
+COUNTS = {"a": 1, "b": 3, "c": 7}
+ROW = st.tuples(
+    st.none() | st.binary(max_size=12),
+    st.none() | st.binary(max_size=12),
+    st.sampled_from(sorted(COUNTS)),
+    st.none() | st.just(0),
+)
+
+
+def gathered(rows: Rows) -> dict[TopicPartition, list[tuple[bytes | None, bytes | None]]]:
+    found = {}
+    for where, columns in grouped(rows, COUNTS.__getitem__, Random(1)):
+        assert where not in found, "one group for a partition"
+        keys = [None] * len(columns.values) if columns.keys is None else columns.keys.to_pylist()
+        found[where] = list(zip(keys, columns.values.to_pylist(), strict=True))
+    return found
+
+
+@given(st.lists(ROW, max_size=60))
+def test_every_row_goes_where_it_belongs_in_its_order(
+    given_rows: list[tuple[bytes | None, bytes | None, str, int | None]],
+) -> None:
+    keys, values, topics, partitions = ([row[index] for row in given_rows] for index in range(4))
+    rows = Rows(
+        pa.array(keys, pa.binary()),
+        pa.array(values, pa.binary()),
+        None,
+        pa.array(topics),
+        pa.array(partitions, pa.int32()),
+        5,
+    )
+    found = gathered(rows)
+    by_topic = defaultdict(list)
+    for where, records in found.items():
+        assert where.partition < COUNTS[where.topic]
+        by_topic[where.topic] += records
+    for topic in COUNTS:
+        sent = [(key, value) for key, value, name, _ in given_rows if name == topic]
+        assert sorted(by_topic[topic], key=repr) == sorted(sent, key=repr)
+    for where, records in found.items():
+        count = COUNTS[where.topic]
+        keyed = [
+            (key, value)
+            for key, value, name, partition in given_rows
+            if name == where.topic
+            and key is not None
+            and (0 if partition == 0 else (murmur2(key) & 0x7FFFFFFF) % count) == where.partition
+        ]
+        assert [record for record in records if record[0] is not None] == keyed
+
+
+def test_rows_without_keys_are_spread_in_runs() -> None:
+    rows = Rows(None, pa.array([b"%d" % number for number in range(7000)]), None, "c", None, 5)
+    found = gathered(rows)
+    assert sorted(len(records) for records in found.values()) == [1000] * 7
+    for records in found.values():
+        numbers = [int(value) for _, value in records if value is not None]
+        assert numbers == list(range(numbers[0], numbers[0] + 1000))
+
+
+def test_few_rows_without_keys_stay_together() -> None:
+    assert len(gathered(Rows(None, pa.array([b"x"] * 500), None, "c", None, 5))) == 1
+
+
+def test_a_partition_that_is_not_there() -> None:
+    rows = Rows(None, pa.array([b"x", b"y"]), None, "b", pa.array([2, 3], pa.int32()), 5)
+    with pytest.raises(ValueError, match="wants partition 3 of b, which has 3"):
+        gathered(rows)
+
+
+def test_a_row_without_a_topic() -> None:
+    rows = Rows(None, pa.array([b"x", b"y"]), None, pa.array(["a", None]), None, 5)
+    with pytest.raises(ValueError, match=r"no topic .*number 1"):
+        gathered(rows)
+
+
+class TestColumns:
+    def batch(self) -> pa.RecordBatch:
+        stamps = pa.array([1_700_000_000_123_456, None], pa.timestamp("us", "UTC"))
+        return pa.record_batch({"Value": pa.array(["x", "y"]), "TOPIC": pa.array(["a", "b"]), "timestamp": stamps})
+
+    def test_names_have_no_case_and_the_option_wins(self) -> None:
+        assert rows_of(self.batch(), None, 5, False).topics.to_pylist() == ["a", "b"]
+        assert rows_of(self.batch(), "c", 5, False).topics == "c"
+
+    def test_the_time_is_now_unless_the_column_is_asked_for(self) -> None:
+        assert rows_of(self.batch(), "c", 5, False).timestamps == 5
+        assert np.array_equal(rows_of(self.batch(), "c", 5, True).timestamps, [1_700_000_000_123, 5])
+
+
+def test_no_rows() -> None:
+    assert gathered(Rows(None, pa.array([], pa.binary()), None, "a", None, 5)) == {}
