@@ -36,6 +36,7 @@ COMMANDS: Final = {
     "produce": LazyCommand("moldau.cli.produce:produce", "Write lines or JSON envelopes to a topic as records."),
     "consume": LazyCommand("moldau.cli.consume:consume", "Read records from topics and print them."),
     "log": LazyCommand("moldau.cli.log:log", "Read the files of a data directory, without a broker."),
+    "pipeline": LazyCommand("moldau.cli.pipeline:pipeline", "Write, check, run and watch data pipelines on Spark."),
     "cluster": LazyCommand("moldau.cli.cluster_info:cluster", "Show the brokers of a cluster and their controller."),
     "completion": LazyCommand("moldau.cli.completion:completion", "Print the completion script of a shell."),
 }

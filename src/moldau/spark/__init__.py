@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def session(name: str = "moldau", master: str | None = None, **conf: object) -> SparkSession:
+def session(
+    name: str = "moldau", master: str | None = None, *, quick_start: bool = False, **conf: object
+) -> SparkSession:
     """A running SparkSession that knows the formats "moldau" and "moldau-lake"; the present one if there is one.
 
     `master` as Spark writes it: "local[2]", "spark://host:7077", "k8s://…", "yarn"; by default what spark-defaults.conf
@@ -21,8 +23,11 @@ def session(name: str = "moldau", master: str | None = None, **conf: object) -> 
         spark = moldau.spark.session("counts", **{"spark.driver.memory": "2g"})
         spark.read.format("moldau").option("kafka.bootstrap.servers", "localhost:9092").option("subscribe", "clicks")
 
+    `quick_start` is for work of seconds, such as checks and tests: Java compiles once and not again for speed, which
+    saves half of the CPU time of a start and costs it back in queries that run for minutes.
+
     Raises MissingPackage or MissingJava, each one line that says what to install.
     """
     from moldau.spark.spark_session import start
 
-    return start(name, master, conf)
+    return start(name, master, quick_start, conf)

@@ -13,8 +13,8 @@ import numpy as np
 
 from moldau.base.errors import MalformedData
 from moldau.spark.batches import Batch
-from moldau.spark.record_starts import Span
-from moldau.spark.varints import Bytes
+from moldau.spark.record_starts import record_starts
+from moldau.spark.varints import Bytes, Numbers
 from moldau.wire.batch import BATCH_HEADER_BYTES, BatchHeader, check_crc
 from moldau.wire.compression import Buffer, Compression, decompress
 
@@ -28,13 +28,19 @@ class Bodies(NamedTuple):
     """The records of several batches, none of them empty, in one piece of memory."""
 
     data: Bytes
-    spans: list[Span]
+    starts: Numbers
+    """Where each record begins; a guess as long as nobody has verified that it ends at its limit."""
+    limits: Numbers
+    """Where each record must end: where the next one begins, the last one of a batch where its batch ends."""
+    batch_of: Numbers
+    """The batch of each record, as an index into the headers."""
     headers: list[BatchHeader]
 
 
 class _Opened(NamedTuple):
     batch: Batch
     body: Buffer
+    starts: Numbers
 
 
 def open_batches(batches: Iterable[Batch], records: memoryview, is_crc_checked: bool) -> Iterator[Bodies]:
@@ -42,19 +48,19 @@ def open_batches(batches: Iterable[Batch], records: memoryview, is_crc_checked: 
     together: list[_Opened] = []
     size = 0
     for batch in batches:
-        body = _open(batch, is_crc_checked)
-        if not batch.header.record_count:  # compaction keeps the header of a producer's last batch
+        opened = _open(batch, is_crc_checked)
+        if not opened.starts.size:  # compaction keeps the header of a producer's last batch
             continue
-        if together and size + len(body) > OPENED_BYTES_MAX:
+        if together and size + len(opened.body) > OPENED_BYTES_MAX:
             yield _side_by_side(together, records)
             together, size = [], 0
-        together.append(_Opened(batch, body))
-        size += len(body)
+        together.append(opened)
+        size += len(opened.body)
     if together:
         yield _side_by_side(together, records)
 
 
-def _open(batch: Batch, is_crc_checked: bool) -> Buffer:
+def _open(batch: Batch, is_crc_checked: bool) -> _Opened:
     header = batch.header
     if is_crc_checked and not check_crc(batch.view):
         raise batch.malformed("its CRC is not that of its bytes")
@@ -66,23 +72,35 @@ def _open(batch: Batch, is_crc_checked: bool) -> Buffer:
         raise batch.malformed(f"{header.record_count} records cannot be in {len(body)} bytes")
     if not header.record_count and len(body):
         raise batch.malformed(f"{len(body)} bytes of records, but no record")
-    return body
+    try:
+        # Here and not for all batches later: this one's bytes are still in the processor's cache.
+        starts = record_starts(np.frombuffer(body, np.uint8), header.record_count)
+    except IndexError:
+        raise batch.malformed("a record ends beyond the batch") from None
+    return _Opened(batch, body, starts)
 
 
 def _side_by_side(together: Sequence[_Opened], records: memoryview) -> Bodies:
-    headers = [opened.batch.header for opened in together]
-    first, last = together[0].batch, together[-1].batch
-    begin, end = first.position + BATCH_HEADER_BYTES, last.position + len(last.view)
-    is_plain = all(header.compression == Compression.NONE for header in headers)
-    # Batches between them that are not wanted lie in the window too: with a whole log of those, copying is better.
+    data, begins = _one_piece(together, records)
+    counts = [opened.starts.size for opened in together]
+    batch_of = np.repeat(np.arange(len(together)), counts)
+    starts = np.concatenate([opened.starts for opened in together])
+    starts += begins[batch_of]
+    limits = np.empty_like(starts)
+    limits[:-1] = starts[1:]
+    limits[np.cumsum(counts) - 1] = begins + [len(opened.body) for opened in together]
+    return Bodies(data, starts, limits, batch_of, [opened.batch.header for opened in together])
+
+
+def _one_piece(together: Sequence[_Opened], records: memoryview) -> tuple[Bytes, Numbers]:
+    """Memory in which all the bodies are, and where each of them begins there."""
+    positions = np.array([opened.batch.position for opened in together], np.int64)
+    begin, end = int(positions[0]), int(positions[-1]) + len(together[-1].batch.view)
+    is_plain = all(opened.batch.header.compression == Compression.NONE for opened in together)
+    # Batches between them that are not wanted lie in the window too: with many of those, a copy is better.
     if is_plain and (len(together) == 1 or end - begin <= 2 * OPENED_BYTES_MAX):
-        starts = [opened.batch.position + BATCH_HEADER_BYTES - begin for opened in together]
-        data = np.frombuffer(records[begin:end], np.uint8)
-    else:
-        starts = [0, *np.cumsum([len(opened.body) for opened in together[:-1]]).tolist()]
-        data = np.frombuffer(together[0].body if len(together) == 1 else b"".join(o.body for o in together), np.uint8)
-    spans = [
-        Span(start, start + len(opened.body), opened.batch.header.record_count)
-        for start, opened in zip(starts, together, strict=True)
-    ]
-    return Bodies(data, spans, headers)
+        begin += BATCH_HEADER_BYTES
+        return np.frombuffer(records[begin:end], np.uint8), positions + BATCH_HEADER_BYTES - begin
+    joined = together[0].body if len(together) == 1 else b"".join(opened.body for opened in together)
+    sizes = np.array([len(opened.body) for opened in together], np.int64)
+    return np.frombuffer(joined, np.uint8), np.cumsum(sizes) - sizes

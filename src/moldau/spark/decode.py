@@ -23,7 +23,6 @@ from moldau.spark.batches import FetchedRecords, malformed, next_offset, wanted_
 from moldau.spark.bodies import Bodies, open_batches
 from moldau.spark.fields import Fields, binary_column, read_fields
 from moldau.spark.header_columns import headers_column, skip_headers
-from moldau.spark.record_starts import record_starts
 from moldau.spark.varints import BadRow, Numbers, read, require
 
 ROWS_MAX: Final = 1 << 16
@@ -44,30 +43,20 @@ def decode(fetched: FetchedRecords, schema: pa.Schema, check_crc: bool = True) -
 
 
 def _decode_bodies(bodies: Bodies, fetched: FetchedRecords, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    batch_of = np.repeat(np.arange(len(bodies.spans)), [span.records for span in bodies.spans])
-    rows = slice(0, 0)
-    try:
-        starts = record_starts(bodies.data, bodies.spans)
-        limits = _limits(starts, bodies)
-        for rows in _cuts(starts, limits):
-            records = _read_records(bodies, starts[rows], limits[rows], batch_of[rows])
-            yield from _in_range(_columns(records, bodies, fetched, schema), records.offsets, fetched)
-    except BadRow as bad:
-        raise malformed(bodies.headers[batch_of[rows.start + bad.row]].base_offset, bad.what) from None
+    for rows in _cuts(bodies):
+        try:
+            records = _read_records(bodies, rows)
+            batch = _columns(records, bodies, fetched, schema)
+        except BadRow as bad:
+            header = bodies.headers[bodies.batch_of[rows.start + bad.row]]
+            raise malformed(header.base_offset, bad.what) from None
+        yield from _in_range(batch, records.offsets, fetched)
 
 
-def _limits(starts: Numbers, bodies: Bodies) -> Numbers:
-    """Where each record must end: where the next one begins, the last one of a batch where its batch ends."""
-    limits = np.empty_like(starts)
-    limits[:-1] = starts[1:]
-    limits[np.cumsum([span.records for span in bodies.spans]) - 1] = [span.end for span in bodies.spans]
-    return limits
-
-
-def _cuts(starts: Numbers, limits: Numbers) -> Iterator[slice]:
+def _cuts(bodies: Bodies) -> Iterator[slice]:
     first = 0
-    while first < starts.size:
-        in_bytes = int(np.searchsorted(limits, starts[first] + BYTES_MAX, side="right"))
+    while first < bodies.starts.size:
+        in_bytes = int(np.searchsorted(bodies.limits, bodies.starts[first] + BYTES_MAX, side="right"))
         last = max(first + 1, min(first + ROWS_MAX, in_bytes))
         yield slice(first, last)
         first = last
@@ -100,10 +89,10 @@ class _Records(NamedTuple):
     """Where the record ends. Its headers are between that and the end of its value."""
 
 
-def _read_records(bodies: Bodies, starts: Numbers, limits: Numbers, batch_of: Numbers) -> _Records:
-    data = bodies.data
-    length, at = read(data, starts)
-    # With this the guessed starts are proven: a first record at its place, and each ends where the next begins.
+def _read_records(bodies: Bodies, rows: slice) -> _Records:
+    data, limits, batch_of = bodies.data, bodies.limits[rows], bodies.batch_of[rows]
+    length, at = read(data, bodies.starts[rows])
+    # With this the guessed starts are proven: the first one is at its place, and each record ends where it must.
     require((length > 0) & (at + length == limits), "a record's length does not lead to the next record")
     timestamp_deltas, at = read(data, at + 1, bits=64)
     offset_deltas, at = read(data, at)

@@ -55,29 +55,31 @@ def _read_all(data: Bytes, at: Numbers, limits: Numbers, first: Numbers) -> Fiel
     """
     total = int(first[-1])
     fields = Fields(np.empty(total, np.int64), np.empty(total, np.int64), np.empty(total, np.bool_))
-    ends = at.copy()
-    slots = first[:-1].copy()
-    rows = np.flatnonzero(first[1:] > slots)
-    while rows.size >= ROWS_AT_ONCE_MIN:
+    rows = np.arange(at.size)
+    slots, last = first[:-1], first[1:]
+    while True:
+        is_done = slots == last
+        if is_done.any():
+            if not (at[is_done] == limits[is_done]).all():
+                raise BadRow(int(rows[is_done & (at != limits)][0]), "a record ends before its length says")
+            rows, at, limits, slots, last = (array[~is_done] for array in (rows, at, limits, slots, last))
+        if rows.size < ROWS_AT_ONCE_MIN:
+            break
         try:
-            part = read_fields(data, ends[rows], limits[rows])
+            part = read_fields(data, at, limits)
         except BadRow as bad:
             raise BadRow(int(rows[bad.row]), bad.what) from None
-        for whole, read_now in zip(fields, part, strict=True):
-            whole[slots[rows]] = read_now
-        ends[rows] = part.ends
-        slots[rows] += 1
-        rows = rows[slots[rows] < first[rows + 1]]
-    for row in rows.tolist():
-        ends[row] = _read_rest(data, int(ends[row]), int(limits[row]), fields, range(slots[row], first[row + 1]), row)
-    require(ends == limits, "a record ends before its length says")
+        fields.starts[slots], fields.ends[slots], fields.is_null[slots] = part
+        at, slots = part.ends, slots + 1
+    for row, *one in zip(rows.tolist(), at.tolist(), limits.tolist(), slots.tolist(), last.tolist(), strict=True):
+        _read_rest(data, fields, row, *one)
     return fields
 
 
-def _read_rest(data: Bytes, position: int, limit: int, fields: Fields, slots: range, row: int) -> int:
-    """One row's fields one by one, into their slots; the position behind the last."""
-    begin, body, position = position, data[position:limit].tobytes(), 0
-    for slot in slots:
+def _read_rest(data: Bytes, fields: Fields, row: int, begin: int, limit: int, first: int, last: int) -> None:
+    """One row's fields one by one, up to its limit, into these slots."""
+    body, position = data[begin:limit].tobytes(), 0
+    for slot in range(first, last):
         try:
             length, position = read_varint(body, position)
         except MalformedData as error:
@@ -88,7 +90,8 @@ def _read_rest(data: Bytes, position: int, limit: int, fields: Fields, slots: ra
         fields.starts[slot] = begin + position
         position += max(length, 0)
         fields.ends[slot] = begin + position
-    return begin + position
+    if position != len(body):
+        raise BadRow(row, "a record ends before its length says")
 
 
 def _names(data: Bytes, keys: Fields, first: Numbers) -> pa.Array:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 LOG4J_FILE: Final = Path(__file__).with_name("log4j2.properties")
 NEEDED: Final = ("pyspark", "pyarrow", "numpy")
 LOOPBACK: Final = "127.0.0.1"
+JAVA_OPTIONS: Final = "spark.driver.defaultJavaOptions"
+"""Those that stand before spark.driver.extraJavaOptions, which is for the caller."""
 
 DEFAULTS: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
@@ -56,7 +58,7 @@ class MissingPackage(ImportError):
     """pyspark or what it needs is not installed. The message is one line and says what to install."""
 
 
-def start(name: str, master: str | None, given: Mapping[str, object]) -> SparkSession:
+def start(name: str, master: str | None, quick_start: bool, given: Mapping[str, object]) -> SparkSession:
     """See `moldau.spark.session`."""
     _check_packages()
     from pyspark import SparkContext
@@ -68,7 +70,7 @@ def start(name: str, master: str | None, given: Mapping[str, object]) -> SparkSe
     environment = {}
     if SparkContext._active_spark_context is None:
         _choose_python(conf)
-        conf = {"spark.app.name": name, **_conf_for_start(conf)}
+        conf = {"spark.app.name": name, **_conf_for_start(conf, quick_start)}
         environment = _environment_for_start(conf)
     with _environment(environment):
         session = SparkSession.builder.config(map={**conf}).getOrCreate()
@@ -91,17 +93,21 @@ def _check_packages() -> None:
         raise MissingPackage(f"{' and '.join(missing)} not installed: pip install 'moldau[spark]'")
 
 
-def _conf_for_start(given: Mapping[str, str]) -> dict[str, str]:
+def _conf_for_start(given: Mapping[str, str], quick_start: bool) -> dict[str, str]:
     """What Spark is started with: what was given, and of our defaults those that nobody else decided."""
     configured = _configured()
     master = given.get("spark.master") or configured.get("spark.master") or "local[*]"
     conf = dict(DEFAULTS)
     if (cores := local_cores(master)) is not None:
         conf |= {"spark.sql.shuffle.partitions": str(cores), **LOCAL_CHECKPOINTS}
-    if not _has_log4j_file():
-        conf["spark.driver.defaultJavaOptions"] = f"-Dlog4j2.configurationFile={LOG4J_FILE.as_uri()}"
     undecided = {key: value for key, value in conf.items() if key not in configured}
-    return {**undecided, "spark.master": master, **given}
+    options = " ".join([*_java_options(quick_start), configured.get(JAVA_OPTIONS, "")]).strip()
+    return {**undecided, "spark.master": master, **({JAVA_OPTIONS: options} if options else {}), **given}
+
+
+def _java_options(quick_start: bool) -> list[str]:
+    options = [] if _has_log4j_file() else [f"-Dlog4j2.configurationFile={LOG4J_FILE.as_uri()}"]
+    return [*options, "-XX:TieredStopAtLevel=1"] if quick_start else options
 
 
 def _environment_for_start(conf: Mapping[str, str]) -> dict[str, str]:

@@ -7,6 +7,8 @@ A number n is stored as (n << 1) ^ (n >> 63), seven bits a byte, the lowest firs
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import numpy.typing as npt
 
@@ -16,6 +18,9 @@ Numbers = npt.NDArray[np.int64]
 Raw = npt.NDArray[np.uint64]
 """Numbers after zigzag."""
 Mask = npt.NDArray[np.bool_]
+
+FEW: Final = 8
+"""One row in so many is few: those are read by themselves."""
 
 
 class BadRow(Exception):
@@ -42,22 +47,32 @@ def read(data: Bytes, at: Numbers, bits: int = 32) -> tuple[Numbers, Numbers]:
     byte = data.take(at, mode="clip")
     raw = (byte & 0x7F).astype(np.uint64)
     ends = at + 1
-    unfinished = np.flatnonzero(byte > 0x7F)
+    goes_on = byte > 0x7F
     shift = 7
-    while unfinished.size:
-        if shift >= bits:
-            raise BadRow(int(unfinished[0]), "a varint without an end")
-        # All rows go on together as a rule (every length has two bytes): then there is nothing to pick and put back.
-        rows = slice(None) if unfinished.size == at.size else unfinished
+    # While many numbers go on it is cheaper to take another byte of all and to ignore some than to pick out the many.
+    while np.count_nonzero(goes_on) * FEW > at.size:
+        byte = data.take(ends, mode="clip") * goes_on
+        _check_width(byte, shift, bits)
+        raw |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
+        ends += goes_on
+        goes_on = byte > 0x7F
+        shift += 7
+    rows = np.flatnonzero(goes_on)
+    while rows.size:
         byte = data.take(ends[rows], mode="clip")
-        part = byte & 0x7F
-        if bits - shift < 7 and (part >> (bits - shift)).any():
-            raise BadRow(int(unfinished[np.argmax(part >> (bits - shift))]), f"a varint of more than {bits} bits")
-        raw[rows] |= part.astype(np.uint64) << np.uint64(shift)
+        _check_width(byte, shift, bits, rows)
+        raw[rows] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
         ends[rows] += 1
-        unfinished = unfinished[byte > 0x7F]
+        rows = rows[byte > 0x7F]
         shift += 7
     return ((raw >> np.uint64(1)) ^ -(raw & np.uint64(1))).view(np.int64), ends
+
+
+def _check_width(byte: Bytes, shift: int, bits: int, rows: Numbers | None = None) -> None:
+    """The last byte there can be has only some bits left, and its bit 7, that another follows, is none of them."""
+    if bits - shift < 7 and (is_wide := byte >> (bits - shift) != 0).any():
+        first = int(np.argmax(is_wide))
+        raise BadRow(first if rows is None else int(rows[first]), f"a varint of more than {bits} bits")
 
 
 def zigzag(numbers: Numbers) -> Raw:

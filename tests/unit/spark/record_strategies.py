@@ -26,9 +26,9 @@ PRODUCERS = (PLAIN, 7, 8)
 
 @st.composite
 def record_lists(draw: st.DrawFn) -> list[Record]:
-    """The records of a batch; many with a run of one size, as most real batches are."""
+    """The records of a batch; many with a run of one size, as most real batches are, long enough to be seen as one."""
     drawn = draw(st.lists(records, min_size=1, max_size=10))
-    run = [drawn[0]] * draw(st.sampled_from([0, 15, 16, 17, 100]))
+    run = [drawn[0]] * draw(st.sampled_from([0, 0, 20, 550]))
     return [record._replace(timestamp=record.timestamp + number) for number, record in enumerate(run)] + drawn
 
 

@@ -30,7 +30,7 @@ def record(value: bytes | None, key: bytes | None = None, timestamp: int = 1000,
 # --- against other decoders -------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(logs())
 def test_every_committed_record_comes_out_once_and_nothing_else(log: Log) -> None:
     assert decoded(fetched(log.data, aborted=log.aborted)) == log.committed()
@@ -83,7 +83,13 @@ def test_many_small_batches_are_decoded_together(codec: Compression) -> None:
 @pytest.mark.parametrize("size", [0, 1, 40, 100, 1024, 20_000])
 def test_records_of_one_size_are_found_whatever_their_length_takes(size: int) -> None:
     """Offset deltas, and with them lengths, grow by a byte after 64 records: a run ends and another begins."""
-    log = plain_log([[record(bytes([number % 251]) * size) for number in range(200)]])
+    log = plain_log([[record(bytes([number % 251]) * size) for number in range(1000)]])
+    assert decoded(fetched(log)) == slowly_decoded(log)
+
+
+@pytest.mark.parametrize("odd", [0, 5, 600, 999])
+def test_one_record_of_another_size_in_a_run(odd: int) -> None:
+    log = plain_log([[record(bytes(90 if number == odd else 100)) for number in range(1000)]])
     assert decoded(fetched(log)) == slowly_decoded(log)
 
 

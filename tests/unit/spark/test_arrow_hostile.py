@@ -78,7 +78,7 @@ def is_refused(log: bytes, what: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("codec", "count"), [(Compression.NONE, 2500)] + [(codec, 150) for codec in list(Compression)[1:]]
+    ("codec", "count"), [(Compression.NONE, 1200)] + [(codec, 100) for codec in list(Compression)[1:]]
 )
 def test_mutated_batches_are_refused_or_decoded_as_they_stand(codec: Compression, count: int) -> None:
     refused = 0

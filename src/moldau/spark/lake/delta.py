@@ -9,9 +9,7 @@ writing a batch twice; the log keeps the last version of each query through chec
 
 from __future__ import annotations
 
-import json
 import os
-import time
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -21,6 +19,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, Transaction
 
 from moldau.spark.lake import transactions
+from moldau.spark.lake.delta_stats import stats_of
 from moldau.spark.lake.merging import Merge
 from moldau.spark.lake.schemas import aligned, checked_partitions, lake_schema, new_columns, same_partitions
 from moldau.spark.lake.tables import BatchTag, DataFile, LakeError, Split, Target, split_files
@@ -49,11 +48,7 @@ class DeltaLakeTable:
     def transact(self, files: Sequence[DataFile], tag: BatchTag, overwrite: bool) -> None:
         table = self._open()
         mode = "overwrite" if overwrite else "append"
-        now_ms = time.time_ns() // 1_000_000
-        adds = [
-            AddAction(file.name, file.size, dict(file.partition), now_ms, True, json.dumps({"numRecords": file.rows}))
-            for file in files
-        ]
+        adds = [self._add(file) for file in files]
         try:
             table.create_write_transaction(
                 list(adds),
@@ -111,6 +106,11 @@ class DeltaLakeTable:
                 table.alter.add_columns(list(Schema.from_arrow(pa.schema(added)).fields))
             except CommitFailedError as error:
                 raise Conflict(str(error)) from error
+
+    def _add(self, file: DataFile) -> AddAction:
+        place = os.path.join(self.path, file.name)
+        changed_ms = os.stat(place).st_mtime_ns // 1_000_000
+        return AddAction(file.name, file.size, dict(file.partition), changed_ms, True, stats_of(place))
 
     def _schema_of(self, table: DeltaTable) -> pa.Schema:
         return lake_schema(pa.schema(table.schema().to_arrow()), self.path)

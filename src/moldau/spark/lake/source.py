@@ -5,6 +5,10 @@
 Options: path; format (parquet, delta or iceberg; parquet if it is left out); partitionBy ("day,country"); and for a
 batch written by foreachBatch queryId and batchId, so that it is written once. Only Spark's classes are here; what
 they do is in the modules beside.
+
+Spark plans the read of a Python source once: a DataFrame stays with the table's files as they were when it was first
+used, also in a stream that joins them batch after batch. With the option follow=true each execution reads the table
+as it is then, in one task: for tables of modest size that a stream looks things up in.
 """
 
 from __future__ import annotations
@@ -43,12 +47,14 @@ class LakeOptions:
     kind: str
     partition_by: tuple[str, ...]
     tag: BatchTag | None
+    follow: bool = False
 
 
 def lake_options(given: MutableMapping[str, str]) -> LakeOptions:
     columns = (name.strip() for name in given.get("partitionBy", "").split(","))
     kind = given.get("format", "parquet").lower()
-    return LakeOptions(local_path(given.get("path", "")), kind, tuple(filter(None, columns)), _tag(given))
+    follow = given.get("follow", "false").lower() == "true"
+    return LakeOptions(local_path(given.get("path", "")), kind, tuple(filter(None, columns)), _tag(given), follow)
 
 
 def _tag(given: MutableMapping[str, str]) -> BatchTag | None:
@@ -89,7 +95,8 @@ class WrittenFiles(WriterCommitMessage):
 
 @dataclass
 class LakeSplit(InputPartition):
-    split: Split
+    split: Split | None
+    """None: the whole table, as it is when the task runs."""
 
 
 class LakeReader(DataSourceReader):
@@ -99,11 +106,14 @@ class LakeReader(DataSourceReader):
         self._schema = to_arrow_schema(schema, timezone="UTC")
 
     def partitions(self) -> Sequence[LakeSplit]:
+        if self._options.follow:
+            return [LakeSplit(None)]
         return [LakeSplit(split) for split in self._table().splits(READ_SPLITS_MAX)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, LakeSplit)
-        for batch in self._table().read(partition.split):
+        table = self._table()
+        for batch in table.read(partition.split or table.splits(1)[0]):
             yield batch.select(self._columns).cast(self._schema)
 
     def _table(self) -> LakeTable:

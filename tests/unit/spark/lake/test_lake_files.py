@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.spark.lake import BatchTag, files
+from moldau.spark.lake import BatchTag, disk, files
 from moldau.spark.lake.files import write_files
 from moldau.spark.lake.partitions import cut, directory_of
 from moldau.spark.lake.tables import DataFile, Target
@@ -125,3 +125,13 @@ def test_directory_names_are_hives() -> None:
     assert directory_of((("day", "2026-01-31"), ("k", None))) == "day=2026-01-31/k=__HIVE_DEFAULT_PARTITION__"
     assert directory_of((("a:b", "x/y=z%é "),)) == "a%3Ab=x%2Fy%3Dz%25é "
     assert directory_of(()) == ""
+
+
+def test_a_file_is_created_once_and_replaced_whole(tmp_path: Path) -> None:
+    place = str(tmp_path / "told.json")
+    assert disk.create_content(place, b"first")
+    assert not disk.create_content(place, b"second")
+    assert disk.content_of(place) == b"first"
+    disk.replace_content(place, b"third")
+    assert disk.content_of(place) == b"third"
+    assert [file.name for file in tmp_path.iterdir()] == ["told.json"], "nothing written aside is left"

@@ -1,0 +1,124 @@
+"""`moldau pipeline`: write, check, draw, run, watch, stop and test data pipelines on Spark.
+
+The commands that only read a file are here; those about runs are in pipeline_run.py, pipeline_status.py and
+pipeline_test.py. Spark is imported by the commands that need it, when they need it.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+
+from moldau.cli.pipeline_files import DEFAULT_FILE, Chosen, PipelineGroup, chosen_options
+from moldau.cli.pipeline_run import run
+from moldau.cli.pipeline_session import Session, busy, quiet_log
+from moldau.cli.pipeline_status import list_pipelines, status, stop
+from moldau.cli.pipeline_test import test
+
+FORMS: Final = {".svg": "svg", ".mmd": "mermaid", ".mermaid": "mermaid", ".md": "mermaid"}
+PLAIN_WIDTH: Final = 100
+
+
+@click.group(cls=PipelineGroup)
+def pipeline() -> None:
+    """Data pipelines on Spark: topics in, SQL, topics and lake tables out.
+
+    \b
+    moldau pipeline init shop                     a commented pipeline to begin with
+    moldau pipeline validate shop/pipeline.yaml   every mistake, with line and word
+    moldau pipeline run shop/pipeline.yaml        run it until Ctrl-C
+    moldau pipeline status shop/pipeline.yaml     what it is doing, from another terminal
+    """
+
+
+@pipeline.command(short_help="Check a pipeline without running it.")
+@chosen_options
+@click.option("--yaml-only", is_flag=True, help="Do not start Spark: leave SQL and schemas unchecked.")
+def validate(chosen: Chosen, yaml_only: bool) -> None:
+    """Check the YAML, the SQL and the schemas of a pipeline without running it, and point at each mistake.
+
+    \b
+    moldau pipeline validate bookstore.yaml
+    moldau pipeline validate bookstore.yaml --yaml-only
+    """
+    found = chosen.pipeline
+    if not yaml_only:
+        _check_with_spark(chosen)
+    click.echo(f"{chosen.file}: {found.name} is fine{' as far as YAML goes' if yaml_only else ''}")
+
+
+def _check_with_spark(chosen: Chosen) -> None:
+    from moldau.pipelines.problems import InvalidPipeline
+
+    with Session(chosen.pipeline, None, {}, quiet_log()) as session:
+        with busy("starting Spark…"):
+            spark = session.start()
+        from moldau.pipelines.checking import check
+
+        with busy("checking SQL and schemas…"):
+            problems = check(chosen.pipeline, spark)
+    if problems:
+        raise InvalidPipeline(problems)
+
+
+@pipeline.command(short_help="Write a commented pipeline to begin with.")
+@click.argument("folder", metavar="[DIR]", default=".", type=click.Path(file_okay=False, path_type=Path))
+def init(folder: Path) -> None:
+    """Write a small pipeline that works, with comments that teach, and a test of it. Nothing is overwritten.
+
+    \b
+    moldau pipeline init shop
+    moldau pipeline test shop/pipeline.yaml
+    """
+    from moldau.pipelines.starter import write_starter
+
+    name = re.sub(r"[^a-z0-9]+", "-", folder.absolute().name.lower()).strip("-") or "pipeline"
+    for path in write_starter(folder, name):
+        click.echo(f"wrote {path}")
+    click.echo(f"next: moldau pipeline test {shlex.quote(str(folder / DEFAULT_FILE))}")
+
+
+@pipeline.command(short_help="Draw the flow of a pipeline.")
+@chosen_options
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["terminal", "mermaid", "svg"]),
+    help="How to draw it. Default: by the name of the output file, or for the terminal.",
+)
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="A file to write to.")
+def graph(chosen: Chosen, form: str | None, output: Path | None) -> None:
+    """Draw how data flows through a pipeline: sources, steps, sinks.
+
+    \b
+    moldau pipeline graph bookstore.yaml
+    moldau pipeline graph bookstore.yaml -o flow.svg
+    moldau pipeline graph bookstore.yaml --format mermaid >> README.md
+    """
+    from moldau.pipelines.draw_terminal import draw_terminal
+    from moldau.pipelines.drawing import draw
+    from moldau.pipelines.graph import graph as graph_of
+
+    flow = graph_of(chosen.pipeline)
+    form = form or FORMS.get(output.suffix if output else "", "terminal")
+    if form == "terminal" and output is None and sys.stdout.isatty():
+        from rich.console import Console
+
+        console = Console()
+        console.print(draw_terminal(flow, console.width))
+        return
+    drawn = draw(flow, form, PLAIN_WIDTH)  # type: ignore[arg-type]
+    if output is None:
+        click.echo(drawn)
+    else:
+        output.write_text(drawn if drawn.endswith("\n") else drawn + "\n", encoding="utf-8")
+        click.echo(f"wrote {output}")
+
+
+for command in (run, status, stop, test, list_pipelines):
+    pipeline.add_command(command)

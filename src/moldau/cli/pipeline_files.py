@@ -1,0 +1,174 @@
+"""Which pipeline a command is about: its file, its state directory, what the options change in it; and completion.
+
+Failures of pipelines become one line here, or, for a file with mistakes in it, a page that points at each. Spark and
+YAML are imported when a command needs them: a `--help` does not.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from moldau.base.errors import StorageFault
+from moldau.cli.connect import CommandFailed, key_values
+
+if TYPE_CHECKING:
+    from moldau.pipelines.spec import Pipeline
+    from moldau.pipelines.state_directory import StateDirectory
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+DEFAULT_FILE: Final = "pipeline.yaml"
+SUFFIXES: Final = (".yaml", ".yml")
+EXTRAS: Final = {"yaml": "spark", "pyspark": "spark", "pyarrow": "spark", "numpy": "spark", "py4j": "spark",
+                 "fastavro": "spark", "deltalake": "lake", "pyiceberg": "lake"}  # fmt: skip
+"""Which extra of ours brings a library."""
+
+
+class PipelineGroup(click.Group):
+    """The commands about pipelines: all of them fail in the same words."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with plain_failures():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def plain_failures() -> Iterator[None]:
+    """Turns what pipelines and Spark raise into CommandFailed; the mistakes in a file are shown one by one."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        raise CommandFailed(f"pipelines need {error.name}: pip install 'moldau[{extra}]'") from error
+    except ImportError as error:  # spark_session.MissingPackage, which says what to install
+        raise CommandFailed(str(error)) from error
+    except StorageFault as fault:
+        raise CommandFailed(str(fault)) from fault
+    except Exception as error:
+        from moldau.pipelines.problems import InvalidPipeline, PipelineError
+        from moldau.spark.java import MissingJava
+
+        if isinstance(error, InvalidPipeline):
+            click.echo(error.render(), err=True)
+            count = len(error.problems)
+            raise CommandFailed(f"{count} problem{'s' if count > 1 else ''} found") from error
+        if isinstance(error, PipelineError | MissingJava):
+            raise CommandFailed(str(error)) from error
+        raise
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A pipeline's file, with what the command line changes in it."""
+
+    file: Path
+    settings: Mapping[str, str]
+    bootstrap: str | None
+    state: Path | None
+
+    @functools.cached_property
+    def pipeline(self) -> Pipeline:
+        """InvalidPipeline if there is anything wrong with it."""
+        from moldau.pipelines.loading import load
+
+        found = load(existing(self.file), self.settings)
+        return replace(found, bootstrap=self.bootstrap or found.bootstrap or "localhost:9092")
+
+    @functools.cached_property
+    def directory(self) -> StateDirectory:
+        return state_directory(self.pipeline, self.state)
+
+
+def state_directory(pipeline: Pipeline, state: Path | None) -> StateDirectory:
+    from moldau.pipelines.state_directory import StateDirectory, default_directory
+
+    return StateDirectory(state.absolute()) if state else default_directory(pipeline.file, pipeline.name)
+
+
+def existing(file: Path) -> Path:
+    if file.is_dir() and (file / DEFAULT_FILE).is_file():
+        return file / DEFAULT_FILE
+    if not file.is_file():
+        what = "is a directory" if file.is_dir() else "does not exist"
+        raise CommandFailed(f"{file} {what}; give a pipeline's file, or write one with `moldau pipeline init`")
+    return file
+
+
+def complete_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Pipeline files, and the directories on the way to them."""
+    folder, start = os.path.split(incomplete)
+    try:
+        entries = sorted(os.scandir(folder or "."), key=lambda entry: entry.name)
+    except OSError:
+        return []
+    wanted = [e for e in entries if e.name.startswith(start) and (start.startswith(".") or e.name[0] != ".")]
+    found = [
+        os.path.join(folder, entry.name) + ("/" if entry.is_dir() else "")
+        for entry in wanted
+        if entry.is_dir() or entry.name.endswith(SUFFIXES)
+    ]
+    return [CompletionItem(name) for name in found]
+
+
+def complete_sinks(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The sinks of the file that is on the command line already; silent when it cannot be read."""
+    from moldau.pipelines.problems import InvalidPipeline
+
+    file = Path(ctx.params.get("file") or DEFAULT_FILE)
+    try:
+        pipeline = Chosen(file, {}, None, None).pipeline
+    except (InvalidPipeline, CommandFailed, ImportError, OSError):
+        return []
+    return [CompletionItem(sink.name) for sink in pipeline.sinks if sink.name.startswith(incomplete)]
+
+
+file_argument: Callable[[C], C] = click.argument(
+    "file", metavar="[FILE]", default=DEFAULT_FILE, type=click.Path(path_type=Path), shell_complete=complete_files
+)
+state_option: Callable[[C], C] = click.option(
+    "--state",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where checkpoints and status are. Default: .moldau/pipelines/NAME beside the file.",
+)
+set_option: Callable[[C], C] = click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="K=V",
+    callback=key_values,
+    help="Another value for one of the file's vars. Repeatable.",
+)
+
+
+def chosen_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds FILE, --set, -b and --state to a command, which gets them as `chosen`."""
+
+    @file_argument
+    @set_option
+    @click.option(
+        "-b",
+        "--bootstrap-server",
+        envvar="MOLDAU_BOOTSTRAP",
+        metavar="HOST:PORT[,...]",
+        help="Where the cluster is, instead of what the file says. Also $MOLDAU_BOOTSTRAP.",
+    )
+    @state_option
+    @functools.wraps(command)
+    def with_chosen(
+        *args: Any, file: Path, settings: dict[str, str], bootstrap_server: str | None, state: Path | None, **rest: Any
+    ) -> Any:
+        return command(*args, chosen=Chosen(file, settings, bootstrap_server, state), **rest)
+
+    return with_chosen

@@ -1,0 +1,146 @@
+"""`moldau pipeline run`: the options of a run, and how it is shown.
+
+How a run goes is told in moldau.pipelines.launching and running. Nothing of Spark is imported before it is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from moldau.cli import offsets
+from moldau.cli.connect import CommandFailed, key_values
+from moldau.cli.pipeline_files import Chosen, chosen_options, complete_sinks
+from moldau.cli.pipeline_session import Session, busy
+from moldau.cli.pipeline_submit import submitted
+
+if TYPE_CHECKING:
+    from moldau.pipelines.spec import Start
+    from moldau.pipelines.view import View
+
+ALL = "*"
+"""What --fresh without a sink means."""
+SPARK_LOG = "spark.log"
+"""In the state directory: the standard error of Spark's processes."""
+
+
+@click.command(short_help="Run a pipeline.")
+@chosen_options
+@click.option("--until-caught-up", is_flag=True, help="Process what is there now, then end.")
+@click.option("--batch", is_flag=True, help="Process a range of the past as one batch, without checkpoints.")
+@click.option("--from", "begin", metavar="WHERE", help="With --batch: earliest, @TIME, or offsets as JSON.")
+@click.option("--to", "end", metavar="WHERE", help="With --batch: where to end; latest, @TIME, or offsets as JSON.")
+@click.option("--sink", "sinks", multiple=True, shell_complete=complete_sinks, help="Only this sink. Repeatable.")
+@click.option(
+    "--fresh",
+    multiple=True,
+    is_flag=False,
+    flag_value=ALL,
+    metavar="[SINK]",
+    shell_complete=complete_sinks,
+    help="Forget the checkpoint of a sink, or without a name of all, and begin anew. Repeatable.",
+)
+@click.option(
+    "--master", metavar="URL", help="Spark's master: local[2], spark://host:7077, yarn, k8s://… Default: local[*]"
+)
+@click.option("--conf", multiple=True, metavar="K=V", callback=key_values, help="A setting of Spark's. Repeatable.")
+@click.option(
+    "--deploy-mode", type=click.Choice(["client", "cluster"]), default="client", help="Where the driver runs."
+)
+@click.pass_context
+def run(
+    ctx: click.Context,
+    chosen: Chosen,
+    until_caught_up: bool,
+    batch: bool,
+    begin: str | None,
+    end: str | None,
+    sinks: tuple[str, ...],
+    fresh: tuple[str, ...],
+    master: str | None,
+    conf: dict[str, str],
+    deploy_mode: str,
+) -> None:
+    """Run a pipeline: until Ctrl-C, until it has caught up, or once over a range of the past.
+
+    It goes on where the last run stopped. Ctrl-C lets the batches under way finish; a second one does not.
+
+    \b
+    moldau pipeline run bookstore.yaml
+    moldau pipeline run bookstore.yaml --until-caught-up --set lake=/data
+    moldau pipeline run bookstore.yaml --batch --from @-7d --to @2026-11-15 --sink daily
+    moldau pipeline run bookstore.yaml --master spark://host:7077 --conf spark.executor.memory=4g
+    """
+    _check_mode(ctx, until_caught_up, batch, begin or end)
+    pipeline = chosen.pipeline
+    if deploy_mode == "cluster":
+        ctx.exit(submitted(chosen, master, conf, _words(ctx)))
+    from moldau.pipelines.compiling import Mode, Range
+    from moldau.pipelines.launching import Wanted, launch
+    from moldau.pipelines.running import Stop
+
+    mode = Mode.BATCH if batch else Mode.UNTIL_CAUGHT_UP if until_caught_up else Mode.CONTINUOUS
+    wanted = Wanted(
+        mode=mode,
+        over=Range(start=_where(begin, "--from"), end=_where(end, "--to")) if batch else None,
+        only=sinks or None,
+        fresh=None if ALL in fresh else fresh,
+        debug=bool(ctx.find_root().params.get("debug")),
+    )
+    stop, log = Stop(), None if wanted.debug else chosen.directory.path / SPARK_LOG
+    with Session(pipeline, master, conf, log, stop) as session:
+        ended = launch(pipeline, chosen.directory, wanted, session.start, _view(), stop, busy)
+    if ended.state == "failed":
+        raise CommandFailed(f"{ended.message or 'the run failed'}{f' (all of it: {log})' if log else ''}")
+
+
+def _words(ctx: click.Context) -> list[str]:
+    """The options of this command that the driver in the cluster is to get too."""
+    given = ctx.params
+    words = [f"--{name.replace('_', '-')}" for name in ("until_caught_up", "batch") if given[name]]
+    for option, name in (("--from", "begin"), ("--to", "end")):
+        words += [option, given[name]] if given[name] else []
+    for sink in given["sinks"]:
+        words += ["--sink", sink]
+    for sink in given["fresh"]:
+        words += ["--fresh"] if sink == ALL else ["--fresh", sink]
+    return words
+
+
+def _check_mode(ctx: click.Context, until_caught_up: bool, batch: bool, has_range: object) -> None:
+    if until_caught_up and batch:
+        raise click.UsageError("--until-caught-up and --batch are two ways to run; give one", ctx)
+    if has_range and not batch:
+        raise click.UsageError("--from and --to say what a --batch reads; other runs go on from their checkpoint", ctx)
+
+
+def _where(text: str | None, option: str) -> Start | None:
+    """earliest, latest, a time with or without @, or offsets as JSON."""
+    if text is None or text in ("earliest", "latest"):
+        return text  # type: ignore[return-value]
+    try:
+        if text.startswith("{"):
+            return {
+                topic: {int(partition): int(offset) for partition, offset in partitions.items()}
+                for topic, partitions in json.loads(text).items()
+            }
+        moment = offsets.parse_moment(text.removeprefix("@"), time.time_ns() // 1_000_000)
+    except (ValueError, AttributeError) as error:
+        said = f"{text!r} is no place: earliest, latest, a time such as @-1h or 2026-11-15T08:00:00Z, or offsets"
+        raise click.BadParameter(said + ' as {"topic": {"0": 12}}', param_hint=option) from error
+    return datetime.fromtimestamp(moment.value / 1000, UTC)
+
+
+def _view() -> View:
+    from moldau.pipelines.view import LiveView, PlainView
+
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        return LiveView(Console())
+    return PlainView(sys.stdout, sys.stderr)

@@ -1,0 +1,88 @@
+"""Spark for the length of a command: a sign of life while it starts, its noise in a file, Ctrl-C as a wish to stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from moldau.pipelines.running import Stop
+    from moldau.pipelines.spec import Pipeline
+
+
+class Session:
+    """A Spark session for the length of a `with`, and the signals that ask the run to end.
+
+    What Spark's processes have to say of themselves goes to `log`: their stack traces are for those who look for them.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, master: str | None, conf: dict[str, str], log: Path | None, stop: Stop | None = None
+    ) -> None:
+        self._pipeline, self._master, self._conf, self._log, self._stop = pipeline, master, conf, log, stop
+        self._spark: SparkSession | None = None
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._spark is not None:
+            self._spark.stop()
+
+    def start(self) -> SparkSession:
+        import moldau.spark
+        from moldau.pipelines.launching import SESSION_DEFAULTS
+
+        conf: dict[str, Any] = {**SESSION_DEFAULTS, **self._pipeline.spark, **self._conf}
+        with _stderr_in(self._log) if self._log else nullcontext():
+            self._spark = moldau.spark.session(self._pipeline.name, self._master, **conf)
+        if self._stop is not None:
+            _listen(self._stop)
+        return self._spark
+
+
+def quiet_log() -> Path | None:
+    """For commands without a state directory: nowhere, unless the whole story was asked for."""
+    return None if click.get_current_context().find_root().params.get("debug") else Path(os.devnull)
+
+
+def _listen(stop: Stop) -> None:
+    """Called after Spark is there, which brings a handler of its own that cancels all jobs."""
+    signal.signal(signal.SIGINT, lambda number, frame: stop.request("Ctrl-C"))
+    signal.signal(signal.SIGTERM, lambda number, frame: stop.request("SIGTERM"))
+
+
+@contextmanager
+def _stderr_in(log: Path) -> Iterator[None]:
+    """Processes that are started inside have the file as their standard error, for as long as they live."""
+    sys.stderr.flush()
+    ours = os.dup(2)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    os.dup2(file, 2)
+    try:
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(file)
+        os.close(ours)
+
+
+@contextmanager
+def busy(what: str) -> Iterator[None]:
+    """A spinner on the terminal, if there is one; on a descriptor of its own, which `_stderr_in` does not turn away."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with os.fdopen(os.dup(2), "w") as terminal, Console(file=terminal).status(what):
+        yield

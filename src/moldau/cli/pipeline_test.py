@@ -1,0 +1,114 @@
+"""`moldau pipeline test`: the test cases beside a pipeline's file, fed through the real pipeline on Spark.
+
+Each case has a broker of its own, in this process; one Spark session serves them all.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from moldau.cli.connect import CommandFailed
+from moldau.cli.output import Table, show
+from moldau.cli.pipeline_files import DEFAULT_FILE, complete_files, existing, set_option
+from moldau.cli.pipeline_session import Session, busy, quiet_log
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from moldau.pipelines.case_files import Case
+    from moldau.pipelines.testing import CaseResult
+
+
+def complete_cases(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from moldau.pipelines.case_files import CASES, INPUT
+
+    root = Path(ctx.params.get("file") or DEFAULT_FILE).parent / CASES
+    names = sorted(folder.parent.name for folder in root.glob(f"*/{INPUT}"))
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+@click.command(short_help="Test a pipeline with files.")
+@click.argument("file", type=click.Path(path_type=Path), shell_complete=complete_files)
+@click.argument("names", metavar="[CASE]...", nargs=-1, shell_complete=complete_cases)
+@click.option("--update", is_flag=True, help="Write what comes out into the expected files.")
+@set_option
+def test(file: Path, names: tuple[str, ...], update: bool, settings: dict[str, str]) -> None:
+    """Feed the input files of test cases through a pipeline and compare what comes out with expected files.
+
+    A case is a folder beside the pipeline's file: tests/CASE/input/SOURCE.jsonl holds records, one a line, and
+    tests/CASE/expected/SINK.jsonl what is expected of a sink, in any order. The broker is one of the test's own.
+
+    \b
+    moldau pipeline test bookstore.yaml
+    moldau pipeline test bookstore.yaml late-events --update
+    """
+    from moldau.pipelines.case_files import find_cases
+    from moldau.pipelines.loading import load
+
+    file = existing(file)
+    pipeline = load(file, settings, bootstrap="localhost:0", check_files=False)
+    cases = find_cases(file.absolute(), names)
+    with Session(pipeline, None, {}, quiet_log()) as session:
+        with busy("starting Spark…"):
+            spark = session.start()
+        results = [_result(case, file, settings, spark) for case in cases]
+    if update:
+        _update(results, pipeline)
+    else:
+        _tell(results)
+    failed = [result for result in results if result.error or not (update or result.has_passed)]
+    if failed:
+        raise CommandFailed(f"{len(failed)} of {len(results)} cases failed")
+
+
+def _result(case: Case, file: Path, settings: dict[str, str], spark: SparkSession) -> CaseResult:
+    from moldau.pipelines.loading import load
+    from moldau.pipelines.testing import run_case
+    from moldau.testing import broker
+
+    with busy(f"{case.name}…"), broker() as running:
+        pipeline = load(file, settings, bootstrap=running.bootstrap_servers, check_files=False)
+        return run_case(case, pipeline, spark)
+
+
+def _update(results: list[CaseResult], pipeline: Any) -> None:
+    from moldau.pipelines.testing import update
+
+    for result in results:
+        if result.error:
+            click.echo(f"{result.case.name}: {result.error}", err=True)
+        else:
+            written = update(result, pipeline)
+            click.echo(f"{result.case.name}: wrote {', '.join(written) or 'nothing, as nothing came out'}")
+
+
+def _tell(results: list[CaseResult]) -> None:
+    from moldau.pipelines.comparing import told
+
+    rows = [
+        (result.case.name, "passed" if result.has_passed else "FAILED", f"{result.seconds:.1f}", _reason(result))
+        for result in results
+    ]
+    show("table", Table(("CASE", "RESULT", "SECONDS", "WHY"), rows))
+    for result in results:
+        for difference in filter(None, result.differences):
+            click.echo("\n".join([f"\n{result.case.name}, {told(difference)[0]}", *told(difference)[1:]]))
+    sys.stdout.flush()
+
+
+def _reason(result: CaseResult) -> str | None:
+    if result.error:
+        return result.error
+    if not result.case.expected:
+        return "nothing is expected yet: run with --update"
+    wrong = [
+        f"{difference.sink}: {len(difference.missing)} missing, {len(difference.unexpected)} unexpected"
+        for difference in result.differences
+        if difference
+    ]
+    return "; ".join(wrong) or None

@@ -1,0 +1,174 @@
+"""Avro schemas as Spark types.
+
+Avro's records, enums, fixed, maps, arrays and logical types have a Spark type each; unions are taken for what they are
+nearly always used for, a value that may be null. What Spark has no type for is refused by name. No reading of records.
+
+    boolean int long float double bytes string     the type of the same name
+    date, timestamp-millis/micros                  date, timestamp
+    local-timestamp-millis/micros                  timestamp_ntz
+    decimal                                        decimal(precision, scale)
+    time-millis, time-micros, duration, uuid …     what they are written as (int, bigint, binary, string)
+    enum, fixed                                    string, binary
+    [null, X], [int, long], [float, double]        X, may be null; bigint; double
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+Avro = Any
+"""A schema as JSON knows it: a name, a list (union) or an object."""
+
+PRIMITIVES: Final[Mapping[str, DataType]] = {
+    "boolean": BooleanType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "float": FloatType(),
+    "double": DoubleType(),
+    "bytes": BinaryType(),
+    "string": StringType(),
+}
+LOGICAL: Final[Mapping[tuple[str, str], DataType]] = {
+    ("int", "date"): DateType(),
+    ("long", "timestamp-millis"): TimestampType(),
+    ("long", "timestamp-micros"): TimestampType(),
+    ("long", "local-timestamp-millis"): TimestampNTZType(),
+    ("long", "local-timestamp-micros"): TimestampNTZType(),
+}
+WIDENED: Final = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
+DECIMAL_PRECISION_MAX: Final = 38
+
+
+class UnsuitableAvro(ValueError):
+    """An Avro schema that has no Spark schema. The message is one line and names the field."""
+
+
+def spark_schema(avro: Avro) -> StructType:
+    """The columns of a record schema. A field is NOT NULL unless it is a union with null."""
+    found, _ = _Reader().type_of(avro, "the schema")
+    if not isinstance(found, StructType):
+        raise UnsuitableAvro(f"the schema is not a record but {_name(avro)}")
+    return found
+
+
+def plain_logical_types(avro: Avro) -> Avro:
+    """The schema without the logical types that Spark does not have: such values stay what they are written as."""
+    if isinstance(avro, list):
+        return [plain_logical_types(each) for each in avro]
+    if not isinstance(avro, dict):
+        return avro
+    walked = {key: plain_logical_types(value) if key in ("type", "items", "values") else value
+              for key, value in avro.items()}  # fmt: skip
+    if isinstance(avro.get("fields"), list):
+        walked["fields"] = [plain_logical_types(field) for field in avro["fields"]]
+    logical = avro.get("logicalType")
+    if logical and logical != "decimal" and (avro.get("type"), logical) not in LOGICAL:
+        walked = {key: value for key, value in walked.items() if key != "logicalType"}
+    return walked
+
+
+class _Reader:
+    """Names that were defined so far: Avro lets a type be named again after it was written out once."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, DataType] = {}
+        self._open: set[str] = set()
+
+    def type_of(self, avro: Avro, where: str) -> tuple[DataType, bool]:
+        """The Spark type, and whether the value may be null."""
+        if isinstance(avro, list):
+            return self._union(avro, where)
+        if isinstance(avro, str):
+            return self._by_name(avro, where), False
+        if not isinstance(avro, dict) or "type" not in avro:
+            raise UnsuitableAvro(f"{where}: {avro!r} is not an Avro type")
+        return self._written_out(avro, where)
+
+    def _by_name(self, name: str, where: str) -> DataType:
+        if name in PRIMITIVES:
+            return PRIMITIVES[name]
+        short = name.rpartition(".")[2]
+        if short in self._open:
+            raise UnsuitableAvro(f"{where}: {name} holds itself, and Spark has no recursive types")
+        if short not in self._named:
+            raise UnsuitableAvro(f"{where}: there is no type {name}")
+        return self._named[short]
+
+    def _union(self, members: list[Avro], where: str) -> tuple[DataType, bool]:
+        others = [each for each in members if each != "null"]
+        nullable = len(others) < len(members)
+        if len(others) == 1:
+            return self.type_of(others[0], where)[0], nullable
+        names = [each for each in others if isinstance(each, str)]
+        if len(names) == len(others) and frozenset(names) in WIDENED:
+            return PRIMITIVES[WIDENED[frozenset(names)]], nullable
+        raise UnsuitableAvro(f"{where}: a union of {', '.join(map(_name, members))} has no Spark type")
+
+    def _written_out(self, avro: dict[str, Any], where: str) -> tuple[DataType, bool]:
+        kind = avro["type"]
+        if kind in ("record", "error"):
+            return self._record(avro, where), False
+        if kind in ("enum", "fixed"):
+            self._named[_short(avro)] = StringType() if kind == "enum" else BinaryType()
+        if kind == "array":
+            element, nullable = self.type_of(avro.get("items"), f"{where}[]")
+            return ArrayType(element, nullable), False
+        if kind == "map":
+            value, nullable = self.type_of(avro.get("values"), f"{where}{{}}")
+            return MapType(StringType(), value, nullable), False
+        if kind in ("bytes", "fixed") and avro.get("logicalType") == "decimal":
+            return _decimal(avro, where), False
+        if isinstance(kind, str) and (kind, avro.get("logicalType")) in LOGICAL:
+            return LOGICAL[kind, avro["logicalType"]], False
+        if kind in ("enum", "fixed"):
+            return self._named[_short(avro)], False
+        return self.type_of(kind, where)
+
+    def _record(self, avro: dict[str, Any], where: str) -> StructType:
+        name = _short(avro)
+        self._open.add(name)
+        fields = []
+        for field in avro.get("fields", ()):
+            path = field["name"] if where == "the schema" else f"{where}.{field['name']}"
+            found, nullable = self.type_of(field["type"], path)
+            fields.append(StructField(field["name"], found, nullable))
+        self._open.discard(name)
+        self._named[name] = StructType(fields)
+        return StructType(fields)
+
+
+def _short(avro: Mapping[str, Any]) -> str:
+    return str(avro.get("name", "")).rpartition(".")[2]
+
+
+def _name(avro: Avro) -> str:
+    return str(avro.get("type")) if isinstance(avro, dict) else "a union" if isinstance(avro, list) else str(avro)
+
+
+def _decimal(avro: Mapping[str, Any], where: str) -> DecimalType:
+    precision, scale = avro.get("precision"), avro.get("scale", 0)
+    if not isinstance(precision, int) or not isinstance(scale, int) or not 0 <= scale <= precision:
+        raise UnsuitableAvro(f"{where}: a decimal needs a precision, and a scale that is not larger")
+    if not 0 < precision <= DECIMAL_PRECISION_MAX:
+        raise UnsuitableAvro(f"{where}: decimals have 1 to {DECIMAL_PRECISION_MAX} digits in Spark, not {precision}")
+    return DecimalType(precision, scale)

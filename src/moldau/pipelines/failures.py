@@ -1,0 +1,92 @@
+"""What Spark says when a query dies, in one line, and whether trying again may help.
+
+Spark wraps the reason in layers: its own name for the failed query, the task that failed, the traceback of a Python
+worker, the JVM's stack. The reason is the innermost of these. Pure text work: no Spark in here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+MESSAGE_LENGTH_MAX: Final = 400
+
+
+class Kind(Enum):
+    PASSING = "passing"
+    """The world's, and likely to pass: a broker that is away, an executor that died."""
+    LASTING = "lasting"
+    """Will be the same however often it is tried: wrong SQL, lost data, a topic that is not there."""
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    kind: Kind
+    message: str
+
+
+PASSING: Final = re.compile(
+    r"\b(?:Unreachable|ConnectionError|ConnectionRefusedError|ConnectionResetError|ConnectionAbortedError"
+    r"|BrokenPipeError|TimeoutError|java\.net\.\w+|java\.util\.concurrent\.TimeoutException|ExecutorLostFailure"
+    r"|executor .* exited|worker lost)\b|_NOT_AVAILABLE\b|\bNOT_LEADER|\bREQUEST_TIMED_OUT\b|\bNETWORK_EXCEPTION\b"
+    r"|\bNOT_ENOUGH_REPLICAS|\bNOT_CONTROLLER\b|has no leader"
+    r"|Python worker failed to connect back",
+    re.IGNORECASE,
+)
+LASTING: Final = re.compile(
+    r"\bDataLoss\b|\bThere is no (?:topic|partition)\b|\bUnusableProperty\b|_AUTHORIZATION_FAILED\b"
+    r"|\bSASL_AUTHENTICATION_FAILED\b|\bAnalysisException\b|\[(?:UNRESOLVED|DATATYPE_MISMATCH|DIVIDE_BY_ZERO"
+    r"|CAST_INVALID_INPUT|CAST_OVERFLOW|ARITHMETIC_OVERFLOW|MALFORMED_RECORD_IN_PARSING|STATE_STORE"
+    r"|CANNOT_LOAD_STATE|USER_RAISED"
+    r"|STREAMING_STATEFUL_OPERATOR|STREAM_FAILED_CHECKPOINT|UNSUPPORTED|CONCURRENT_STREAM_LOG_UPDATE)"
+)
+SPEAK_FOR_THEMSELVES: Final = {
+    "DataLoss", "KafkaError", "Unreachable", "PipelineError", "StreamingQueryException", "SparkException",
+    "AnalysisException",
+}  # fmt: skip
+"""Exceptions whose name adds nothing to what they say."""
+_LAYERS: Final = (
+    re.compile(r"^.*?\bterminated with exception: ", re.DOTALL),
+    re.compile(r"^.*?Job aborted due to stage failure: .*?\): (?=\S+(?:Exception|Error))", re.DOTALL),
+)
+_ERROR_CLASS: Final = re.compile(r"(?:^|(?<=: ))\[[A-Z0-9_.]+\]\s*")
+_SQLSTATE: Final = re.compile(r"\s*SQLSTATE: \w{5}\b.*$", re.DOTALL)
+_PYTHON_ERROR: Final = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*)(?:: (.*))?$")
+_QUALIFIED: Final = re.compile(r"^(?:Caused by: )?(?:[a-z]\w*\.)+(?=[A-Z])")
+"""The package of an exception's class, Java's or Python's."""
+TRACEBACK: Final = "Traceback (most recent call last):"
+
+
+def failure_of(text: str) -> Failure:
+    """The reason in what Spark or Python said about the end of a query."""
+    reason = _python_reason(text) or _java_reason(text)
+    message = _condensed(reason)
+    if LASTING.search(reason):
+        return Failure(Kind.LASTING, message)
+    return Failure(Kind.PASSING if PASSING.search(reason) else Kind.UNKNOWN, message)
+
+
+def _python_reason(text: str) -> str | None:
+    """The last line of the last traceback: the exception and what it says. Code and places are indented."""
+    if TRACEBACK not in text:
+        return None
+    lines = text.rpartition(TRACEBACK)[2].splitlines()
+    return next((line.strip() for line in lines if _PYTHON_ERROR.match(line)), None)
+
+
+def _java_reason(text: str) -> str:
+    for layer in _LAYERS:
+        text = layer.sub("", text, count=1)
+    return next((line.strip() for line in text.splitlines() if line.strip()), text)
+
+
+def _condensed(reason: str) -> str:
+    found = _PYTHON_ERROR.match(reason)
+    if found and found[2] and found[1] in SPEAK_FOR_THEMSELVES:
+        reason = found[2]
+    reason = _SQLSTATE.sub("", _QUALIFIED.sub("", reason))
+    flat = " ".join(_ERROR_CLASS.sub("", reason).split())
+    return flat if len(flat) <= MESSAGE_LENGTH_MAX else flat[: MESSAGE_LENGTH_MAX - 1] + "…"

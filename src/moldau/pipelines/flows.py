@@ -1,0 +1,170 @@
+"""A flow is a frame on its way to one target: a streaming query in a continuous run, one write in a batch run.
+
+How each kind of target is written lives here; what the frame holds was decided before (sinks.py, dead_letters.py).
+Topics are written at least once. Tables are written once per batch: by (query id, batch id) in a stream, by the run's
+id in a batch. Output mode update, which Python sinks refuse, goes through foreachBatch, as do overwriting and upserts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, Protocol
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+from moldau.pipelines.spec import Place
+from moldau.spark.lake import BatchTag, upsert
+
+OutputMode = Literal["append", "update", "complete"]
+LAKE: Final = "moldau-lake"
+QUERY_ID: Final = "sql.streaming.queryId"
+CONSOLE_ROWS: Final = 20
+
+
+class Target(Protocol):
+    """Where rows go, and how."""
+
+    def stream(self, frame: DataFrame, mode: OutputMode) -> DataStreamWriter:
+        """A writer that only lacks name, trigger and checkpoint."""
+
+    def write(self, frame: DataFrame, tag: BatchTag) -> None:
+        """All rows at once. A table that holds that tag's batch already is left alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """One streaming query, or one batch write: a frame already in the shape that its target takes."""
+
+    name: str
+    """The sink's, or "<source>.dead-letters" for the bad records of a source. Also the query's and its checkpoint's."""
+    kind: Literal["topic", "table", "console", "dead letters"]
+    place: Place
+    view: str
+    """The source or step whose rows these are."""
+    described: str
+    """For people: "topic bookstore.counts", "topics by concat(…)", "delta table lake/events", "console"."""
+    frame: DataFrame
+    mode: OutputMode
+    trigger: str | None
+    target: Target
+
+
+def start(flow: Flow, checkpoint: Path, until_caught_up: bool = False) -> StreamingQuery:
+    """Start the flow's query, named like the flow, with its checkpoint in that directory."""
+    writer = flow.target.stream(flow.frame, flow.mode).queryName(flow.name)
+    writer = writer.option("checkpointLocation", str(checkpoint))
+    if until_caught_up:
+        writer = writer.trigger(availableNow=True)
+    elif flow.trigger is not None:
+        writer = writer.trigger(processingTime=flow.trigger)
+    return writer.start()
+
+
+def write_batch(flow: Flow, run_id: str) -> None:
+    """Run the flow once, as a batch. `run_id` tags the table's transaction: the same id twice is written once."""
+    flow.target.write(flow.frame, BatchTag(f"batch-{run_id}-{flow.name}", 0))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTarget:
+    """Records through the connector; `options` say where to."""
+
+    connector: str
+    options: Mapping[str, str]
+
+    def stream(self, frame: DataFrame, mode: OutputMode) -> DataStreamWriter:
+        if mode == "append":
+            return frame.writeStream.format(self.connector).options(**self.options).outputMode(mode)
+        return frame.writeStream.outputMode(mode).foreachBatch(lambda batch, batch_id: self._append(batch))
+
+    def write(self, frame: DataFrame, tag: BatchTag) -> None:
+        self._append(frame)
+
+    def _append(self, frame: DataFrame) -> None:
+        frame.write.format(self.connector).options(**self.options).mode("append").save()
+
+
+@dataclass(frozen=True, slots=True)
+class TableTarget:
+    """Rows into a lake table. `overwrites`: each batch is the whole table, as the output mode complete means it."""
+
+    path: str
+    kind: str
+    partition_by: tuple[str, ...]
+    options: Mapping[str, str]
+    overwrites: bool = False
+
+    def stream(self, frame: DataFrame, mode: OutputMode) -> DataStreamWriter:
+        if not self.overwrites:
+            return frame.writeStream.format(LAKE).options(**self._options()).outputMode(mode)
+        return frame.writeStream.outputMode(mode).foreachBatch(
+            lambda batch, batch_id: self.write(batch, _tag(batch, batch_id))
+        )
+
+    def write(self, frame: DataFrame, tag: BatchTag) -> None:
+        tagged = self._options() | {"queryId": tag.query_id, "batchId": str(tag.batch_id)}
+        mode = "overwrite" if self.overwrites else "append"
+        frame.write.format(LAKE).options(**tagged).mode(mode).save()
+
+    def _options(self) -> dict[str, str]:
+        own = {"path": self.path, "format": self.kind, "partitionBy": ",".join(self.partition_by)}
+        return dict(self.options) | own
+
+
+@dataclass(frozen=True, slots=True)
+class UpsertTarget:
+    """Rows merged into a Delta table by key. A batch passes through the driver: it is what changed, not the table."""
+
+    path: str
+    kind: str
+    partition_by: tuple[str, ...]
+    keys: tuple[str, ...]
+    deletes: str | None
+    """The boolean column that says which rows delete their key."""
+    order_by: str | None
+    """Of several rows of a key in one batch the one with the highest counts; without it the last."""
+
+    def stream(self, frame: DataFrame, mode: OutputMode) -> DataStreamWriter:
+        return frame.writeStream.outputMode(mode).foreachBatch(
+            lambda batch, batch_id: self.write(batch, _tag(batch, batch_id))
+        )
+
+    def write(self, frame: DataFrame, tag: BatchTag) -> None:
+        rows = frame.toArrow()
+        upsert(
+            self.path, self.kind, rows, self.keys, self.deletes, tag,
+            order_by=self.order_by, partition_by=self.partition_by,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleTarget:
+    """Rows as a table on standard output, a batch at a time; batches without rows are not shown."""
+
+    name: str
+    rows: int = CONSOLE_ROWS
+    truncate: bool = True
+
+    def stream(self, frame: DataFrame, mode: OutputMode) -> DataStreamWriter:
+        return frame.writeStream.outputMode(mode).foreachBatch(
+            lambda batch, batch_id: self._show(batch, f"{self.name}, batch {batch_id}")
+        )
+
+    def write(self, frame: DataFrame, tag: BatchTag) -> None:
+        self._show(frame, self.name)
+
+    def _show(self, frame: DataFrame, title: str) -> None:
+        rows = frame.limit(self.rows + 1).localCheckpoint()
+        if not rows.isEmpty():
+            print(f"--- {title} ---")
+            rows.show(self.rows, self.truncate)
+
+
+def _tag(batch: DataFrame, batch_id: int) -> BatchTag:
+    """The same after a restart from the checkpoint, so a batch that Spark writes again is recognised."""
+    query_id = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+    assert query_id, "Spark tells a batch of a stream its query"
+    return BatchTag(query_id, batch_id)

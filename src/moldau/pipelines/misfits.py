@@ -1,0 +1,343 @@
+"""Why a record is bad, in one line for people: asked only about records that Spark's parsers have refused.
+
+The verdict is Spark's (formats.py); here a refused value is read again, slowly and with care, to find words for it.
+Where this reading finds nothing wrong the reason stays general. Plain Python: runs inside Spark's Python workers.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import csv
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from typing import Any, Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+GENERAL: Final = "the value does not fit the schema"
+EMPTY: Final = "the value is empty"
+SHOWN_MAX: Final = 40
+"""Characters of an offending value that a reason quotes."""
+INT_BITS: Final[Mapping[type[DataType], int]] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
+FLOAT_MAX: Final = 3.4028235677973366e38
+"""The least number that no longer rounds to a single-precision number."""
+SECONDS: Final = (-62_135_596_800, 253_402_300_800)
+"""The years 1 to 9999, in seconds since 1970: [from, to)."""
+_DATE: Final = re.compile(r"\s*[+-]?\d{4,7}(-\d{1,2}(-\d{1,2}([T ].*)?)?)?\s*", re.DOTALL)
+_CLOCK: Final = r"\d{1,2}:\d{1,2}(:\d{1,2}(\.\d*)?)?\s*(Z|[A-Za-z_/]+|([A-Z]{2,3})?[+-]\d{1,2}(:?\d{1,2}){0,2})?"
+_TIME: Final = re.compile(rf"\s*([+-]?\d{{4,7}}(-\d{{1,2}}(-\d{{1,2}}([T ]({_CLOCK})?)?)?)?|T?{_CLOCK})\s*")
+
+
+class Pairs(list[tuple[str, Any]]):
+    """A JSON object with its duplicates: Spark converts every occurrence of a name."""
+
+
+def utf8_misfit(value: bytes) -> str | None:
+    try:
+        value.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return f"not UTF-8: byte 0x{value[error.start]:02x} at position {error.start}"
+    return None
+
+
+# --- JSON -----------------------------------------------------------------------------------------------------------
+
+
+def json_misfit(value: bytes, schema: StructType) -> str | None:
+    """What keeps a JSON text from being a row of the schema, or None if nothing is found."""
+    if not value:
+        return EMPTY
+    if said := utf8_misfit(value):
+        return said
+    try:
+        read = json.loads(
+            value.decode(), object_pairs_hook=Pairs, parse_float=_float_text, parse_constant=_refuse_constant
+        )
+    except json.JSONDecodeError as error:
+        return f"not JSON: {error.msg[:1].lower()}{error.msg[1:]} at character {error.pos}"
+    except RecursionError:
+        return "not JSON: nested too deeply"
+    except ValueError as error:
+        return f"not JSON: {error}"
+    if not isinstance(read, Pairs):
+        return f"not a JSON object but {_kind(read)}"
+    misread = misread_decimals(schema)
+    found = next(_object_misfits(read, schema, ""), None)
+    if found is None and misread is not None and re.search(misread, value.decode()):
+        return "a number in it has an exponent of more than three digits"
+    return found
+
+
+def misread_decimals(schema: StructType) -> str | None:
+    """For schemas with decimals: a pattern for texts that must be kept from Spark's JSON parser.
+
+    It would write out all zeros of 1e999999999 (for hours), and read the text "1,5" as 15. Bare numbers are found
+    everywhere; texts only as the values of decimal fields, for "12e34567" may be somebody's id. The pattern means the
+    same to Java and to Python.
+    """
+    names = sorted(set(_decimal_names(schema, "")))
+    if not names:
+        return None
+    fields = "|".join(re.escape(name) for name in names)
+    exponent = "[eE][+-]?[0-9]{4}"
+    blank = r"[ \t\r\n]"
+    bare = rf"(?:[:,\[]|{blank})-?[0-9][0-9.]*{exponent}"
+    text = rf'"(?:{fields})"{blank}*:{blank}*"[^"]*(?:{exponent}|,)'
+    return f"{bare}|{text}"
+
+
+def _decimal_names(of: DataType, name: str) -> Iterator[str]:
+    if isinstance(of, StructType):
+        for field in of.fields:
+            yield from _decimal_names(field.dataType, field.name)
+    elif isinstance(of, (ArrayType, MapType)):
+        yield from _decimal_names(of.elementType if isinstance(of, ArrayType) else of.valueType, name)
+    elif isinstance(of, DecimalType):
+        yield name
+
+
+class _FloatText(str):
+    """A number with a point or an exponent, as it was written: int columns take none, decimals want all of it."""
+
+
+def _float_text(text: str) -> _FloatText:
+    return _FloatText(text)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _object_misfits(pairs: Pairs, schema: StructType, path: str) -> Iterator[str]:
+    types = {field.name: field.dataType for field in schema.fields}
+    for name, value in pairs:
+        if name in types and value is not None:
+            yield from _json_misfits(value, types[name], _joined(path, name))
+    last = dict(pairs)
+    for field in schema.fields:
+        if not field.nullable and last.get(field.name) is None:
+            yield f"field {_joined(path, field.name)} is {'null' if field.name in last else 'missing'}"
+
+
+def _json_misfits(value: Any, of: DataType, path: str) -> Iterator[str]:
+    """Nothing, or reasons; `value` is not None."""
+    if isinstance(of, StructType) and isinstance(value, Pairs):
+        yield from _object_misfits(value, of, path)
+    elif isinstance(of, ArrayType) and type(value) is list:
+        for index, element in enumerate(value):
+            if element is not None:
+                yield from _json_misfits(element, of.elementType, f"{path}[{index}]")
+    elif isinstance(of, MapType) and isinstance(value, Pairs):
+        for name, each in value:
+            if each is not None:
+                yield from _json_misfits(each, of.valueType, f"{path}[{json.dumps(name, ensure_ascii=False)}]")
+    elif (said := _json_scalar_misfit(value, of)) is not None:
+        yield f"field {path}: {_shown(value)} {said}"
+
+
+def _json_scalar_misfit(value: Any, of: DataType) -> str | None:
+    if isinstance(of, (StructType, ArrayType, MapType)):
+        return _is_not(of)
+    check = _JSON_CHECKS.get(type(of))
+    return None if check is None else check(value, of)
+
+
+def _integer(value: Any, of: DataType) -> str | None:
+    if type(value) is not int:
+        return _is_not(of)
+    return None if _in_bits(value, INT_BITS[type(of)]) else _out_of_range(of)
+
+
+def _in_bits(number: int, bits: int) -> bool:
+    return -(1 << (bits - 1)) <= number < 1 << (bits - 1)
+
+
+def _floating(value: Any, of: DataType) -> str | None:
+    if type(value) is not int and not isinstance(value, _FloatText):
+        return _is_not(of)
+    return None if _is_finite(str(value), of) else _out_of_range(of)
+
+
+def _is_finite(text: str, of: DataType) -> bool:
+    limit = FLOAT_MAX if isinstance(of, FloatType) else float("inf")
+    return abs(float(text)) < limit
+
+
+def _boolean(value: Any, of: DataType) -> str | None:
+    return None if isinstance(value, bool) else _is_not(of)
+
+
+def _decimal(value: Any, of: DataType) -> str | None:
+    assert isinstance(of, DecimalType)
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        return _is_not(of)
+    try:
+        number = Decimal(value if isinstance(value, int) else str(value))
+    except InvalidOperation:
+        return _is_not(of)
+    return None if _fits_decimal(number, of) else _out_of_range(of)
+
+
+def _fits_decimal(number: Decimal, of: DecimalType) -> bool:
+    if not number.is_finite() or number.adjusted() >= of.precision - of.scale:
+        return False
+    rounded = number.quantize(Decimal(1).scaleb(-of.scale), ROUND_HALF_UP)
+    return rounded.is_zero() or rounded.adjusted() < of.precision - of.scale
+
+
+def _timestamp(value: Any, of: DataType) -> str | None:
+    if type(value) is int and isinstance(of, TimestampType):
+        if SECONDS[0] <= value < SECONDS[1]:
+            return None
+        return "is not in the years 1 to 9999 (a number is read as seconds since 1970)"
+    return None if _is_text(value) and _TIME.fullmatch(value) else _is_not(of)
+
+
+def _date(value: Any, of: DataType) -> str | None:
+    return None if _is_text(value) and _DATE.fullmatch(value) else _is_not(of)
+
+
+def _binary(value: Any, of: DataType) -> str | None:
+    if not _is_text(value):
+        return "is not base64"
+    try:
+        base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        return "is not base64"
+    return None
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and not isinstance(value, _FloatText)
+
+
+_JSON_CHECKS: Final[Mapping[type[DataType], Callable[[Any, DataType], str | None]]] = {
+    ByteType: _integer,
+    ShortType: _integer,
+    IntegerType: _integer,
+    LongType: _integer,
+    FloatType: _floating,
+    DoubleType: _floating,
+    BooleanType: _boolean,
+    DecimalType: _decimal,
+    TimestampType: _timestamp,
+    TimestampNTZType: _timestamp,
+    DateType: _date,
+    BinaryType: _binary,
+}
+
+# --- CSV ------------------------------------------------------------------------------------------------------------
+
+
+def csv_misfit(value: bytes, schema: StructType, options: Mapping[str, str]) -> str | None:
+    """What keeps a line of CSV from being a row of the schema, or None if nothing is found."""
+    if not value.strip():
+        return EMPTY
+    if said := utf8_misfit(value):
+        return said
+    lower = {name.lower(): option for name, option in options.items()}
+    try:
+        rows = list(
+            csv.reader(
+                value.decode().splitlines(keepends=True),
+                delimiter=lower.get("sep", lower.get("delimiter", ",")),
+                quotechar=lower.get("quote", '"'),
+                escapechar=lower.get("escape", "\\"),
+            )
+        )
+    except (csv.Error, TypeError) as error:
+        return f"not CSV: {error}"
+    if len(rows) > 1:
+        return f"{len(rows)} lines; a record is one line of CSV"
+    if len(rows[0]) != len(schema.fields):
+        return f"{_counted(len(rows[0]), 'field')}, and the schema has {len(schema.fields)}"
+    null = lower.get("nullvalue", "")
+    for text, field in zip(rows[0], schema.fields, strict=True):
+        if text == null:
+            if not field.nullable:
+                return f"field {field.name} is missing"
+        elif (said := _csv_misfit(text, field.dataType)) is not None:
+            return f"field {field.name}: {_shown(text)} {said}"
+    return None
+
+
+def _csv_misfit(text: str, of: DataType) -> str | None:
+    try:
+        if type(of) in INT_BITS:
+            return None if _in_bits(int(text), INT_BITS[type(of)]) else _out_of_range(of)
+        if isinstance(of, (FloatType, DoubleType)):
+            return None if _is_finite(text, of) else _out_of_range(of)
+        if isinstance(of, DecimalType):
+            return None if _fits_decimal(Decimal(text), of) else _out_of_range(of)
+    except (ValueError, InvalidOperation):
+        return _is_not(of)
+    if isinstance(of, BooleanType):
+        return None if text.lower() in ("true", "false") else _is_not(of)
+    if isinstance(of, (DateType, TimestampType, TimestampNTZType)):
+        return _JSON_CHECKS[type(of)](text, of)
+    return None
+
+
+# --- words ----------------------------------------------------------------------------------------------------------
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _is_not(of: DataType) -> str:
+    name = {StructType: "object", MapType: "object", ArrayType: "array"}.get(type(of), of.simpleString())
+    return f"is not {'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+def _out_of_range(of: DataType) -> str:
+    return f"is out of range for {of.simpleString()}"
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, (int, _FloatText)):
+        return "a number"
+    return "a string" if isinstance(value, str) else "an array"
+
+
+def _shown(value: Any) -> str:
+    text = str(value) if isinstance(value, _FloatText) else json.dumps(_plain(value), ensure_ascii=False)
+    text = "".join(char if char.isprintable() else "�" for char in text)
+    return text if len(text) <= SHOWN_MAX else text[: SHOWN_MAX - 1] + "…"
+
+
+def _plain(value: Any) -> Any:
+    """For the first characters of a reason: whatever is deep inside is not shown anyway."""
+    if isinstance(value, Pairs):
+        return {name: "…" if isinstance(each, (Pairs, list)) else each for name, each in value}
+    if isinstance(value, list):
+        return ["…" if isinstance(each, (Pairs, list)) else each for each in value]
+    return value
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

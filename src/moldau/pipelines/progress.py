@@ -1,0 +1,268 @@
+"""What Spark tells about a streaming query, turned into what a person wants to know: rates, lag, state, watermark.
+
+In: Spark's StreamingQueryProgress as a mapping, in the order the batches ran. Out: a frozen QueryStatus. Time comes
+from outside; no Spark and no drawing in here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from moldau.spark.offsets import TopicPartition
+
+QueryState = Literal["starting", "running", "waiting", "failed", "finished", "stopped"]
+"""`waiting`: failed, and due to be started again after a pause."""
+
+RATES_MAX: Final = 30
+SAMPLES_MAX: Final = 256
+
+Offsets = Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryStatus:
+    """One query at one moment. None means not known (yet), or that the query has no such thing."""
+
+    name: str
+    state: QueryState = "starting"
+    rows_in_per_second: float = 0.0
+    rows_out_per_second: float | None = None
+    rows_in: int = 0
+    """Since the run began; rows of a batch that was tried again count once."""
+    rows_out: int | None = None
+    rows_dropped: int = 0
+    """Bad records of sources that leave them out."""
+    lag_records: int | None = None
+    lag_seconds: float | None = None
+    batch_id: int | None = None
+    batch_ms: int | None = None
+    state_rows: int | None = None
+    state_bytes: int | None = None
+    watermark: str | None = None
+    restarts: int = 0
+    last_error: str | None = None
+    rates: tuple[float, ...] = ()
+    """Rows per second in of the last ticks, the newest last."""
+
+
+RunState = Literal["starting", "running", "stopping", "finished", "stopped", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStatus:
+    """A whole run at one moment: what status.json holds."""
+
+    pipeline: str
+    mode: str
+    state: RunState
+    pid: int
+    host: str
+    started: str
+    updated: str
+    """Both ISO 8601 in UTC."""
+    message: str | None = None
+    """Why it failed, or why it stops."""
+    queries: tuple[QueryStatus, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Lists for tuples, as reading it back would give."""
+        queries = [asdict(query) | {"rates": list(query.rates)} for query in self.queries]
+        return asdict(self) | {"queries": queries}
+
+    @staticmethod
+    def from_json(told: Mapping[str, Any]) -> RunStatus:
+        """ValueError if a run of another version wrote it."""
+        try:
+            queries = tuple(QueryStatus(**{**query, "rates": tuple(query["rates"])}) for query in told["queries"])
+            return RunStatus(**{**told, "queries": queries})
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"not a status of this version ({error})") from error
+
+
+@dataclass(slots=True)
+class LagClock:
+    """How old the first record is that has not been processed yet, without asking the log for it.
+
+    Every report tells where the logs end. So it is known, within the distance of two reports, when the end of a log
+    passed any offset seen since: between two reports it is taken to have moved evenly. The position of the query is
+    such an offset, and the lag is the time since the log's end passed it. A backlog that was there before the first
+    report has no known age until the query has worked through it.
+
+    Of more than SAMPLES_MAX reports every other one is dropped, so a long run keeps a long but coarse memory.
+    """
+
+    samples: list[tuple[float, dict[TopicPartition, int]]] = field(default_factory=list)
+
+    def saw(self, now_s: float, latest: Offsets) -> None:
+        if self.samples and self.samples[-1][0] >= now_s:
+            return
+        self.samples.append((now_s, dict(latest)))
+        if len(self.samples) > SAMPLES_MAX:
+            self.samples = self.samples[-1::-2][::-1]
+
+    def seconds(self, now_s: float, position: Offsets) -> float | None:
+        """The lag of the partition that is furthest behind; None if that cannot be told."""
+        worst = 0.0
+        for partition, offset in position.items():
+            behind = self._behind(now_s, partition, offset)
+            if behind is None:
+                return None
+            worst = max(worst, behind)
+        return worst
+
+    def _behind(self, now_s: float, partition: TopicPartition, offset: int) -> float | None:
+        later: tuple[float, int] | None = None
+        for at, latest in reversed(self.samples):
+            end = latest.get(partition)
+            if end is None:
+                break
+            if end <= offset:
+                return 0.0 if later is None else now_s - _passed((at, end), later, offset)
+            later = at, end
+        return None if later else 0.0
+
+
+def _passed(before: tuple[float, int], after: tuple[float, int], offset: int) -> float:
+    """When the end of the log, moving evenly from one report to the next, was at the offset."""
+    (from_s, from_offset), (to_s, to_offset) = before, after
+    return from_s + (to_s - from_s) * (offset - from_offset) / (to_offset - from_offset)
+
+
+@dataclass(slots=True)
+class Meter:
+    """Rows per second as they went by: those of the last reports over the time since the ones before.
+
+    While no report comes the rate sinks, but a batch may take as long as the last one before it does.
+    """
+
+    rows: int = 0
+    span_s: float = 0.0
+    at_s: float | None = None
+
+    def count(self, rows: int, batches_s: float, now_s: float) -> None:
+        self.span_s = max(batches_s, 0.0 if self.at_s is None else now_s - self.at_s)
+        self.rows, self.at_s = rows, now_s
+
+    def rate(self, now_s: float) -> float:
+        span_s = max(self.span_s, 0.0 if self.at_s is None else now_s - self.at_s)
+        return self.rows / span_s if span_s > 0 else 0.0
+
+
+@dataclass(slots=True)
+class Gauge:
+    """Watches one query: takes each report of Spark in, knows the status at any time."""
+
+    status: QueryStatus
+    position: dict[TopicPartition, int] = field(default_factory=dict)
+    clock: LagClock = field(default_factory=LagClock)
+    meter_in: Meter = field(default_factory=Meter)
+    meter_out: Meter = field(default_factory=Meter)
+    last_taken: tuple[Any, ...] | None = None
+
+    def take(self, reports: Sequence[Mapping[str, Any]], now_s: float) -> None:
+        """Takes in the reports that are new among these, oldest first; one call is one tick of `rates`."""
+        fresh = self._fresh(reports)
+        if fresh:
+            for report in fresh:
+                self._take_one(report)
+            batches_s = sum(_batch_ms(report) or 0 for report in fresh) / 1000
+            self.meter_in.count(sum(int(report.get("numInputRows") or 0) for report in fresh), batches_s, now_s)
+            self.meter_out.count(sum(_rows_out(report) or 0 for report in fresh), batches_s, now_s)
+        rate = self.meter_in.rate(now_s)
+        self.status = replace(
+            self.status,
+            rows_in_per_second=rate,
+            rows_out_per_second=None if self.status.rows_out is None else self.meter_out.rate(now_s),
+            lag_seconds=self.clock.seconds(now_s, self.position) if self.position else None,
+            rates=(*self.status.rates, rate)[-RATES_MAX:],
+        )
+
+    def became(self, state: QueryState, **changes: Any) -> None:
+        """Another state, and whatever else changed with it. A query that does not run has no rate."""
+        if state != "running":
+            changes = {"rows_in_per_second": 0.0, "rows_out_per_second": None, **changes}
+        self.status = replace(self.status, state=state, **changes)
+
+    def _fresh(self, reports: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+        """Those after the last one taken. An idle query reports the batch to come again and again, at other times."""
+        keys = [(report.get("runId"), report["batchId"], report.get("timestamp")) for report in reports]
+        fresh = reports[keys.index(self.last_taken) + 1 :] if self.last_taken in keys else reports
+        if keys:
+            self.last_taken = keys[-1]
+        return fresh
+
+    def _take_one(self, report: Mapping[str, Any]) -> None:
+        self.position, latest = _positions(report.get("sources") or ())
+        self.clock.saw(_seconds(report["timestamp"]), latest)
+        old, out, states = self.status, _rows_out(report), report.get("stateOperators") or ()
+        behind = [max(0, latest[p] - offset) for p, offset in self.position.items() if p in latest]
+        self.status = replace(
+            old,
+            state="running",
+            rows_in=old.rows_in + int(report.get("numInputRows") or 0),
+            rows_out=old.rows_out if out is None else (old.rows_out or 0) + out,
+            rows_dropped=old.rows_dropped + _rows_dropped(report),
+            lag_records=sum(behind) if self.position else None,
+            batch_id=int(report["batchId"]),
+            batch_ms=_batch_ms(report),
+            state_rows=sum(int(state.get("numRowsTotal", 0)) for state in states) if states else None,
+            state_bytes=sum(int(state.get("memoryUsedBytes", 0)) for state in states) if states else None,
+            watermark=(report.get("eventTime") or {}).get("watermark", old.watermark),
+        )
+
+
+def _seconds(timestamp: str) -> float:
+    """Spark's "2026-11-15T11:02:18.123Z" since the epoch."""
+    return datetime.fromisoformat(timestamp).timestamp()
+
+
+def _batch_ms(report: Mapping[str, Any]) -> int | None:
+    durations = report.get("durationMs") or {}
+    found = durations.get("triggerExecution", report.get("batchDuration"))
+    return None if found is None else int(found)
+
+
+def _rows_out(report: Mapping[str, Any]) -> int | None:
+    """Spark says -1 of a sink that does not count."""
+    found = (report.get("sink") or {}).get("numOutputRows")
+    return None if found is None or int(found) < 0 else int(found)
+
+
+def _rows_dropped(report: Mapping[str, Any]) -> int:
+    """Sources that drop bad records count them under the name "<source>.dropped"."""
+    observed = report.get("observedMetrics") or {}
+    return sum(int(counted["dropped"] or 0) for name, counted in observed.items() if name.endswith(".dropped"))
+
+
+def _positions(sources: Sequence[Mapping[str, Any]]) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """Where the query is and where the logs end, over all its sources; a topic read twice counts where it is behind."""
+    position: dict[TopicPartition, int] = {}
+    latest: dict[TopicPartition, int] = {}
+    for source in sources:
+        for partition, offset in offsets_in(source.get("endOffset")).items():
+            position[partition] = min(offset, position.get(partition, offset))
+        for partition, offset in offsets_in(source.get("latestOffset")).items():
+            latest[partition] = max(offset, latest.get(partition, offset))
+    return position, latest
+
+
+def offsets_in(told: Any) -> dict[TopicPartition, int]:
+    """A source's offset, as text or already parsed: {"topic": {"0": 123}}. Empty for sources that are no topics."""
+    if isinstance(told, str):
+        try:
+            told = json.loads(told)
+        except ValueError:
+            return {}
+    if not isinstance(told, Mapping):
+        return {}
+    return {
+        TopicPartition(topic, int(partition)): offset
+        for topic, partitions in told.items()
+        if isinstance(partitions, Mapping)
+        for partition, offset in partitions.items()
+        if partition.isdecimal() and isinstance(offset, int)
+    }

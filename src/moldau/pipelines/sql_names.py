@@ -1,0 +1,183 @@
+"""Which views an SQL statement reads, told from its words alone, so that a flow can be drawn without Spark.
+
+Only what stands where a table can stand counts: after FROM, JOIN, TABLE, and after the commas of a FROM. Names in
+strings and comments, columns, functions, qualified names and names that WITH gives to something else do not. Spark's
+analyzer has the last word on the statement; a text that is no SQL gives some answer, never an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+_TOKEN = re.compile(
+    r"""
+    (?P<blank>\s+ | --[^\n]*)
+  | (?P<text>[rR]'[^']*'? | [rR]"[^"]*"? | '(?:[^'\\]|\\.)*'? | "(?:[^"\\]|\\.)*"?)
+  | (?P<quoted>`(?:[^`]|``)*`?)
+  | (?P<word>[^\W\d]\w*)
+  | (?P<number>\d[\w.]*)
+  | (?P<comment>/\*)
+  | (?P<sign>\|>|.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_COMMENT_EDGE = re.compile(r"/\*|\*/")
+_ENDS_FROM = {
+    "where", "group", "order", "having", "limit", "offset", "window", "cluster", "distribute", "sort", "qualify",
+    "union", "except", "intersect", "minus", "view", "|>", ";",
+}  # fmt: skip
+_BEGINS_QUERY = {"select", "values", "from", "table"}
+_BEFORE_TABLE = {"lateral", "stream"}
+
+
+class Use(NamedTuple):
+    view: str
+    offset: int
+    """Of the name's first character in the SQL."""
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    """Words in small letters; quoted names without their quotes, as `name`."""
+    offset: int
+
+
+@dataclass(slots=True)
+class _Frame:
+    """What is between two parentheses, or the whole statement."""
+
+    shadowed: frozenset[str]
+    """Names that WITH has given away."""
+    started: bool = False
+    is_query: bool = False
+    expects_table: bool = False
+    in_from: bool = False
+    """A comma is followed by another table."""
+    in_with: bool = False
+    """Between WITH and the query that it is for."""
+    recursive: bool = False
+    cte: str | None = None
+    """In WITH: the name whose query comes next."""
+    body_of: str | None = None
+    """The name whose query this is."""
+
+
+def views_used(sql: str, views: Collection[str]) -> tuple[Use, ...]:
+    """Each view once, where it is first used, in that order. Case does not matter, as in Spark."""
+    known = {view.lower(): view for view in views}
+    found: dict[str, Use] = {}
+    for token in _tables(list(_tokens(sql))):
+        view = known.get(token.text)
+        if view is not None and view not in found:
+            found[view] = Use(view, token.offset)
+    return tuple(found.values())
+
+
+def _tokens(sql: str) -> Iterator[_Token]:
+    at = 0
+    while at < len(sql):
+        match = _TOKEN.match(sql, at)
+        assert match is not None, "every character is a token"
+        kind = match.lastgroup or ""
+        at = _after_comment(sql, match.end()) if kind == "comment" else match.end()
+        if kind == "quoted":
+            yield _Token("name", match.group().strip("`").replace("``", "`").lower(), match.start())
+        elif kind not in ("blank", "comment"):
+            yield _Token(kind, match.group().lower(), match.start())
+
+
+def _after_comment(sql: str, at: int) -> int:
+    """The end of a comment /* in which others /* may */ stand */."""
+    depth = 1
+    while depth:
+        edge = _COMMENT_EDGE.search(sql, at)
+        if edge is None:
+            return len(sql)
+        depth += 1 if edge.group() == "/*" else -1
+        at = edge.end()
+    return at
+
+
+def _tables(tokens: list[_Token]) -> Iterator[_Token]:
+    """The names that stand where a table can stand and are not given away."""
+    nothing = _Token("sign", "", 0)
+    padded = [nothing, nothing, *tokens, nothing]
+    frames = [_Frame(frozenset())]
+    for earlier, before, token, after in zip(padded, padded[1:], tokens, padded[3:], strict=False):
+        frame = frames[-1]
+        if token.kind == "sign" and token.text == "(":
+            frames.append(_opened(frame, before))
+        elif token.kind == "sign" and token.text == ")":
+            if len(frames) > 1:
+                _closed(frames.pop(), frames[-1])
+        elif frame.in_with and token.text not in _BEGINS_QUERY:
+            _in_with(frame, token, after)
+        elif token.kind == "sign":
+            _sign(frame, token)
+        elif token.kind in ("word", "name") and before.text != ".":
+            is_from = token.text == "from" and not (before.text == "distinct" and earlier.text in ("is", "not"))
+            if _is_table(frame, token, after, is_from) and token.text not in frame.shadowed:
+                yield token
+        frame.started = True
+
+
+def _opened(frame: _Frame, before: _Token) -> _Frame:
+    if frame.in_with:
+        body_of = frame.cte if before.text in ("as", "materialized") else None
+        own = frozenset({body_of} if body_of and frame.recursive else ())
+        return _Frame(frame.shadowed | own, body_of=body_of)
+    inner = _Frame(frame.shadowed, expects_table=frame.expects_table, in_from=frame.expects_table)
+    frame.expects_table = False
+    return inner
+
+
+def _closed(inner: _Frame, outer: _Frame) -> None:
+    """A name that WITH gives away is gone from the next clause on; its own query still sees the view
+    unless it is recursive."""
+    if inner.body_of is not None:
+        outer.shadowed |= {inner.body_of}
+
+
+def _in_with(frame: _Frame, token: _Token, after: _Token) -> None:
+    if token.text == ",":
+        frame.cte = None
+    elif frame.cte is None and token.text == "recursive" and after.text != "as":
+        frame.recursive = True
+    elif frame.cte is None and token.kind in ("word", "name"):
+        frame.cte = token.text
+
+
+def _sign(frame: _Frame, token: _Token) -> None:
+    if token.text == ",":
+        frame.expects_table = frame.in_from
+    elif token.text in _ENDS_FROM:
+        frame.in_from = frame.expects_table = False
+
+
+def _is_table(frame: _Frame, token: _Token, after: _Token, is_from: bool) -> bool:
+    """Follows a word that changes what comes next, or says that it is a table."""
+    word = token.text if token.kind == "word" else ""
+    if word == "with" and not frame.started:
+        frame.in_with, frame.expects_table = True, False
+    elif word in ("select", "values"):
+        frame.is_query, frame.in_with, frame.expects_table, frame.in_from = True, False, False, False
+    elif word == "from":
+        # In a function, as in extract(day from ts), it names no table.
+        if is_from and (frame.is_query or frame.in_with or not frame.started):
+            frame.is_query = frame.expects_table = frame.in_from = True
+            frame.in_with = False
+    elif word == "table" and (after.kind in ("word", "name") or after.text == "("):
+        frame.expects_table, frame.in_with = True, False
+    elif frame.expects_table:
+        if word not in _BEFORE_TABLE:
+            frame.expects_table = False
+            return after.text not in (".", "(")
+    elif word == "join":
+        frame.expects_table = frame.in_from = True
+    elif word in _ENDS_FROM:
+        frame.in_from = False
+    return False

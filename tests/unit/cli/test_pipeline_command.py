@@ -1,0 +1,221 @@
+"""`moldau pipeline` as far as it goes without Spark and without a broker: init, validate, graph, list, status, stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from moldau.cli.main import main
+from moldau.cli.pipeline_files import complete_files, complete_sinks
+from moldau.pipelines.progress import QueryStatus, RunStatus
+from moldau.pipelines.state_directory import Holder, StateDirectory, default_directory
+
+Run = Callable[..., Result]
+
+SHOP = """\
+name: shop
+sources:
+  events:
+    topic: shop.events
+    schema: user string not null, amount int
+steps:
+  - name: big
+    sql: select * from events where amount > 10
+sinks:
+  - name: big-ones
+    from: big
+    topic: shop.big
+"""
+STATUS = RunStatus(
+    pipeline="shop", mode="continuous", state="running", pid=os.getpid(), host="here", started="2026-11-15T11:00:00Z",
+    updated="2026-11-15T11:00:05Z",
+    queries=(QueryStatus(name="big-ones", state="running", rows_in_per_second=1234.0, lag_records=7, lag_seconds=0.5),),
+)  # fmt: skip
+US = Holder(os.getpid(), "here", "2026-11-15T11:00:00Z")
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(tmp_path)
+
+    def invoke(*words: str, status: int = 0) -> Result:
+        result = CliRunner().invoke(main, ["pipeline", *words])
+        assert result.exit_code == status, result.output
+        return result
+
+    return invoke
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(SHOP)
+    return path
+
+
+@pytest.fixture
+def directory(file: Path) -> StateDirectory:
+    return default_directory(file, "shop")
+
+
+def test_init_writes_a_pipeline_that_is_fine(run: Run, tmp_path: Path) -> None:
+    told = run("init", "My Shop").stdout
+    assert "wrote My Shop/pipeline.yaml" in told
+    assert told.endswith("next: moldau pipeline test 'My Shop/pipeline.yaml'\n")
+    assert run("validate", "--yaml-only", "My Shop").stdout.endswith("my-shop is fine as far as YAML goes\n")
+    again = run("init", "My Shop", status=1)
+    assert "is there already" in again.stderr
+
+
+def test_validate_points_at_every_mistake(run: Run, file: Path) -> None:
+    file.write_text(SHOP.replace("topic: shop.big", "topik: shop.big").replace("from: big", "from: bug"))
+    refused = run("validate", "--yaml-only", status=1).stderr
+    assert "pipeline.yaml:11:11: sink 'big-ones': unknown view 'bug', did you mean 'big'?" in refused
+    assert "'topik'" in refused
+    assert "      |           ^^^" in refused
+    assert refused.splitlines()[-1].startswith("moldau: ")
+
+
+def test_a_file_that_is_not_there(run: Run) -> None:
+    refused = run("validate", "nothing.yaml", status=1).stderr
+    assert refused == (
+        "moldau: nothing.yaml does not exist; give a pipeline's file, or write one with `moldau pipeline init`\n"
+    )
+
+
+def test_graph_in_three_forms(run: Run, file: Path) -> None:
+    assert "shop.events" in run("graph").stdout
+    assert run("graph", "--format", "mermaid").stdout.startswith("flowchart")
+    assert run("graph", "-o", "flow.svg").stdout == "wrote flow.svg\n"
+    assert "<svg" in (file.parent / "flow.svg").read_text()
+
+
+def test_list_knows_pipelines_from_other_yaml(run: Run, file: Path, directory: StateDirectory) -> None:
+    (file.parent / "compose.yaml").write_text("services: {}\n")
+    inner = file.parent / "inner"
+    inner.mkdir()
+    (inner / "broken.yml").write_text("name: broken\nsources:\nsinks:\n")
+    found = {row["file"]: row for row in json.loads(run("list", "--format", "json").stdout)}
+    assert set(found) == {"pipeline.yaml", "inner/broken.yml"}
+    assert found["pipeline.yaml"] | {"since": None} == {
+        "name": "shop", "file": "pipeline.yaml", "sources": 1, "steps": 1, "sinks": 1, "state": "never ran",
+        "since": None, "lag": None,
+    }  # fmt: skip
+    assert "problem" in found["inner/broken.yml"]["state"]
+    directory.write_status(replace(STATUS, state="stopped").to_json())
+    (row, *_) = [row for row in json.loads(run("list", "--format", "json").stdout) if row["name"] == "shop"]
+    assert (row["state"], row["lag"]) == ("stopped", 7)
+
+
+def test_an_empty_folder(run: Run) -> None:
+    assert run("list").stdout == "no pipelines here; `moldau pipeline init` writes one\n"
+
+
+def test_status_of_a_run(run: Run, file: Path, directory: StateDirectory) -> None:
+    assert "has never been run" in run("status", status=1).stderr
+    directory.write_status(STATUS.to_json())
+    with directory.locked(US):
+        told = run("status").stdout.splitlines()
+        assert told[0] == "shop: running"
+        assert told[2].split() == ["big-ones", "running", "1.23k", "-", "7", "0.5", "-", "-", "-", "0"]
+        (query,) = json.loads(run("status", "shop", "--format", "json").stdout)["queries"]
+        assert (query["name"], query["lag_records"]) == ("big-ones", 7)
+        assert "lag_records: 7" in run("status", "--format", "yaml").stdout
+
+
+def test_status_of_a_run_that_died(run: Run, file: Path, directory: StateDirectory) -> None:
+    directory.write_status(STATUS.to_json())
+    told = run("status").stdout
+    assert told.startswith(f"shop: failed (process {os.getpid()} on here ended without a word")
+
+
+def test_status_of_a_name_nobody_ran(run: Run) -> None:
+    assert "no pipeline books has been run from this folder" in run("status", "books", status=1).stderr
+
+
+def test_status_that_another_version_wrote(run: Run, file: Path, directory: StateDirectory) -> None:
+    directory.write_status({"pipeline": "shop"})
+    assert "not a status of this version" in run("status", status=1).stderr
+
+
+def test_stop_waits_for_the_run_to_end(run: Run, file: Path, directory: StateDirectory) -> None:
+    assert run("stop", status=1).stderr == "moldau: shop is not running\n"
+    locked, pause = threading.Event(), threading.Event()
+
+    def until_asked() -> None:
+        with directory.locked(US):
+            locked.set()
+            while not directory.stop_requested():
+                pause.wait(0.01)
+
+    runner = threading.Thread(target=until_asked)
+    runner.start()
+    assert locked.wait(10)
+    assert run("stop").stdout == "shop stopped\n"
+    runner.join()
+
+
+def test_stop_gives_up_in_words(run: Run, file: Path, directory: StateDirectory) -> None:
+    with directory.locked(US):
+        refused = run("stop", "--timeout", "0.1", status=1).stderr
+    assert f"still runs after 0 s (process {os.getpid()} on here)" in refused
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--until-caught-up", "--batch"], "two ways to run"),
+        (["--from", "earliest"], "--from and --to say what a --batch reads"),
+        (["--batch", "--from", "yesterday"], "'yesterday' is no place"),
+        (["--batch", "--to", '{"a": 1}'], "is no place"),
+        (["--deploy-mode", "cluster"], "needs --master"),
+        (["--deploy-mode", "cluster", "--master", "yarn"], "needs --state"),
+        (["--sink", "bigones"], "there is no sink bigones, did you mean 'big-ones'?"),
+        (["--fresh", "counts"], "there is no sink counts"),
+        (["-b", "127.0.0.1:1"], "No broker answers: 127.0.0.1:1"),
+    ],
+)
+def test_runs_that_are_refused_before_spark_is_started(run: Run, file: Path, words: list[str], said: str) -> None:
+    pytest.importorskip("pyspark")
+    assert said in run("run", str(file), *words, status=1).stderr
+
+
+def test_a_second_run_is_refused_before_spark_is_started(run: Run, file: Path, directory: StateDirectory) -> None:
+    pytest.importorskip("pyspark")
+    with directory.locked(US):
+        refused = run("run", status=1).stderr
+    assert f"shop is being run already by process {os.getpid()} on here since 2026-11-15T11:00:00Z" in refused
+
+
+def test_tests_without_cases(run: Run, file: Path) -> None:
+    pytest.importorskip("pyspark")
+    assert "there are no test cases" in run("test", str(file), status=1).stderr
+
+
+def test_completion(run: Run, file: Path) -> None:
+    (file.parent / "inner").mkdir()
+    (file.parent / "notes.txt").touch()
+    from moldau.cli.pipeline_run import run as command
+
+    context = command.make_context("run", [str(file)])
+    names = [item.value for item in complete_files(context, command.params[0], "")]
+    assert names == ["inner/", "pipeline.yaml"]
+    assert [item.value for item in complete_sinks(context, command.params[0], "b")] == ["big-ones"]
+
+
+def test_what_is_missing_is_told_with_the_extra_that_brings_it(
+    run: Run, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object, **more: object) -> None:
+        raise ModuleNotFoundError("No module named 'yaml'", name="yaml")
+
+    monkeypatch.setattr("moldau.pipelines.loading.load", refuse)
+    refused = run("validate", "--yaml-only", status=1).stderr
+    assert refused == "moldau: pipelines need yaml: pip install 'moldau[spark]'\n"

@@ -1,0 +1,153 @@
+"""Avro schemas as Spark types, and values read and written with fastavro, without Spark."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import to_arrow_type
+
+from moldau.pipelines.avro_records import read_all, read_one, write_one
+from moldau.pipelines.avro_types import UnsuitableAvro, plain_logical_types, spark_schema
+
+
+def record(*fields: tuple[str, Any]) -> dict[str, Any]:
+    return {"type": "record", "name": "R", "fields": [{"name": name, "type": of} for name, of in fields]}
+
+
+EVERYTHING = record(
+    ("flag", "boolean"),
+    ("small", "int"),
+    ("big", "long"),
+    ("half", "float"),
+    ("whole", ["null", "double"]),
+    ("raw", "bytes"),
+    ("text", "string"),
+    ("day", {"type": "int", "logicalType": "date"}),
+    ("at", {"type": "long", "logicalType": "timestamp-millis"}),
+    ("exact", {"type": "long", "logicalType": "timestamp-micros"}),
+    ("local", {"type": "long", "logicalType": "local-timestamp-micros"}),
+    ("clock", {"type": "int", "logicalType": "time-millis"}),
+    ("price", {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}),
+    ("uuid", {"type": "string", "logicalType": "uuid"}),
+    ("colour", {"type": "enum", "name": "Colour", "symbols": ["RED", "BLUE"]}),
+    ("other_colour", ["null", "Colour"]),
+    ("digest", {"type": "fixed", "name": "Digest", "size": 2}),
+    ("tags", {"type": "array", "items": ["null", "string"]}),
+    ("sizes", {"type": "map", "values": "long"}),
+    ("who", ["null", {"type": "record", "name": "Who", "fields": [{"name": "age", "type": "int"}]}]),
+    ("number", ["int", "long"]),
+)
+ROW = {
+    "flag": True, "small": 1, "big": 2**40, "half": 0.5, "whole": None, "raw": b"\x00", "text": "žluť",
+    "day": date(2026, 1, 31), "at": datetime(2026, 1, 31, 8, tzinfo=UTC),
+    "exact": datetime(2026, 1, 31, 8, 0, 0, 7, UTC),
+    "local": datetime(2026, 1, 31, 8), "clock": 1000, "price": Decimal("12.50"),
+    "uuid": "00000000-0000-0000-0000-000000000001", "colour": "RED", "other_colour": None, "digest": b"ab",
+    "tags": ["a", None], "sizes": {"a": 1}, "who": {"age": 7}, "number": 5,
+}  # fmt: skip
+
+
+def test_the_types_of_all_kinds_of_fields() -> None:
+    assert spark_schema(EVERYTHING).simpleString() == (
+        "struct<flag:boolean,small:int,big:bigint,half:float,whole:double,raw:binary,text:string,day:date,at:timestamp,"
+        "exact:timestamp,local:timestamp_ntz,clock:int,price:decimal(6,2),uuid:string,colour:string,other_colour:string,"
+        "digest:binary,tags:array<string>,sizes:map<string,bigint>,who:struct<age:int>,number:bigint>"
+    )
+    schema = spark_schema(EVERYTHING)
+    assert [field.name for field in schema.fields if field.nullable] == ["whole", "other_colour", "who"]
+
+
+def test_a_row_comes_back_as_it_was_written() -> None:
+    avro = fastavro.parse_schema(plain_logical_types(EVERYTHING))
+    value = write_one(ROW, avro)
+    arrow = to_arrow_type(spark_schema(EVERYTHING), timezone="UTC")
+    (read,) = read_all([value], avro, arrow, is_framed=False).to_pylist()
+    assert read["error"] is None
+    assert {name: dict(each) if name == "sizes" else each for name, each in read["row"].items()} == ROW
+
+
+@pytest.mark.parametrize(
+    ("avro", "said"),
+    [
+        ("string", "the schema is not a record but string"),
+        (record(("x", ["string", "int"])), "x: a union of string, int has no Spark type"),
+        (record(("next", ["null", "R"])), "next: R holds itself, and Spark has no recursive types"),
+        (record(("x", "Missing")), "x: there is no type Missing"),
+        (
+            record(("x", {"type": "bytes", "logicalType": "decimal", "precision": 39})),
+            "x: decimals have 1 to 38 digits in Spark, not 39",
+        ),
+        (
+            record(("x", {"type": "bytes", "logicalType": "decimal"})),
+            "x: a decimal needs a precision, and a scale that is not larger",
+        ),
+        (record(("a", record(("b", {"type": "array", "items": ["int", "string"]})))), "a.b[]: a union of int, string"),
+    ],
+)
+def test_what_spark_has_no_type_for_is_refused_by_name(avro: Any, said: str) -> None:
+    with pytest.raises(UnsuitableAvro) as refused:
+        spark_schema(avro)
+    assert str(refused.value).startswith(said)
+
+
+PAIR = fastavro.parse_schema(record(("id", "string"), ("price", EVERYTHING["fields"][12]["type"])))
+
+
+def _pair(id_: str, price: str) -> bytes:
+    written = io.BytesIO()
+    fastavro.schemaless_writer(written, PAIR, {"id": id_, "price": Decimal(price)})
+    return written.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (b"", "the value is empty"),
+        (b"\x06ab", "not Avro: "),
+        (b"\x04\xff\xff\x02\x00", "not Avro: UnicodeDecodeError"),
+        (_pair("a", "1.00") + b"zz", "not Avro of this schema: 2 bytes are left over"),
+        (b"\xff" * 20, "not Avro: "),
+    ],
+)
+def test_bytes_that_are_no_avro(value: bytes, said: str) -> None:
+    read = read_one(value, PAIR, is_framed=False)
+    assert read.row is None
+    assert read.error is not None
+    assert read.error.startswith(said)
+
+
+def test_the_header_of_a_schema_registry() -> None:
+    framed = b"\x00\x00\x00\x00\x07" + _pair("a", "1.00")
+    assert read_one(framed, PAIR, is_framed=True).row == {"id": "a", "price": Decimal("1.00")}
+    for value in (_pair("a", "1.00"), b"\x00\x00", b"\x01" + framed[1:]):
+        error = read_one(value, PAIR, is_framed=True).error
+        assert error is not None
+        assert error.startswith("no schema registry header")
+
+
+def test_one_value_that_does_not_convert_spoils_no_other() -> None:
+    """Avro writes a decimal of any size into its bytes; only the column has a precision."""
+    wide = fastavro.parse_schema(
+        record(("id", "string"), ("price", EVERYTHING["fields"][12]["type"] | {"precision": 30}))
+    )
+    written = io.BytesIO()
+    fastavro.schemaless_writer(written, wide, {"id": "b", "price": Decimal("123456789.00")})
+    arrow = to_arrow_type(spark_schema(record(("id", "string"), ("price", EVERYTHING["fields"][12]["type"]))))
+    read = read_all([_pair("a", "1.00"), written.getvalue(), None], PAIR, arrow, is_framed=False)
+    assert isinstance(read, pa.StructArray)
+    rows = read.to_pylist()
+    assert rows[0] == {"row": {"id": "a", "price": Decimal("1.00")}, "error": None}
+    assert rows[1]["row"] is None
+    assert rows[1]["error"].startswith("out of range: ")
+    assert rows[2] == {"row": None, "error": None}
+
+
+def test_a_row_that_the_schema_does_not_take() -> None:
+    with pytest.raises(ValueError, match="a row does not fit the Avro schema"):
+        write_one({"id": None, "price": Decimal(1)}, PAIR)

@@ -1,0 +1,157 @@
+"""The files of test cases, and the comparison: what counts as the same, and what is said when it is not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moldau.pipelines.case_files import BadCase, InputRecord, find_cases, read_expected, read_input, write_expected
+from moldau.pipelines.comparing import alike, compare_records, compare_rows, told
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Path:
+    folder = tmp_path / "tests" / "first"
+    (folder / "input").mkdir(parents=True)
+    (folder / "expected").mkdir()
+    (folder / "input" / "events.jsonl").write_text("")
+    (folder / "expected" / "events.dead-letters.jsonl").write_text("")
+    (tmp_path / "tests" / "second" / "input").mkdir(parents=True)
+    (tmp_path / "tests" / "test_something.py").write_text("")
+    return tmp_path / "pipeline.yaml"
+
+
+def test_cases_are_found(pipeline: Path) -> None:
+    first, second = find_cases(pipeline)
+    assert (first.name, set(first.inputs), set(first.expected)) == ("first", {"events"}, {"events.dead-letters"})
+    assert (second.name, second.inputs, second.expected) == ("second", {}, {})
+    assert [case.name for case in find_cases(pipeline, ["second"])] == ["second"]
+    with pytest.raises(BadCase, match="no test case third .* there are first, second"):
+        find_cases(pipeline, ["third"])
+    with pytest.raises(BadCase, match="no test cases"):
+        find_cases(pipeline.parent / "elsewhere" / "pipeline.yaml")
+
+
+def records(tmp_path: Path, text: str, name: str = "events.jsonl") -> list[InputRecord]:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    return read_input(tmp_path / name)
+
+
+def test_records_of_all_kinds(tmp_path: Path) -> None:
+    found = records(
+        tmp_path,
+        '{"value": {"a": 1}, "key": "k", "headers": {"h": 1}, "timestamp": "2026-11-15T10:00:00Z", "partition": 2}\n'
+        '{"value": "text", "timestamp": 12, "topic": "other"}\n'
+        "\n"
+        '{"value": null, "key": [1]}\n'
+        '{"sensor": 3, "value": 4}\n'
+        '"bare"\n',
+    )
+    assert found == [
+        InputRecord(value=b'{"a": 1}', key=b"k", headers={"h": "1"}, timestamp_ms=1_794_736_800_000, partition=2),
+        InputRecord(value=b"text", timestamp_ms=12, topic="other"),
+        InputRecord(value=None, key=b"[1]"),
+        InputRecord(value=b'{"sensor": 3, "value": 4}'),
+        InputRecord(value=b"bare"),
+    ]
+
+
+def test_lines_are_values(tmp_path: Path) -> None:
+    assert records(tmp_path, 'a,1\n{"x"\n', "events.csv") == [InputRecord(value=b"a,1"), InputRecord(value=b'{"x"')]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "said"),
+    [
+        ("{\n", "a.jsonl", "a.jsonl:1: no JSON"),
+        ('1\n{"value": 1, "timestamp": "noon"}', "a.jsonl", "a.jsonl:2: 'noon' is no time"),
+        ('{"value": 1, "partition": -1}', "a.jsonl", "-1 is no partition"),
+        ('{"value": 1, "headers": [1]}', "a.jsonl", "headers are an object"),
+        ("", "a.parquet", "records for a topic come from"),
+    ],
+)
+def test_files_that_cannot_be_used(tmp_path: Path, text: str, name: str, said: str) -> None:
+    with pytest.raises(BadCase, match=said):
+        records(tmp_path, text, name)
+
+
+def record(value: str | None, key: str | None = None, **more: Any) -> dict[str, Any]:
+    return {"topic": "t", "partition": 0, "timestamp": 5, "key": key, "value": value, "headers": {}} | more
+
+
+def test_order_and_spelling_do_not_count_but_numbers_do() -> None:
+    actual = [record('{"a":1,"b":[1,2]}'), record('{"a":2}'), record('{"a":2}')]
+    same = [{"value": {"a": 2}}, {"value": {"b": [1, 2], "a": 1.0}}, {"value": '{ "a": 2 }'}]
+    assert not compare_records("s", same, actual)
+    difference = compare_records("s", same[:2], actual)
+    assert (difference.missing, difference.unexpected) == ((), (record('{"a":2}'),))
+    assert compare_records("s", [*same, {"value": {"a": 2}}], actual).missing == ({"value": {"a": 2}},)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fits"),
+    [
+        ({"value": "x"}, True),
+        ({"value": "x", "key": "k"}, True),
+        ({"value": "x", "key": "j"}, False),
+        ({"value": "x", "key": None}, False),
+        ({"value": "x", "headers": {"a": "1"}}, True),
+        ({"value": "x", "headers": {"a": "2"}}, False),
+        ({"value": "x", "headers": {"c": "1"}}, False),
+        ({"value": "x", "topic": "t", "partition": 0}, True),
+        ({"value": "x", "partition": 1}, False),
+        ({"value": None}, False),
+    ],
+)
+def test_only_what_is_said_is_compared(wanted: dict[str, Any], fits: bool) -> None:
+    difference = compare_records("s", [wanted], [record("x", "k", headers={"a": "1", "b": "2"})])
+    assert bool(difference) is not fits
+
+
+def test_a_tombstone_is_no_text() -> None:
+    assert not compare_records("s", [{"value": None}], [record(None)])
+    assert compare_records("s", [{"value": "null"}], [record(None)])
+
+
+def test_the_pickiest_line_chooses_first() -> None:
+    actual = [record("x", "one"), record("x", "two")]
+    assert not compare_records("s", [{"value": "x"}, {"value": "x", "key": "one"}], actual)
+
+
+def test_rows_of_a_table() -> None:
+    assert not compare_rows("s", [{"a": 1, "b": None}, {"a": 2, "c": {"d": None}}], [{"a": 2, "c": {}}, {"a": 1}])
+    assert compare_rows("s", [{"a": 1}], [{"a": True}])
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+@given(json_values)
+def test_anything_is_like_itself_after_json(value: Any) -> None:
+    assert alike(value, json.loads(json.dumps(value)))
+    assert not alike(value, [value])
+
+
+@given(st.lists(json_values, max_size=6))
+def test_what_was_written_as_expected_is_what_comes(
+    tmp_path_factory: pytest.TempPathFactory, values: list[Any]
+) -> None:
+    folder = tmp_path_factory.mktemp("case")
+    write_expected(folder, "sink", [{"value": value} for value in values])
+    texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in reversed(values)]
+    assert not compare_records("s", read_expected(folder / "expected" / "sink.jsonl"), [*map(record, texts)])
+
+
+def test_a_difference_is_told_line_by_line() -> None:
+    difference = compare_rows("s", [{"a": number} for number in range(30)], [{"b": 1}])
+    lines = told(difference, most=2)
+    assert lines == ["s:", '  - {"a": 0}', '  - {"a": 1}', "  - … and 28 more", '  + {"b": 1}']

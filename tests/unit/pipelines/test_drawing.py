@@ -1,0 +1,196 @@
+"""The pictures of a flow: as they were when somebody looked at them, and true for flows that nobody has looked at.
+
+After a wanted change: `python tests/unit/pipelines/test_drawing.py` draws the pictures in golden/ anew. Look at them.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+from xml.etree import ElementTree
+
+import pytest
+from flows import BOOKSTORE, graphs
+from hypothesis import given, settings
+from marked_yaml import write
+
+from moldau.pipelines.draw_mermaid import draw_mermaid
+from moldau.pipelines.draw_svg import draw_svg
+from moldau.pipelines.draw_terminal import draw_terminal
+from moldau.pipelines.drawing import Form, draw
+from moldau.pipelines.graph import Edge, Graph, Kind, Node, graph
+from moldau.pipelines.loading import load
+
+GOLDEN = Path(__file__).parent / "golden"
+FILES: dict[Form, str] = {"terminal": "bookstore.txt", "mermaid": "bookstore.mmd", "svg": "bookstore.svg"}
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def bookstore(folder: Path) -> Graph:
+    return graph(load(write(folder, BOOKSTORE), check_files=False))
+
+
+@pytest.mark.parametrize("form", get_args(Form))
+def test_the_picture_is_as_it_was(form: Form, tmp_path: Path) -> None:
+    assert draw(bookstore(tmp_path), form) == (GOLDEN / FILES[form]).read_text(encoding="utf-8")
+
+
+# Terminal
+
+LINES = {
+    "│": "ud", "─": "lr", "┌": "dr", "┐": "dl", "└": "ur", "┘": "ul", "├": "udr", "┤": "udl", "┬": "dlr", "┴": "ulr",
+    "┼": "udlr",
+}  # fmt: skip
+STEPS = {"u": (-1, 0), "d": (1, 0), "l": (0, -1), "r": (0, 1)}
+BACK = {"u": "d", "d": "u", "l": "r", "r": "l"}
+
+
+class Reader:
+    """Reads a drawing as a person does: follows the lines with a finger, from the foot of a box to the tips."""
+
+    def __init__(self, picture: str) -> None:
+        self.rows = picture.split("\n")
+        self.box_at: dict[tuple[int, int], str] = {}
+        self.feet: list[tuple[int, int, str]] = []
+        for top, row in enumerate(self.rows):
+            for found in re.finditer("╭─+╮", row):
+                self._box(top, found.start(), found.end() - 1)
+
+    def _box(self, top: int, left: int, right: int) -> None:
+        name = self.rows[top + 1][left + 2 : right].strip()
+        bottom = next(row for row in range(top, len(self.rows)) if self.at(row, left) == "╰")
+        for row in range(top, bottom + 1):
+            for column in range(left, right + 1):
+                assert (row, column) not in self.box_at, "two boxes overlap"
+                self.box_at[row, column] = name
+        foot = self.rows[bottom].find("┬", left, right)
+        if foot >= 0:
+            self.feet.append((bottom, foot, name))
+
+    def at(self, row: int, column: int) -> str:
+        return self.rows[row][column] if 0 <= row < len(self.rows) and 0 <= column < len(self.rows[row]) else " "
+
+    def edges(self) -> set[tuple[str, str]]:
+        return {(name, target) for row, column, name in self.feet for target in self.targets(row + 1, column)}
+
+    def targets(self, row: int, column: int) -> Iterator[str]:
+        todo, seen = [(row, column, "d")], set()
+        while todo:
+            row, column, heading = todo.pop()
+            if (row, column, heading) in seen:
+                continue
+            seen.add((row, column, heading))
+            char = self.at(row, column)
+            if char == "▼":
+                assert heading == "d", "a tip that is touched from the side"
+                yield self.box_at[row + 1, column]
+                continue
+            if char == "│" and heading in "lr":
+                onward = heading  # a line of another origin that is crossed
+            else:
+                assert BACK[heading] in LINES[char], f"a line breaks off at {row}:{column}"
+                onward = LINES[char].replace(BACK[heading], "")
+            todo += [(row + STEPS[way][0], column + STEPS[way][1], way) for way in onward]
+
+
+def assert_drawn(drawn: Graph, picture: str) -> None:
+    titles = {node.id: node.title for node in drawn.nodes}
+    reader = Reader(picture)
+    assert set(reader.box_at.values()) == set(titles.values())
+    assert reader.edges() == {(titles[edge.source], titles[edge.target]) for edge in drawn.edges}
+
+
+def test_the_lines_of_the_bookstore_lead_where_they_should(tmp_path: Path) -> None:
+    drawn = bookstore(tmp_path)
+    picture = draw_terminal(drawn).plain
+    assert_drawn(drawn, picture)
+    assert max(len(row) for row in picture.split("\n")) <= 80
+
+
+@settings(deadline=None)
+@given(graphs())
+def test_the_lines_of_any_flow_lead_where_they_should(drawn: Graph) -> None:
+    assert_drawn(drawn, draw_terminal(drawn).plain)
+
+
+def test_a_narrow_terminal() -> None:
+    nodes = [Node("a", Kind.TOPIC, "a" * 60), *(Node(f"b{n}", Kind.SINK, f"b{n}", ("x" * 50,)) for n in range(5))]
+    drawn = Graph("g", tuple(nodes), tuple(Edge("a", f"b{n}") for n in range(5)))
+    picture = draw_terminal(drawn, 40).plain
+    assert max(len(row) for row in picture.split("\n")) <= 40
+    assert Reader(picture).edges() == {("a" * 29 + "…", f"b{n}") for n in range(5)}
+
+
+def test_wide_and_hostile_names_keep_the_frame() -> None:
+    picture = draw_terminal(Graph("g", (Node("a", Kind.SQL, "日本", ("a\x1b[31mb", "")),), ())).plain
+    assert picture.split("\n") == ["╭─────────╮", "│ 日本    │", "│ a�[31mb │", "╰─────────╯", ""]
+
+
+# Mermaid
+
+
+def test_names_cannot_break_mermaid() -> None:
+    drawn = draw_mermaid(Graph("g", (Node("a", Kind.SQL, 'x"] --> y\n<script>', ("end;",)),), ()))
+    (box,) = [line for line in drawn.split("\n") if line.startswith("    n0")]
+    assert box == '    n0["<b>x#34;#93; --#62; y#10;#60;script#62;</b><br/>end#59;"]:::sql'
+
+
+# SVG
+
+
+def boxes(root: ElementTree.Element) -> list[tuple[float, float, float, float]]:
+    found = [one for one in root.iter(f"{SVG}rect") if one.get("class") == "box"]
+    return [
+        (float(one.attrib["x"]), float(one.attrib["y"]), float(one.attrib["width"]), float(one.attrib["height"]))
+        for one in found
+    ]
+
+
+@settings(deadline=None)
+@given(graphs(nodes_max=12))
+def test_boxes_of_an_svg_lie_apart_and_inside(drawn: Graph) -> None:
+    root = ElementTree.fromstring(draw_svg(drawn))
+    found = boxes(root)
+    assert len(found) == len(drawn.nodes)
+    assert sum(one.get("class", "").startswith("arrow") for one in root.iter(f"{SVG}path")) == len(drawn.edges)
+    width, height = float(root.attrib["width"]), float(root.attrib["height"])
+    for number, (x, y, w, h) in enumerate(found):
+        assert x >= 0
+        assert y >= 0
+        assert x + w <= width
+        assert y + h <= height
+        for other_x, other_y, other_w, other_h in found[:number]:
+            assert x + w <= other_x or other_x + other_w <= x or y + h <= other_y or other_y + other_h <= y
+
+
+def test_names_cannot_break_an_svg() -> None:
+    hostile = "</title><script>alert('&')\x00\x1b]]>"
+    drawn = draw_svg(Graph(hostile, (Node("a", Kind.SQL, hostile, (hostile,)),), ()))
+    root = ElementTree.fromstring(drawn)
+    assert not list(root.iter(f"{SVG}script"))
+    assert "alert" in "".join(root.itertext())
+
+
+def test_a_long_name_is_cut_and_told_in_the_tooltip() -> None:
+    root = ElementTree.fromstring(draw_svg(Graph("g", (Node("a", Kind.SQL, "long" * 40),), ())))
+    (title,) = [one.text for one in root.iter(f"{SVG}title")]
+    assert title == "long" * 40
+    (shown,) = [one.text or "" for one in root.iter(f"{SVG}text") if one.get("class") == "title"]
+    assert shown.endswith("…")
+    assert len(shown) < 40
+
+
+def test_a_flow_without_nodes() -> None:
+    nothing = Graph("g", (), ())
+    assert draw(nothing, "terminal") == ""
+    assert draw(nothing, "mermaid") == "flowchart LR\n"
+    ElementTree.fromstring(draw(nothing, "svg"))
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as made:
+        for wanted, file in FILES.items():
+            (GOLDEN / file).write_text(draw(bookstore(Path(made)), wanted), encoding="utf-8")

@@ -1,0 +1,77 @@
+"""One line out of what Spark says when a query dies, and whether to try again. The texts are Spark's own, shortened."""
+
+from __future__ import annotations
+
+import pytest
+
+from moldau.pipelines.failures import MESSAGE_LENGTH_MAX, Kind, failure_of
+
+IN_THE_SOURCE = """StreamingQueryException: [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data \
+source perform initialOffset: Traceback (most recent call last):
+  File "python_streaming_source_runner.py", line 267, in main
+  File "moldau/spark/cluster.py", line 138, in retry
+    raise TimeoutError("not this one")
+           ^^^^^^^^
+{error}
+ SQLSTATE: 38000
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.pythonStreamingDataSourceRuntimeError(QueryExecutionErrors.scala)
+=== Streaming Query ===
+Identifier: counts [id = 1, runId = 2]
+"""
+IN_A_TASK = """StreamingQueryException: Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times, most recent \
+failure: Lost task 0.0 in stage 3.0 (TID 3) (localhost executor driver): {error}
+\tat org.apache.spark.sql.catalyst.expressions.Cast.eval(Cast.scala)
+
+Driver stacktrace:
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        (
+            IN_THE_SOURCE.format(error="moldau.base.errors.KafkaError: There is no topic clicks at localhost:9092"),
+            Kind.LASTING,
+            "There is no topic clicks at localhost:9092",
+        ),
+        (
+            IN_THE_SOURCE.format(error="moldau.spark.cluster.Unreachable: No broker answers: localhost:9092: refused"),
+            Kind.PASSING,
+            "No broker answers: localhost:9092: refused",
+        ),
+        (
+            IN_THE_SOURCE.format(error="moldau.spark.fetching.DataLoss: clicks-0 begins at 70 now, 12 was wanted"),
+            Kind.LASTING,
+            "clicks-0 begins at 70 now, 12 was wanted",
+        ),
+        (
+            IN_THE_SOURCE.format(error="ConnectionResetError: [Errno 104] Connection reset by peer"),
+            Kind.PASSING,
+            "ConnectionResetError: [Errno 104] Connection reset by peer",
+        ),
+        (IN_THE_SOURCE.format(error="ZeroDivisionError: division by zero"), Kind.UNKNOWN, "ZeroDivisionError: division by zero"),
+        (IN_THE_SOURCE.format(error="AssertionError"), Kind.UNKNOWN, "AssertionError"),
+        (
+            IN_A_TASK.format(error="org.apache.spark.SparkArithmeticException: [DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012"),
+            Kind.LASTING,
+            "SparkArithmeticException: Division by zero.",
+        ),
+        (IN_A_TASK.format(error="java.net.ConnectException: Connection refused"), Kind.PASSING, "ConnectException: Connection refused"),
+        (
+            IN_A_TASK.format(error="java.io.IOException: No space left on device"),
+            Kind.UNKNOWN,
+            "IOException: No space left on device",
+        ),
+        ("ValueError: something else", Kind.UNKNOWN, "ValueError: something else"),
+        ("", Kind.UNKNOWN, ""),
+    ],
+)  # fmt: skip
+def test_the_reason_and_its_kind(text: str, kind: Kind, message: str) -> None:
+    failure = failure_of(text)
+    assert (failure.kind, failure.message) == (kind, message)
+
+
+def test_a_long_reason_is_cut() -> None:
+    message = failure_of("ValueError: " + "x" * 5000).message
+    assert len(message) == MESSAGE_LENGTH_MAX
+    assert message.endswith("…")

@@ -1,0 +1,72 @@
+"""The flow of a pipeline: what its nodes say, and which leads to which."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flows import BOOKSTORE
+from marked_yaml import WHOLE, write
+
+from moldau.pipelines.graph import Edge, Graph, Kind, graph
+from moldau.pipelines.loading import load
+
+
+def flow(folder: Path, text: str) -> Graph:
+    return graph(load(write(folder, text), check_files=False))
+
+
+def test_the_edges_of_a_flow(tmp_path: Path) -> None:
+    edges = {(edge.source, edge.target) for edge in flow(tmp_path, BOOKSTORE).edges}
+    assert edges == {
+        ("source.events", "dead.bookstore.dead"),
+        ("source.events", "step.enriched"),
+        ("source.users", "step.enriched"),
+        ("step.enriched", "step.counts"),
+        ("step.enriched", "step.revenue"),
+        ("source.rates", "step.revenue"),
+        ("step.enriched", "step.suspicious"),
+        ("step.counts", "sink.counts-to-bookstore.counts"),
+        ("step.enriched", "sink.enriched-to-topics"),
+        ("step.enriched", "sink.enriched-to-events"),
+        ("step.suspicious", "sink.suspicious-to-bookstore.suspicious"),
+        ("step.revenue", "sink.revenue-to-revenue"),
+        ("step.revenue", "sink.revenue-to-console"),
+    }
+
+
+def test_the_kinds_of_nodes(tmp_path: Path) -> None:
+    kinds = {node.title: node.kind for node in flow(tmp_path, BOOKSTORE).nodes}
+    assert kinds["events"] is Kind.TOPIC
+    assert kinds["users"] is kinds["rates"] is Kind.TABLE
+    assert kinds["counts"] is Kind.SQL
+    assert kinds["suspicious"] is Kind.PYTHON
+    assert kinds["lake/events"] is kinds["console"] is kinds["topic by content"] is Kind.SINK
+    assert kinds["bookstore.dead"] is Kind.DEAD_LETTERS
+
+
+def test_edges_go_forward_in_the_order_of_the_nodes(tmp_path: Path) -> None:
+    drawn = flow(tmp_path, BOOKSTORE)
+    order = {node.id: number for number, node in enumerate(drawn.nodes)}
+    assert len(order) == len(drawn.nodes)
+    assert all(order[edge.source] < order[edge.target] for edge in drawn.edges)
+
+
+def test_a_step_sees_only_what_is_above_it(tmp_path: Path) -> None:
+    text = WHOLE.replace(
+        "sinks:", "steps:\n  - {name: a, sql: select * from b}\n  - {name: b, sql: select * from a join b}\nsinks:"
+    )
+    assert [edge for edge in flow(tmp_path, text).edges if edge.target.startswith("step.")] == [
+        Edge("step.a", "step.b")
+    ]
+
+
+def test_sources_that_share_their_dead_letters_share_the_node(tmp_path: Path) -> None:
+    text = WHOLE.replace("sinks:", "  more: {topic: more, format: text, dead_letter: orders.dead}\nsinks:")
+    drawn = flow(tmp_path, text)
+    assert [node.title for node in drawn.nodes if node.kind is Kind.DEAD_LETTERS] == ["orders.dead"]
+    assert sum(edge.target == "dead.orders.dead" for edge in drawn.edges) == 2
+
+
+def test_no_dead_letters_where_bad_records_are_dropped(tmp_path: Path) -> None:
+    text = WHOLE.replace("topic: orders\n", "topic: orders\n    dead_letter: drop\n")
+    assert all(node.kind is not Kind.DEAD_LETTERS for node in flow(tmp_path, text).nodes)

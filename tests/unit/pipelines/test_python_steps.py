@@ -1,0 +1,66 @@
+"""How the module of a Python step is found, loaded and blamed. Calls with real DataFrames are in tests/spark."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from moldau.pipelines.python_steps import FailedStep, call, load
+from moldau.pipelines.spec import Place, PythonStep
+
+PLACE = Place(file="p.yaml", line=1, column=1)
+
+
+def step(function: str = "loud", module: str = "detect", **args: object) -> PythonStep:
+    return PythonStep(name="s", place=PLACE, module=module, function=function, inputs=(), args=args)
+
+
+def test_two_pipelines_may_have_modules_of_one_name(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "detect.py").write_text(f"NAME = {name!r}\n")
+    one, two = load("detect", tmp_path / "one"), load("detect", tmp_path / "two")
+    assert (one.NAME, two.NAME) == ("one", "two")
+    assert "detect" not in sys.modules
+
+
+def test_an_edited_module_is_read_anew(tmp_path: Path) -> None:
+    file = tmp_path / "detect.py"
+    file.write_text("N = 1\n")
+    assert load("detect", tmp_path).N == 1
+    file.write_text("N = 1 + 41\n")
+    assert load("detect", tmp_path).N == 42
+
+
+def test_a_module_may_import_its_neighbours(tmp_path: Path) -> None:
+    (tmp_path / "moldau_test_neighbour.py").write_text("N = 7\n")
+    (tmp_path / "detect.py").write_text("from moldau_test_neighbour import N\n")
+    path = list(sys.path)
+    assert load("detect", tmp_path).N == 7
+    assert sys.path == path
+    del sys.modules["moldau_test_neighbour"]
+
+
+@pytest.mark.parametrize(
+    ("code", "wanted", "said"),
+    [
+        ("", step(module="missing"), "there is no file {folder}/missing.py"),
+        ("def loudd(): ...", step(), "{folder}/detect.py has no function loud, did you mean 'loudd'?"),
+        ("def loud(:\n", step(), "{folder}/detect.py:1: invalid syntax"),
+        (
+            "x = 1\nimport no_such_module_of_mine\n",
+            step(),
+            "{folder}/detect.py:2: ModuleNotFoundError: No module",
+        ),
+        ("def loud(n):\n    return 1 / n\n", step(n=0), "{folder}/detect.py:2: ZeroDivisionError: division by zero"),
+        ("def loud(n): ...", step(m=0), "TypeError: loud() got an unexpected keyword argument 'm'"),
+        ("def loud(): return 5", step(), "detect:loud returned int, not a DataFrame"),
+    ],
+)
+def test_what_goes_wrong_is_told_with_file_and_line(tmp_path: Path, code: str, wanted: PythonStep, said: str) -> None:
+    (tmp_path / "detect.py").write_text(code)
+    with pytest.raises(FailedStep) as failed:
+        call(wanted, tmp_path, [])
+    assert str(failed.value).startswith(said.format(folder=tmp_path))

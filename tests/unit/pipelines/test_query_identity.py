@@ -1,0 +1,111 @@
+"""A checkpoint is resumed by the query that wrote it, or by one that Spark can rightly go on with; by no other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from moldau.pipelines import identity
+from moldau.pipelines.identity import QueryIdentity, WrongCheckpoint
+from moldau.pipelines.state_directory import StateDirectory, write_json
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> StateDirectory:
+    return StateDirectory(tmp_path / "state")
+
+
+def query(
+    sources: Mapping[str, Sequence[str]] | None = None, mode: str = "append", **steps: str
+) -> dict[str, QueryIdentity]:
+    digests = {name: identity.digest(text) for name, text in steps.items()}
+    return {"counts": QueryIdentity(sources or {"events": ["topic clicks"]}, digests, mode)}
+
+
+def ran(directory: StateDirectory, queries: Mapping[str, QueryIdentity], state: bool = False) -> None:
+    """As if the queries had run a batch."""
+    identity.check(directory, "shop", queries)
+    for name in queries:
+        checkpoint = directory.checkpoint(name)
+        write_json(checkpoint / "metadata", {"id": f"id of {name}"})
+        (checkpoint / "offsets").mkdir(exist_ok=True)
+        (checkpoint / "offsets" / "0").touch()
+        if state:
+            (checkpoint / "state" / "0").mkdir(parents=True, exist_ok=True)
+    assert identity.record(directory, "shop", queries, lambda: "abc") == "abc"
+
+
+def test_the_same_queries_resume(directory: StateDirectory) -> None:
+    ran(directory, query(a="select 1"), state=True)
+    ran(directory, query(a="select\n   1"), state=True)
+
+
+def test_the_state_of_another_pipeline_is_refused(directory: StateDirectory) -> None:
+    ran(directory, query())
+    with pytest.raises(WrongCheckpoint, match="checkpoints of pipeline shop, not of bank; .*--state"):
+        identity.check(directory, "bank", query())
+
+
+def test_checkpoints_without_an_identity_are_refused(directory: StateDirectory) -> None:
+    ran(directory, query())
+    (directory.path / identity.IDENTITY).unlink()
+    with pytest.raises(WrongCheckpoint, match="sink counts: .*nothing says of which pipeline.*--fresh counts"):
+        identity.check(directory, "shop", query())
+    identity.check(directory, "shop", {"others": QueryIdentity({})})
+
+
+def test_a_checkpoint_that_was_put_there_is_refused(directory: StateDirectory) -> None:
+    ran(directory, query())
+    write_json(directory.checkpoint("counts") / "metadata", {"id": "another"})
+    with pytest.raises(WrongCheckpoint, match="by another query"):
+        identity.check(directory, "shop", query())
+
+
+@pytest.mark.parametrize(
+    "now",
+    [{"events": ["topic views"]}, {"clicks": ["topic clicks"]}, {"events": ["topic clicks"], "users": ["topic users"]}],
+)
+def test_other_sources_are_refused(directory: StateDirectory, now: dict[str, list[str]]) -> None:
+    ran(directory, query())
+    with pytest.raises(WrongCheckpoint, match=r"about events \(topic clicks\), and it reads"):
+        identity.check(directory, "shop", query(now))
+
+
+def test_a_source_may_get_more_topics(directory: StateDirectory) -> None:
+    ran(directory, query())
+    ran(directory, query({"events": ["topic clicks", "topic views"]}))
+    with pytest.raises(WrongCheckpoint):
+        identity.check(directory, "shop", query())
+
+
+def test_without_state_steps_may_change(directory: StateDirectory) -> None:
+    ran(directory, query(a="select 1"))
+    ran(directory, query(a="select 2", b="select 3", mode="update"))
+
+
+def test_with_state_steps_may_not_change(directory: StateDirectory) -> None:
+    ran(directory, query(a="select 1", b="select 2", c="select 3"), state=True)
+    with pytest.raises(WrongCheckpoint, match="sink counts: .* holds state, and steps b, c, d changed since"):
+        identity.check(directory, "shop", query(a="select 1", b="select 9", d="select 4"))
+    with pytest.raises(WrongCheckpoint, match="in mode append, and the mode is update now"):
+        identity.check(directory, "shop", query(a="select 1", b="select 2", c="select 3", mode="update"))
+
+
+def test_with_two_streams_steps_may_not_change_either(directory: StateDirectory) -> None:
+    both = {"events": ["topic clicks"], "users": ["topic users"]}
+    ran(directory, query(both, a="select 1"))
+    with pytest.raises(WrongCheckpoint, match="offsets of several streams, and step a changed"):
+        identity.check(directory, "shop", query(both, a="select 2"))
+
+
+def test_forgetting_one_query_leaves_the_others(directory: StateDirectory) -> None:
+    queries = query(a="select 1") | {"others": QueryIdentity({"events": ["topic clicks"]})}
+    ran(directory, queries, state=True)
+    assert identity.forget(directory, ["counts", "nothing"]) == ["counts"]
+    changed = query(a="select 2") | {"others": queries["others"]}
+    identity.check(directory, "shop", changed)
+    assert directory.queries() == ["others"]
+    assert identity.forget(directory, None) == ["others"]
+    identity.check(directory, "bank", query())

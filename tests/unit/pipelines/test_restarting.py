@@ -1,0 +1,59 @@
+"""When a failed query is tried again: pauses that grow and are bounded, and an end to it where trying is in vain."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moldau.pipelines.failures import Failure, Kind
+from moldau.pipelines.restarting import HEALTHY_S, PASSING_MAX, PAUSE_S_MAX, SAME_BATCH_MAX, Restarts
+
+AWAY = Failure(Kind.PASSING, "no broker answers")
+ODD = Failure(Kind.UNKNOWN, "something broke")
+WRONG = Failure(Kind.LASTING, "no such column")
+
+
+def test_pauses_double_up_to_a_bound_and_then_it_gives_up() -> None:
+    restarts, now_s, pauses = Restarts(lambda: 0.99999), 0.0, []
+    while (pause := restarts.pause_after(AWAY, 3, now_s)) is not None:
+        pauses.append(round(pause, 3))
+        now_s += pause
+    assert pauses[:7] == [1, 2, 4, 8, 16, 30, 30]
+    assert len(pauses) == PASSING_MAX
+    assert max(pauses) <= PAUSE_S_MAX
+    assert sum(pauses) > 120, "a broker that is away for a minute must be survived"
+
+
+@given(st.integers(1, PASSING_MAX), st.floats(0, 1, exclude_max=True))
+def test_chance_takes_away_half_at_most(failures: int, luck: float) -> None:
+    whole, partly = Restarts(lambda: 1.0), Restarts(lambda: luck)
+    for _ in range(failures):
+        most, pause = whole.pause_after(AWAY, None, 0.0), partly.pause_after(AWAY, None, 0.0)
+        assert most is not None
+        assert pause is not None
+        assert most / 2 <= pause <= most
+
+
+def test_what_will_not_pass_is_not_tried_again() -> None:
+    assert Restarts(lambda: 0.5).pause_after(WRONG, 0, 0.0) is None
+
+
+def test_an_unknown_failure_of_one_batch_is_tried_a_few_times() -> None:
+    restarts = Restarts(lambda: 0.5)
+    tried = [restarts.pause_after(ODD, 7, float(number)) is not None for number in range(SAME_BATCH_MAX)]
+    assert tried == [True] * (SAME_BATCH_MAX - 1) + [False]
+
+
+def test_unknown_failures_of_different_batches_go_on() -> None:
+    restarts = Restarts(lambda: 0.5)
+    assert all(restarts.pause_after(ODD, number, float(number)) is not None for number in range(PASSING_MAX))
+
+
+def test_a_healthy_while_makes_everything_new() -> None:
+    restarts = Restarts(lambda: 1.0)
+    now_s = 0.0
+    for _ in range(10):
+        restarts.pause_after(AWAY, 1, now_s)
+        now_s += PAUSE_S_MAX
+    assert restarts.pause_after(AWAY, 1, now_s) == PAUSE_S_MAX
+    assert restarts.pause_after(AWAY, 1, now_s + PAUSE_S_MAX + HEALTHY_S + 1) == 1.0

@@ -1,0 +1,258 @@
+"""The loop that keeps queries running, over queries that do as a script says: restarts, ends, stops, and what is told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pytest
+
+from moldau.pipelines import running
+from moldau.pipelines.progress import RunStatus
+from moldau.pipelines.running import Job, Run, Stop
+from moldau.pipelines.state_directory import StateDirectory
+
+TIMEOUT_S = 20
+
+
+class Script:
+    """A query whose course the test decides: it runs until it is told to end."""
+
+    def __init__(self, error: Exception | None = None, active: bool = True, writing: bool = False) -> None:
+        self.error, self.active, self.writing = error, active, writing
+        self.stopped = threading.Event()
+        self.reports: list[dict[str, Any]] = []
+
+    def batch(self, number: int, rows: int = 10) -> Script:
+        offsets = {"endOffset": {"t": {"0": number}}, "latestOffset": {"t": {"0": number}}}
+        stamp = f"2026-11-15T11:00:{number:02}.000Z"
+        self.reports.append({"batchId": number, "timestamp": stamp, "numInputRows": rows, "sources": [offsets]})
+        return self
+
+    @property
+    def isActive(self) -> bool:
+        return self.active
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        return {"isTriggerActive": self.writing, "message": "Processing new data" if self.writing else "Waiting"}
+
+    @property
+    def lastProgress(self) -> Mapping[str, Any] | None:
+        return self.reports[-1] if self.reports else None
+
+    @property
+    def recentProgress(self) -> Sequence[Mapping[str, Any]]:
+        return list(self.reports)
+
+    def exception(self) -> Exception | None:
+        return self.error
+
+    def stop(self) -> None:
+        self.active = False
+        self.stopped.set()
+
+
+class Heard:
+    """A view that remembers, and calls back when something is shown."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.shown: list[RunStatus] = []
+        self.on_show: Callable[[RunStatus], None] = lambda status: None
+
+    def __enter__(self) -> Heard:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def show(self, status: RunStatus) -> None:
+        self.shown.append(status)
+        self.on_show(status)
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "LOOK_EVERY_S", 0.005)
+    monkeypatch.setattr(running, "TELL_EVERY_S", 0.005)
+    monkeypatch.setattr(running, "STOP_LOOK_EVERY_S", 0.005)
+    monkeypatch.setattr("moldau.pipelines.restarting.FIRST_PAUSE_S", 0.01)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> StateDirectory:
+    return StateDirectory(tmp_path)
+
+
+@pytest.fixture
+def view() -> Heard:
+    return Heard()
+
+
+def make_run(directory: StateDirectory, view: Heard, stop: Stop | None = None, **queries: list[Script]) -> Run:
+    """Each job takes its scripts one after the other, as often as it is started."""
+
+    def starter(scripts: list[Script]) -> Callable[[], Script]:
+        return lambda: scripts.pop(0)
+
+    status = RunStatus(pipeline="p", mode="continuous", state="starting", pid=1, host="h", started="a", updated="b")
+    jobs = [Job(name, starter(scripts)) for name, scripts in queries.items()]
+    return Run(jobs, directory, view, stop or Stop(), status, lambda: 0.5)
+
+
+def ended(*batches: int, error: Exception | None = None) -> Script:
+    script = Script(error, active=False)
+    for number in batches:
+        script.batch(number)
+    return script
+
+
+def test_finished_queries_end_the_run(directory: StateDirectory, view: Heard) -> None:
+    status = make_run(directory, view, one=[ended(0, 1, 2)], two=[ended()]).to_the_end()
+    assert status.state == "finished"
+    assert [(query.name, query.state, query.rows_in) for query in status.queries] == [
+        ("one", "finished", 30),
+        ("two", "finished", 0),
+    ]
+    told = directory.read_status()
+    assert told is not None
+    assert RunStatus.from_json(told) == status
+
+
+def test_a_query_that_failed_in_passing_is_started_again(directory: StateDirectory, view: Heard) -> None:
+    away = ConnectionError("No broker answers: 127.0.0.1:9092: Connection refused")
+    status = make_run(directory, view, one=[ended(0, error=away), ended(error=away), ended(1)]).to_the_end()
+    (query,) = status.queries
+    assert (status.state, query.state, query.restarts, query.rows_in) == ("finished", "finished", 2, 20)
+    assert query.last_error is not None
+    assert "No broker answers" in query.last_error
+    assert len(view.said) == 2
+    assert view.said[0].startswith("one: ConnectionError: No broker answers")
+    assert "starting it again in" in view.said[0]
+
+
+def test_a_lasting_failure_ends_the_run_and_stops_the_others(directory: StateDirectory, view: Heard) -> None:
+    other = Script()
+    lost = RuntimeError("DataLoss: t-0: offsets 3 to 8 are gone")
+    status = make_run(directory, view, one=[ended(error=lost)], other=[other]).to_the_end()
+    assert status.state == "failed"
+    assert status.message is not None
+    assert status.message.startswith("one: ")
+    assert "offsets 3 to 8 are gone" in status.message
+    assert [query.state for query in status.queries] == ["failed", "stopped"]
+    assert other.stopped.is_set()
+
+
+def test_an_unknown_failure_of_the_same_batch_ends_the_run(directory: StateDirectory, view: Heard) -> None:
+    scripts = [ended(3, error=RuntimeError("odd")) for _ in range(9)]
+    status = make_run(directory, view, one=scripts).to_the_end()
+    assert status.state == "failed"
+    assert len(scripts) == 6
+
+
+def test_a_query_that_cannot_be_started_fails_like_one_that_ends(directory: StateDirectory, view: Heard) -> None:
+    def start() -> Script:
+        raise ValueError("[UNRESOLVED_COLUMN] no column x")
+
+    run = make_run(directory, view)
+    run.jobs = [Job("one", start)]
+    status = run.to_the_end()
+    assert status.state == "failed"
+    assert status.message is not None
+    assert "no column x" in status.message
+
+
+def stop_when(view: Heard, condition: Callable[[RunStatus], bool], act: Callable[[], None]) -> None:
+    def look(status: RunStatus) -> None:
+        if condition(status):
+            act()
+
+    view.on_show = look
+
+
+def test_the_stop_file_ends_the_run(directory: StateDirectory, view: Heard) -> None:
+    query = Script().batch(0)
+    stop_when(view, lambda status: bool(status.queries) and status.queries[0].rows_in == 10, directory.request_stop)
+    status = make_run(directory, view, one=[query]).to_the_end()
+    assert status.state == "stopped"
+    assert status.message == "asked to by `moldau pipeline stop`"
+    assert query.stopped.is_set()
+
+
+def test_a_stop_lets_the_batch_under_way_finish(directory: StateDirectory, view: Heard) -> None:
+    stop, query = Stop(), Script(writing=True).batch(0)
+    looks = 0
+
+    def look(status: RunStatus) -> None:
+        nonlocal looks
+        if status.state == "running" and status.queries and status.queries[0].rows_in:
+            stop.request("Ctrl-C")
+        if status.state == "stopping":
+            looks += 1
+            assert looks > 5 or not query.stopped.is_set()
+            if looks == 5:
+                query.batch(1)
+
+    view.on_show = look
+    status = make_run(directory, view, stop, one=[query]).to_the_end()
+    assert looks >= 5
+    assert (status.state, status.queries[0].rows_in) == ("stopped", 20)
+
+
+def test_asked_twice_a_stop_does_not_wait(directory: StateDirectory, view: Heard) -> None:
+    stop, query = Stop(), Script(writing=True).batch(0)
+
+    def look(status: RunStatus) -> None:
+        if not stop.at_once and status.queries and status.queries[0].rows_in:
+            stop.request("Ctrl-C")
+
+    view.on_show = look
+    assert make_run(directory, view, stop, one=[query]).to_the_end().state == "stopped"
+    assert stop.at_once
+
+
+def test_a_stop_waits_so_long_and_no_longer(
+    directory: StateDirectory, view: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "LAST_BATCH_S", 0.1)
+    stop = Stop("Ctrl-C")
+    run = make_run(directory, view, stop, one=[Script(writing=True).batch(0)])
+    stop.reason = None
+    stop_when(view, lambda status: bool(status.queries) and status.queries[0].rows_in > 0, lambda: _once(stop))
+    done = threading.Thread(target=run.to_the_end)
+    done.start()
+    done.join(TIMEOUT_S)
+    assert not done.is_alive()
+    assert run.status.state == "stopped"
+    assert not stop.at_once
+
+
+def _once(stop: Stop) -> None:
+    if stop.reason is None:
+        stop.request("SIGTERM")
+
+
+def test_a_stop_during_the_pause_before_a_restart(directory: StateDirectory, view: Heard) -> None:
+    stop = Stop()
+    stop_when(view, lambda status: bool(status.queries) and status.queries[0].state == "waiting", lambda: _once(stop))
+    run = make_run(directory, view, stop, one=[ended(error=ConnectionError("away"))])
+    run.chance = lambda: 1e6
+    status = run.to_the_end()
+    assert status.state == "stopped"
+
+
+def test_a_status_that_cannot_be_written_is_said_once(tmp_path: Path, view: Heard) -> None:
+    (tmp_path / "file").write_text("")
+    blocked = StateDirectory(tmp_path / "file" / "state")
+    assert make_run(blocked, view, one=[ended(0)]).to_the_end().state == "finished"
+    assert len(view.said) == 1
+    assert "status" in view.said[0]

@@ -1,0 +1,186 @@
+"""The state directory of a pipeline: one run at a time, whatever kills it; files that are whole or not there."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from moldau.base.errors import StorageFault
+from moldau.pipelines.state_directory import (
+    AlreadyRunning,
+    Holder,
+    StateDirectory,
+    StateRefused,
+    default_directory,
+    known_directories,
+    write_json,
+)
+
+US = Holder(os.getpid(), "here", "2026-11-15T11:00:00Z")
+
+HOLD = """
+import sys
+from pathlib import Path
+from moldau.pipelines.state_directory import Holder, StateDirectory
+with StateDirectory(Path(sys.argv[1])).locked(Holder(4711, "elsewhere", "noon")):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> StateDirectory:
+    return StateDirectory(tmp_path / "bookstore")
+
+
+def holding(directory: StateDirectory) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(directory.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "locked\n"
+    return process
+
+
+def test_a_second_run_is_refused_and_told_who_runs(directory: StateDirectory) -> None:
+    with holding(directory) as other:
+        assert directory.holder() == Holder(4711, "elsewhere", "noon")
+        with (
+            pytest.raises(AlreadyRunning, match="bookstore .* process 4711 on elsewhere since noon"),
+            directory.locked(US),
+        ):
+            pass
+        other.communicate()
+    assert directory.holder() is None
+    with directory.locked(US):
+        assert directory.holder() == US
+
+
+def test_a_killed_run_leaves_no_lock(directory: StateDirectory) -> None:
+    with holding(directory) as other:
+        other.send_signal(signal.SIGKILL)
+        other.communicate()
+    assert directory.holder() is None
+    with directory.locked(US):
+        assert directory.holder() == US
+
+
+def test_an_exception_lets_go_of_the_lock(directory: StateDirectory) -> None:
+    with pytest.raises(ZeroDivisionError), directory.locked(US):
+        _ = 1 // 0
+    assert directory.holder() is None
+
+
+def look(path: Path, done: Connection) -> None:
+    directory = StateDirectory(path)
+    while not done.poll():
+        directory.holder()
+
+
+def test_those_who_look_are_not_in_the_way(directory: StateDirectory) -> None:
+    """`status` takes the lock for an instant; a run that starts just then is not refused for it."""
+    with directory.locked(US):
+        pass
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    watcher = context.Process(target=look, args=(directory.path, theirs))
+    watcher.start()
+    try:
+        for _ in range(300):
+            with directory.locked(US):
+                pass
+    finally:
+        ours.send(None)
+        watcher.join()
+
+
+def test_status_is_read_back_and_missing_is_none(directory: StateDirectory) -> None:
+    assert directory.read_status() is None
+    directory.write_status({"state": "running", "queries": []})
+    assert directory.read_status() == {"state": "running", "queries": []}
+    assert [path.name for path in directory.path.iterdir()] == ["status.json"]
+
+
+def rewrite(path: Path, done: Connection) -> None:
+    directory, number = StateDirectory(path), 0
+    while not done.poll():
+        number += 1
+        directory.write_status({"text": str(number) * 2000})
+
+
+def test_a_reader_never_sees_half_a_status(directory: StateDirectory) -> None:
+    directory.write_status({"text": ""})
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    writer = context.Process(target=rewrite, args=(directory.path, theirs))
+    writer.start()
+    try:
+        seen: set[str] = set()
+        while len(seen) < 50:
+            status = directory.read_status()
+            assert status is not None
+            seen.add(status["text"])
+    finally:
+        ours.send(None)
+        writer.join()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '"running"'])
+def test_a_file_that_is_none_of_ours_is_refused_in_words(directory: StateDirectory, text: str) -> None:
+    directory.path.mkdir(parents=True)
+    (directory.path / "status.json").write_text(text)
+    with pytest.raises(StateRefused, match="status.json is not what a run wrote"):
+        directory.read_status()
+
+
+def test_a_directory_that_cannot_be_made_is_told_with_its_name(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    blocked = StateDirectory(tmp_path / "file" / "bookstore")
+    with pytest.raises(StorageFault, match="bookstore"), blocked.locked(US):
+        pass
+    with pytest.raises(StorageFault, match=r"status\.json"):
+        blocked.write_status({})
+
+
+def test_stop_is_asked_for_and_forgotten(directory: StateDirectory) -> None:
+    directory.path.mkdir()
+    assert not directory.stop_requested()
+    directory.request_stop()
+    assert directory.stop_requested()
+    directory.forget_stop()
+    directory.forget_stop()
+    assert not directory.stop_requested()
+
+
+def test_what_a_checkpoint_tells(directory: StateDirectory) -> None:
+    checkpoint = directory.checkpoint("counts")
+    assert (directory.queries(), directory.query_id("counts")) == ([], None)
+    write_json(checkpoint / "metadata", {"id": "7"})
+    (checkpoint / "offsets").mkdir()
+    assert (directory.queries(), directory.query_id("counts")) == (["counts"], "7")
+    assert not directory.has_progress("counts")
+    (checkpoint / "offsets" / "0").touch()
+    assert directory.has_progress("counts")
+    assert not directory.has_state("counts")
+    (checkpoint / "state" / "0").mkdir(parents=True)
+    assert directory.has_state("counts")
+    directory.forget("counts")
+    directory.forget("counts")
+    assert directory.queries() == []
+
+
+def test_where_state_is_kept(tmp_path: Path) -> None:
+    assert known_directories(tmp_path) == []
+    ours = default_directory(tmp_path / "pipeline.yaml", "bookstore")
+    assert ours.path == tmp_path / ".moldau" / "pipelines" / "bookstore"
+    ours.write_status({})
+    assert known_directories(tmp_path) == [ours]
+    assert json.loads((ours.path / "status.json").read_text()) == {}

@@ -1,0 +1,116 @@
+"""What Spark is started with: who wins, which masters are local, what is told when a package is missing. No JVM."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from moldau.spark import spark_session
+from moldau.spark.spark_session import MissingPackage, is_on_loopback, local_cores, read_spark_defaults
+
+CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
+
+
+@pytest.fixture
+def conf_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    return tmp_path
+
+
+def conf_for(quick_start: bool = False, **given: str) -> dict[str, str]:
+    named = {key.replace("_", "."): value for key, value in given.items()}
+    return spark_session._conf_for_start(named, quick_start)
+
+
+@pytest.mark.parametrize(
+    ("master", "cores"),
+    [("local", 1), ("local[3]", 3), ("local[2,4]", 2), ("local[2, 4]", 2), ("local[*]", os.cpu_count())],
+)
+def test_local_masters(master: str, cores: int) -> None:
+    assert local_cores(master) == cores
+    assert is_on_loopback(master)
+
+
+@pytest.mark.parametrize("master", ["yarn", "spark://a:7077", "k8s://https://a:6443", "local-cluster[2,1,512]", "sc://a"])
+def test_masters_of_clusters(master: str) -> None:
+    assert local_cores(master) is None
+
+
+@pytest.mark.parametrize(
+    ("master", "loopback"),
+    [
+        ("spark://127.0.0.1:7077", True),
+        ("spark://localhost:7077", True),
+        ("spark://[::1]:7077", True),
+        ("local-cluster[2,1,512]", True),
+        ("spark://localhost.example.org:7077", False),
+        ("spark://10.0.0.1:7077", False),
+        ("spark://127.0.0.1:7077,10.0.0.1:7077", False),
+        ("yarn", False),
+    ],
+)
+def test_masters_on_loopback(master: str, loopback: bool) -> None:
+    assert is_on_loopback(master) is loopback
+
+
+def test_without_any_word_all_cores_of_this_machine(conf_dir: Path) -> None:
+    conf = conf_for()
+    assert conf["spark.master"] == "local[*]"
+    assert conf["spark.sql.shuffle.partitions"] == str(os.cpu_count())
+    assert conf["spark.ui.enabled"] == "false"
+
+
+def test_the_caller_wins_over_spark_defaults_and_both_over_us(conf_dir: Path) -> None:
+    (conf_dir / "spark-defaults.conf").write_text(
+        "spark.master local[5]\nspark.ui.enabled true\nspark.sql.session.timeZone Europe/Prague\n"
+    )
+    conf = conf_for(spark_ui_enabled="maybe")
+    assert conf["spark.master"] == "local[5]"
+    assert conf["spark.sql.shuffle.partitions"] == "5"
+    assert conf["spark.ui.enabled"] == "maybe"
+    assert "spark.sql.session.timeZone" not in conf, "left to spark-defaults.conf, which Spark reads itself"
+    assert conf_for(spark_master="local[2]")["spark.master"] == "local[2]"
+
+
+def test_checkpoints_are_quick_on_local_masters_only(conf_dir: Path) -> None:
+    assert CHECKPOINTS in conf_for(spark_master="local[2]")
+    assert CHECKPOINTS not in conf_for(spark_master="spark://127.0.0.1:7077")
+    assert "spark.sql.shuffle.partitions" not in conf_for(spark_master="yarn")
+
+
+def test_java_options_of_others_are_kept(conf_dir: Path) -> None:
+    (conf_dir / "spark-defaults.conf").write_text("spark.driver.defaultJavaOptions -Da=b -XX:TieredStopAtLevel=4\n")
+    options = conf_for(quick_start=True)["spark.driver.defaultJavaOptions"].split()
+    assert options[0].startswith("-Dlog4j2.configurationFile=file:///")
+    # Java follows the last of two that contradict.
+    assert options[1:] == ["-XX:TieredStopAtLevel=1", "-Da=b", "-XX:TieredStopAtLevel=4"]
+
+
+def test_a_log4j_file_of_the_person_replaces_ours(conf_dir: Path) -> None:
+    (conf_dir / "log4j2.xml").touch()
+    assert "spark.driver.defaultJavaOptions" not in conf_for()
+
+
+def test_spark_defaults_in_every_form() -> None:
+    text = "# comment\n\nspark.a 1\n  spark.b\t two words \nspark.c=3\nspark.d : 4\nspark.e\nspark.f -Dx=y\n! comment\n"
+    assert read_spark_defaults(text) == {
+        "spark.a": "1",
+        "spark.b": "two words",
+        "spark.c": "3",
+        "spark.d": "4",
+        "spark.e": "",
+        "spark.f": "-Dx=y",
+    }
+
+
+def test_a_missing_package_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_session, "find_spec", lambda name: None if name == "pyarrow" else object())
+    with pytest.raises(MissingPackage) as missing:
+        spark_session.start("x", None, False, {})
+    assert str(missing.value) == "pyarrow not installed: pip install 'moldau[spark]'"
+    monkeypatch.setattr(spark_session, "find_spec", lambda _: None)
+    with pytest.raises(MissingPackage, match="^pyspark and pyarrow and numpy not installed"):
+        spark_session.start("x", None, False, {})
