@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit interop lint format bench scale lock clean
+.PHONY: help setup demo quickstart test unit interop spark examples chaos lint format bench bench-spark scale lock clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## make .venv with everything, at the pinned versions
 
@@ -20,7 +20,10 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: $(READY) ## start a broker, create a topic, produce and consume with three clients
+demo: $(READY) ## a bookstore: broker, events, a pipeline on Spark, new topics, a lake table, a report
+	$(BIN)/python examples/bookstore/demo.py
+
+quickstart: $(READY) ## start a broker, create a topic, produce and consume with three clients
 	$(BIN)/python examples/quickstart/demo.py
 
 test: lint $(READY) ## lint, types and all tests
@@ -31,6 +34,12 @@ unit: $(READY) ## the tests without sockets, in seconds
 
 interop: $(READY) ## the tests with real clients and processes
 	$(BIN)/python -m pytest tests/interop
+
+spark: $(READY) ## the tests with a real Spark
+	$(BIN)/python -m pytest tests/spark
+
+chaos: $(READY) ## kill a pipeline's driver again and again and count what is left (a quarter of an hour)
+	$(BIN)/python -m pytest -s tests/chaos
 
 lint: $(READY) ## ruff, mypy --strict
 	$(BIN)/ruff check .
@@ -43,6 +52,9 @@ format: $(READY) ## put the code into its form
 
 bench: $(READY) ## measure the broker, beside Apache Kafka where MOLDAU_PEERS names a script that starts it
 	$(BIN)/python -m bench.broker
+
+bench-spark: $(READY) ## measure the Spark connector; beside Spark's own with OFFICIAL="--official-python … --official-jars …"
+	$(BIN)/python -m bench.spark $(OFFICIAL)
 
 scale: $(READY) ## measure whether cost grows with partitions and connections
 	$(BIN)/python -m bench.scale

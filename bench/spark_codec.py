@@ -72,6 +72,7 @@ SHAPES = (
     Shape("100 B", 100),
     Shape("100 B varied", 100, True),
     Shape("100 B varied, 16-KiB batches", 100, True, 16 << 10),
+    Shape("100 B varied, one to a batch", 100, True, 1),
     Shape("100 B varied, 3 headers", 100, True, headers=3),
     Shape("1 KiB", 1024),
     Shape("1 KiB varied", 1024, True),
@@ -128,8 +129,8 @@ def measure_partitioner(keys_count: int, rounds: int) -> float:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--only", action="append", metavar="TEXT", help="only shapes with this in their name")
-    options.add_argument("--rounds", type=int, default=9, help="rounds, of which the best counts (default 9)")
-    options.add_argument("--bytes", type=int, default=16 << 20, help="bytes of values for each shape (default 16 MiB)")
+    options.add_argument("--rounds", type=int, default=7, help="rounds, of which the best counts (default 7)")
+    options.add_argument("--bytes", type=int, default=8 << 20, help="bytes of values for each shape (default 8 MiB)")
     chosen = options.parse_args()
     lines = []
     for shape in SHAPES:

@@ -43,7 +43,7 @@ STATEFUL = ("counts", "suspicious", "by-type", "lake")
 PEOPLE = 4000
 PATIENCE_S = 180.0
 LOOK_AGAIN_S = 0.25
-STOP_PATIENCE_S = 30.0
+STOP_PATIENCE_S = 45.0
 
 
 class DemoFailed(Exception):
@@ -98,7 +98,8 @@ def broker(home: Home) -> Iterator[str]:
             raise DemoFailed(f"the broker did not start: {said.strip() or 'see above'}")
         yield said.split(" is ready: ")[1].split()[0]
     finally:
-        _end(process, signal.SIGTERM)
+        process.terminate()
+        _wait(process)
 
 
 @contextmanager
@@ -109,21 +110,26 @@ def pipeline(home: Home, address: str) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(command)
     try:
         yield process
-        home.state.request_stop()
-        if process.wait(STOP_PATIENCE_S):
-            raise DemoFailed(f"the pipeline ended with status {process.returncode}")
+    except KeyboardInterrupt:
+        print("Stopping; Spark may take some seconds …")
+        raise
     finally:
-        _end(process, signal.SIGINT)
+        # Not a signal: after a Ctrl-C at the terminal it has had one, and a second means to hurry.
+        home.state.request_stop()
+        _wait(process)
+    if process.returncode:
+        raise DemoFailed(f"the pipeline ended with status {process.returncode}")
 
 
-def _end(process: subprocess.Popen[Any], how: signal.Signals) -> None:
-    if process.poll() is None:
-        process.send_signal(how)
-    try:
-        process.wait(STOP_PATIENCE_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+def _wait(process: subprocess.Popen[Any]) -> None:
+    """Until it has ended, with more and more emphasis: nothing is left running."""
+    for emphasis in (lambda: None, process.terminate, process.kill):
+        emphasis()
+        try:
+            process.wait(STOP_PATIENCE_S)
+            return
+        except subprocess.TimeoutExpired:
+            continue
 
 
 def create_topics(address: str) -> None:
@@ -258,15 +264,17 @@ def think_up(home: Home, events: int, seed: int) -> tuple[Night, Result]:
 
 def next_commands(home: Home) -> list[str]:
     """Commands that work when the demo has ended, as they have to be typed in this folder."""
-    moldau = "moldau" if shutil.which("moldau") else _short(Path(sys.executable).parent / "moldau")
+    beside = Path(sys.executable).parent
+    on_path = str(beside) in os.environ.get("PATH", "").split(os.pathsep)
+    moldau, python = ("moldau", "python") if on_path else (_short(beside / "moldau"), _short(beside / "python"))
     lake = _short(home.lake / "events")
     return [
-        f"{moldau} start --data-dir {_short(home.data)}        # the broker again, then in another terminal:",
+        f"{moldau} start --data-dir {_short(home.data)}    # the broker again; then, in another terminal:",
         f"{moldau} topic list",
         f"{moldau} consume bookstore.suspicious -o start -e -f '%k %v\\n'",
         f"{moldau} consume bookstore.dead -o start -n 3 -f '%h\\n%v\\n\\n'",
         f"{moldau} pipeline graph {_short(PIPELINE)}",
-        f'{_short(Path(sys.executable))} -c "from deltalake import DeltaTable;'
+        f'{python} -c "from deltalake import DeltaTable;'
         f" print(DeltaTable('{lake}').to_pyarrow_table().group_by('type').aggregate([('price', 'sum')]))\"",
     ]
 

@@ -42,8 +42,9 @@ def print_checks(console: Console, checks: Sequence[Check]) -> None:
 def print_input(console: Console, expected: Result) -> None:
     console.print(
         f"[bold]{expected.read:,}[/] records were sent: [bold]{len(expected.events):,}[/] events,"
-        f" {expected.duplicates:,} sent twice, {expected.too_late:,} too late, {expected.dead.total():,} not readable."
-        f" {expected.open_events:,} events are in windows that are still open.\n"
+        f" {expected.duplicates:,} of them twice, {expected.too_late:,} too late, {expected.dead.total():,} unreadable."
+        f" {expected.open_events:,} events are in windows that are still open.\n",
+        highlight=False,
     )
 
 
@@ -65,8 +66,8 @@ def print_chart(console: Console, counts: Counts, suspicions: Suspicions) -> Non
     """A bar for each window, a colour for each group of events."""
     windows, turnover, alarms = _windows(counts), _turnover(counts), _alarms(suspicions)
     peak = max((window.total() for window in windows.values()), default=1)
-    legend = Text("  ").join(Text.assemble(("█ ", color), group) for group, color in COLORS.items())
-    console.print(Text.assemble(("Events in ten minutes", "bold"), "  ", legend))
+    console.print("[bold]Events in ten minutes[/], and the turnover")
+    console.print(Text("  ").join(Text.assemble(("█ ", color), group) for group, color in COLORS.items()))
     for start, groups in windows.items():
         line = Text(f"{start:%H:%M} ")
         for group, color in COLORS.items():

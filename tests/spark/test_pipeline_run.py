@@ -1,4 +1,4 @@
-"""Runs of a pipeline on real Spark: to the end and on from there, two at once, a broker that goes away, every way to stop."""
+"""Runs of a pipeline on real Spark: to the end, on from there, two at once, a broker that goes away, ways to stop."""
 
 from __future__ import annotations
 
@@ -43,11 +43,13 @@ sources:
     schema: user string not null, amount int
     dead_letter: drop
 steps:
+  - name: purchases
+    sql: select user, amount from events
   - name: counted
     sql: select user, count(*) as n, sum(amount) as total from events group by user
 sinks:
   - name: plain
-    from: events
+    from: purchases
     topic: @OUT@
     key: user
     partitions: 1
@@ -260,7 +262,7 @@ def test_the_command_line_from_start_to_ctrl_c(write: Callable[..., Pipeline]) -
             out, err = process.communicate(timeout=PATIENCE_S)
         finally:
             process.kill()
-    assert (process.returncode, err) == (0, "")
+    assert (process.returncode, err) == (0, f"made topic {topics(pipeline)[1]}\n")
     assert re.search(r"^plain +stopped +1 +1 ", out, re.MULTILINE), out
     assert [row["user"] for row in written(pipeline)] == ["ann"]
 
@@ -271,7 +273,7 @@ def test_a_test_case_passes_or_shows_the_difference(spark: SparkSession, tmp_pat
 
     file = tmp_path / "pipeline.yaml"
     text = PIPELINE.replace("@IN@", "in").replace("@OUT@", "out").replace("dead_letter: drop", "dead_letter: dead")
-    table = "  - {name: rows, from: events, table: lake/events, format: parquet}\n"
+    table = "  - {name: rows, from: purchases, table: lake/events, format: parquet}\n"
     file.write_text(text.replace("@BOOTSTRAP@", "localhost:9") + table)
     case = tmp_path / "tests" / "one"
     (case / "input").mkdir(parents=True)

@@ -124,6 +124,7 @@ def test_executors_read_and_write_topics_with_the_archive_alone(
         timeout=JOB_TIMEOUT_S,
     )
     assert ran.returncode == 0, ran.stderr[-6000:]
+    assert ran.stderr == "", "a driver is quiet"
     told = json.loads(ran.stdout.splitlines()[-1])
     assert told["total"] == [1000, sum(range(1000))]
     for directory, package, face in told["found"]:

@@ -65,6 +65,10 @@ def plain_failures() -> Iterator[None]:
             raise CommandFailed(f"{count} problem{'s' if count > 1 else ''} found") from error
         if isinstance(error, PipelineError | MissingJava):
             raise CommandFailed(str(error)) from error
+        if type(error).__module__.partition(".")[0] in ("pyspark", "py4j"):
+            from moldau.pipelines.failures import failure_of
+
+            raise CommandFailed(f"Spark: {failure_of(str(error)).message}") from error
         raise
 
 

@@ -10,16 +10,16 @@ The id is not looked up: the pipeline's schema file is taken for the writer's sc
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import fastavro
 import pyarrow as pa
 from pyspark.sql import Column
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StringType, StructField, StructType
 
+from moldau.pipelines.arrow_functions import arrow_function
 from moldau.pipelines.avro_types import Avro
 from moldau.pipelines.misfits import EMPTY
 
@@ -41,8 +41,7 @@ def read_column(value: Column, avro: Avro, schema: StructType, is_framed: bool) 
     def read(values: pa.Array) -> pa.Array:
         return read_all(values.to_pylist(), fastavro.parse_schema(avro), arrow_row, is_framed)
 
-    # Not deterministic, says the plan, so that a filter on the error does not decode everything a second time.
-    return _arrow_udf(read, result).asNondeterministic()(value)  # type: ignore[no-any-return, attr-defined]
+    return arrow_function(read, result, is_costly=True)(value)
 
 
 def write_column(row: Column, avro: Avro) -> Column:
@@ -52,7 +51,7 @@ def write_column(row: Column, avro: Avro) -> Column:
         parsed = fastavro.parse_schema(avro)
         return pa.array([None if each is None else write_one(each, parsed) for each in rows.to_pylist()], pa.binary())
 
-    return _arrow_udf(write, "binary")(row)
+    return arrow_function(write, "binary")(row)
 
 
 def read_all(values: Sequence[bytes | None], avro: Avro, arrow_row: pa.DataType, is_framed: bool) -> pa.Array:
@@ -74,7 +73,7 @@ def read_one(value: bytes, avro: Avro, is_framed: bool) -> Read:
     body = io.BytesIO(value)
     body.seek(FRAME_LENGTH if is_framed else 0)
     try:
-        row = fastavro.schemaless_reader(body, avro, None)
+        row: Any = fastavro.schemaless_reader(body, avro, None)
     except Exception as error:  # whatever bytes may do to a decoder is the record's fault
         return Read(None, f"not Avro: {_said(error)}")
     left = len(value) - body.tell()
@@ -104,7 +103,3 @@ def _said(error: Exception) -> str:
     text = " ".join(str(error).split())[:120]
     name = "it ends too early" if isinstance(error, EOFError) else type(error).__name__
     return f"{name}: {text}" if text and not isinstance(error, EOFError) else name
-
-
-def _arrow_udf(function: Callable[[pa.Array], pa.Array], of: StructType | str) -> Callable[[Column], Column]:
-    return F.arrow_udf(function, of)  # type: ignore[no-any-return, call-overload]

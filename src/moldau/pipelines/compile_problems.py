@@ -53,18 +53,15 @@ class Problems:
         except FailedBefore:
             pass
         except Refused as error:
-            self._tell(error.path, f"{who}: {error}", error.hint)
+            self.tell(error.path, f"{who}: {error}", error.hint)
         except TOLD as error:
-            self._tell(path, f"{who}: {error}")
+            self.tell(path, f"{who}: {error}")
         except PySparkException as error:
             self._tell_spark(error, path, who, text)
         if view is not None:
             self.failed.add(view)
 
     def tell(self, path: str, message: str, hint: str | None = None) -> None:
-        self._tell(path, message, hint)
-
-    def _tell(self, path: str, message: str, hint: str | None = None) -> None:
         self.found.append(Problem(message, self._pipeline.place_of(path), hint))
 
     def _tell_spark(self, error: PySparkException, path: str, who: str, text: str | None) -> None:

@@ -40,15 +40,16 @@ LASTING: Final = re.compile(
     r"\bDataLoss\b|\bThere is no (?:topic|partition)\b|\bUnusableProperty\b|_AUTHORIZATION_FAILED\b"
     r"|\bSASL_AUTHENTICATION_FAILED\b|\bAnalysisException\b|\[(?:UNRESOLVED|DATATYPE_MISMATCH|DIVIDE_BY_ZERO"
     r"|CAST_INVALID_INPUT|CAST_OVERFLOW|ARITHMETIC_OVERFLOW|MALFORMED_RECORD_IN_PARSING|STATE_STORE"
-    r"|CANNOT_LOAD_STATE|USER_RAISED"
+    r"|CANNOT_LOAD_STATE|USER_RAISED|DATA_SOURCE_NOT_FOUND"
     r"|STREAMING_STATEFUL_OPERATOR|STREAM_FAILED_CHECKPOINT|UNSUPPORTED|CONCURRENT_STREAM_LOG_UPDATE)"
 )
 SPEAK_FOR_THEMSELVES: Final = {
     "DataLoss", "KafkaError", "Unreachable", "PipelineError", "StreamingQueryException", "SparkException",
-    "AnalysisException",
+    "AnalysisException", "SparkClassNotFoundException", "SparkRuntimeException",
 }  # fmt: skip
 """Exceptions whose name adds nothing to what they say."""
 _LAYERS: Final = (
+    re.compile(r"^.*?An error occurred while calling \S+\n: ", re.DOTALL),
     re.compile(r"^.*?\bterminated with exception: ", re.DOTALL),
     re.compile(r"^.*?Job aborted due to stage failure: .*?\): (?=\S+(?:Exception|Error))", re.DOTALL),
 )

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Final, Literal, Protocol
 
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from moldau.pipelines.spec import Place
 from moldau.spark.lake import BatchTag, upsert

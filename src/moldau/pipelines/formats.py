@@ -3,10 +3,11 @@
 How each format is read, and what Spark alone would have let through:
 
 - json: RFC 8259 in UTF-8, one object. Spark reads the first value of a text and forgets the rest, so the text is
-  wrapped as {"record":[text,null]}: whatever follows the object breaks the bracket. Single quotes, NaN and leading
-  zeros are refused (options turn the first two on), as are numbers that overflow (to infinity, to another tinyint,
-  beyond the year 9999) and decimals that Spark would misread. Of a name that occurs twice the last value counts, if all
-  of them fit. A string column takes any JSON as its text, a timestamp column also seconds since 1970.
+  wrapped as {"record":[text,null]}: whatever follows the object breaks the bracket (unless it closes it itself, as
+  `,null]}` does: nobody writes that by mistake). Single quotes, NaN and leading zeros are refused (options turn the
+  first two on), as are numbers that overflow (to infinity, to another tinyint, beyond the year 9999) and decimals that
+  Spark would misread. Of a name that occurs twice the last value counts, if all of them fit. A string column takes any
+  JSON as its text, a timestamp column also seconds since 1970.
 - csv: one line with as many fields as the schema has columns. A second line is refused.
 - avro: the bare encoding (or framed, see avro_records.py), nothing left over.
 - text: UTF-8. raw: anything.
@@ -26,6 +27,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from moldau.pipelines import avro_records, misfits
+from moldau.pipelines.arrow_functions import arrow_function
 from moldau.pipelines.record_schemas import VALUE, avro_file, misfit, nullable, without_bytes
 from moldau.pipelines.spec import TopicSource
 
@@ -159,4 +161,4 @@ def _reasons(misfit: Callable[[bytes], str | None]) -> Callable[[Column], Column
         found = [None if value is None else misfit(value) or misfits.GENERAL for value in values.to_pylist()]
         return pa.array(found, pa.string())
 
-    return F.arrow_udf(reasons, "string")  # type: ignore[no-any-return, call-overload]
+    return arrow_function(reasons, "string")

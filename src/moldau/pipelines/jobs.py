@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 from moldau.pipelines.compiling import Compiled, Flow, Mode, start, write_batch
 from moldau.pipelines.running import Job, Query, utc_now
 from moldau.pipelines.state_directory import StateDirectory
@@ -17,11 +19,20 @@ from moldau.pipelines.state_directory import StateDirectory
 def jobs(compiled: Compiled, directory: StateDirectory, mode: Mode, only: Collection[str]) -> list[Job]:
     """One per flow whose name is in `only`, in the order of the pipeline."""
     flows = [flow for flow in compiled.flows if flow.name in only]
+    assert {flow.name for flow in flows} == set(only), (
+        "the identity of a pipeline names the queries that it is compiled to"
+    )
     if mode is Mode.BATCH:
         run_id = uuid.uuid4().hex  # one for all attempts: a table that has the batch already skips it
         return [Job(flow.name, partial(_written, compiled, flow, run_id)) for flow in flows]
     until_caught_up = mode is Mode.UNTIL_CAUGHT_UP
     return [Job(flow.name, partial(_started, flow, directory, until_caught_up)) for flow in flows]
+
+
+def activate(session: SparkSession) -> None:
+    """Makes it the session of this thread: Spark looks up the formats of Python packages in that one alone."""
+    java: Any = SparkSession
+    java._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
 
 
 def _started(flow: Flow, directory: StateDirectory, until_caught_up: bool) -> Query:
@@ -32,6 +43,7 @@ def _written(compiled: Compiled, flow: Flow, run_id: str) -> Query:
     context = compiled.session.sparkContext
 
     def write() -> None:
+        activate(compiled.session)
         context.setJobGroup(run_id + flow.name, flow.name, interruptOnCancel=True)
         write_batch(flow, run_id)
 

@@ -86,7 +86,8 @@ def launch(
             identity.record(directory, pipeline.name, names, lambda: uuid.uuid4().hex)
         for topic in made:
             view.say(f"made topic {topic}")
-        return Run(jobs, directory, view, stop, status, random.random, wanted.debug).to_the_end()
+        with _quiet():
+            return Run(jobs, directory, view, stop, status, random.random, wanted.debug).to_the_end()
 
 
 def _chosen(queries: Mapping[str, QueryIdentity], only: Collection[str] | None) -> dict[str, QueryIdentity]:
@@ -101,9 +102,17 @@ def _jobs(
     pipeline: Pipeline, spark: SparkSession, directory: StateDirectory, wanted: Wanted, names: Collection[str]
 ) -> list[Job]:
     from moldau.pipelines.compiling import compile_pipeline
-    from moldau.pipelines.jobs import jobs
+    from moldau.pipelines.jobs import activate, jobs
 
+    activate(spark)
     return jobs(compile_pipeline(pipeline, spark, wanted.mode, wanted.over), directory, wanted.mode, names)
+
+
+def _quiet() -> AbstractContextManager[None]:
+    """Spark's Python side logs the SQL of a failed query as JSON; the run tells it in a line of its own."""
+    from moldau.pipelines.sql_errors import quiet
+
+    return quiet()
 
 
 @contextmanager

@@ -66,7 +66,7 @@ def _importing(folder: Path) -> Iterator[None]:
         sys.path.remove(str(folder))
         for module in list(sys.modules.values()):
             if _is_beside(module, folder):
-                cloudpickle.register_pickle_by_value(module)
+                cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
 def _is_beside(module: object, folder: Path) -> bool:

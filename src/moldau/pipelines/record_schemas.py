@@ -53,7 +53,10 @@ def record_schema(source: TopicSource) -> StructType:
     if source.format == "avro":
         assert source.schema_file is not None, "loading gives every avro source a schema file"
         return spark_schema(avro_file(source.schema_file))
-    return StructType.fromDDL(ddl_of(source))
+    schema = StructType.fromDDL(ddl_of(source))
+    if not isinstance(schema, StructType):
+        raise UnusableSchema("a schema is a list of columns, such as: id string not null, amount double")
+    return schema
 
 
 def ddl_of(source: TopicSource | FileSource) -> str:
@@ -80,12 +83,14 @@ def avro_file(path: Path) -> Any:
 
 def nullable(of: StructType) -> StructType:
     """The same type with nothing required, as Spark's parsers see it."""
-    return _rebuilt(of, lambda leaf: leaf)
+    made: StructType = _rebuilt(of, lambda leaf: leaf)
+    return made
 
 
 def without_bytes(of: StructType) -> StructType:
     """With smallint for tinyint: Spark's JSON parser reads 200 as the tinyint -56."""
-    return _rebuilt(of, lambda leaf: ShortType() if isinstance(leaf, ByteType) else leaf)
+    made: StructType = _rebuilt(of, lambda leaf: ShortType() if isinstance(leaf, ByteType) else leaf)
+    return made
 
 
 def _rebuilt(of: DataType, leaf: Callable[[DataType], DataType]) -> Any:

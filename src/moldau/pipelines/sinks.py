@@ -150,9 +150,10 @@ class SinkCompiler:
 
     def _type(self, key: str, text: str) -> DataType | None:
         """What an expression gives over the view's columns; None if it does not compile, which is told."""
+        types: list[DataType] = []
         with self._problems.at(f"{self._path}.{key}", f"{self._who}: {key}", text):
-            return self._frame.select(F.expr(text)).schema.fields[0].dataType
-        return None
+            types = [field.dataType for field in self._frame.select(F.expr(text)).schema.fields]
+        return types[0] if types else None
 
     def _wrong_type(self, key: str, text: str, of: DataType, wanted: str) -> Refused:
         return Refused(f"{self._path}.{key}", f"{key} {text} is {of.simpleString()}, and must be {wanted}")

@@ -184,8 +184,9 @@ def _metadata(name: str, source: TopicSource) -> Column:
 
 def static_or_watched(session: SparkSession, source: FileSource | TableSource, mode: Mode) -> DataFrame:
     if isinstance(source, TableSource):
-        read = session.read.format("moldau-lake").option("path", source.path).option("format", source.format)
-        return read.options(**source.options).load()
+        # Spark plans a Python source's read once: a stream that looks things up must be told to look again.
+        own = {"path": source.path, "format": source.format, "follow": str(mode is not Mode.BATCH).lower()}
+        return session.read.format("moldau-lake").options(**own | dict(source.options)).load()
     defaults = {"header": "true"} if source.format == "csv" else {}
     options = defaults | dict(source.options)
     schema = ddl_of(source) if source.schema is not None or source.schema_file is not None else None

@@ -20,6 +20,7 @@ _CLASS: Final = re.compile(r"^\s*\[[A-Z0-9_.]+\]\s*")
 _TAIL: Final = re.compile(r"\s*SQLSTATE: \w{5}.*$", re.DOTALL)
 _LINE_POS: Final = re.compile(r"[(;,]\s*line (\d+),? pos (\d+)")
 _DOCS: Final = re.compile(r"\s*Please, refer to '[^']*' for a fix\.")
+_TRACEBACK: Final = "Traceback (most recent call last)"
 _SPARK_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
@@ -64,6 +65,8 @@ def _condensed(error: PySparkException) -> str:
         if condition.startswith(prefix) and (told := tell(parameters)):
             return told
     text = _DOCS.sub("", _TAIL.sub("", _CLASS.sub("", str(error)))).strip()
+    if _TRACEBACK in text:  # of our own data sources: what they say stands last
+        text = text.splitlines()[-1].partition(": ")[2] or text.splitlines()[-1]
     flat = " ".join(text.split("\n\n== SQL ==")[0].split())
     return flat if len(flat) <= MESSAGE_LENGTH_MAX else flat[: MESSAGE_LENGTH_MAX - 1] + "…"
 

@@ -32,7 +32,9 @@ def prepare(pipeline: Pipeline, sinks: Collection[str]) -> list[str]:
         known = {where.topic for where in cluster.partitions(Subscription(pattern=".*"))}
         _refuse_missing(pipeline, known)
         return list(_create(cluster, pipeline, sinks, known))
-    except (OSError, MalformedData, KafkaError) as error:
+    except KafkaError as error:
+        raise PipelineError(f"the topics cannot be made ready: {error}") from error
+    except (OSError, MalformedData) as error:
         raise PipelineError(
             f"{error}; start a broker with `moldau start`, or name another with -b HOST:PORT"
         ) from error

@@ -11,7 +11,15 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from moldau.base.errors import MalformedData
-from moldau.wire.batch import BATCH_HEADER_BYTES, LENGTH_PREFIX, MAGIC, MAGIC_POSITION, BatchHeader, read_header
+from moldau.wire.batch import (
+    BATCH_HEADER_BYTES,
+    CODEC_MASK,
+    LENGTH_PREFIX,
+    MAGIC,
+    MAGIC_POSITION,
+    BatchHeader,
+    read_header,
+)
 from moldau.wire.records import ControlType, control_type, decode_records
 
 OFFSET_MAX: Final = (1 << 63) - 1
@@ -36,6 +44,10 @@ class Batch(NamedTuple):
     header: BatchHeader
     view: memoryview
     position: int
+
+    @property
+    def is_compressed(self) -> bool:
+        return bool(self.header.attributes & CODEC_MASK)
 
     def malformed(self, what: str | Exception) -> MalformedData:
         return malformed(self.header.base_offset, what)

@@ -14,14 +14,34 @@ import numpy as np
 from moldau.base.errors import MalformedData
 from moldau.spark.batches import Batch
 from moldau.spark.record_starts import record_starts
-from moldau.spark.varints import Bytes, Numbers
+from moldau.spark.varints import Bytes, Mask, Numbers
 from moldau.wire.batch import BATCH_HEADER_BYTES, BatchHeader, check_crc
-from moldau.wire.compression import Buffer, Compression, decompress
+from moldau.wire.compression import Buffer, decompress
 
 OPENED_BYTES_MAX: Final = 256 << 20
 """Records opened at one time. One batch more may be open meanwhile, which `decompress` bounds for itself."""
 RECORD_BYTES_MIN: Final = 7
 """Length, attributes, two deltas, two lengths, a header count: one byte each. Bounds a count before it is believed."""
+
+
+class BatchColumns(NamedTuple):
+    """What the headers of several batches say, one entry for each batch."""
+
+    base_offsets: Numbers
+    last_offset_deltas: Numbers
+    base_timestamps: Numbers
+    max_timestamps: Numbers
+    is_log_append_time: Mask
+
+    @classmethod
+    def of(cls, headers: Sequence[BatchHeader]) -> BatchColumns:
+        return cls(
+            np.array([header.base_offset for header in headers], np.int64),
+            np.array([header.last_offset_delta for header in headers], np.int64),
+            np.array([header.base_timestamp for header in headers], np.int64),
+            np.array([header.max_timestamp for header in headers], np.int64),
+            np.array([header.is_log_append_time for header in headers], np.bool_),
+        )
 
 
 class Bodies(NamedTuple):
@@ -33,8 +53,8 @@ class Bodies(NamedTuple):
     limits: Numbers
     """Where each record must end: where the next one begins, the last one of a batch where its batch ends."""
     batch_of: Numbers
-    """The batch of each record, as an index into the headers."""
-    headers: list[BatchHeader]
+    """The batch of each record, as an index into the columns of batches."""
+    batches: BatchColumns
 
 
 class _Opened(NamedTuple):
@@ -64,10 +84,12 @@ def _open(batch: Batch, is_crc_checked: bool) -> _Opened:
     header = batch.header
     if is_crc_checked and not check_crc(batch.view):
         raise batch.malformed("its CRC is not that of its bytes")
-    try:
-        body = decompress(header.compression, batch.view[BATCH_HEADER_BYTES:])
-    except MalformedData as error:
-        raise batch.malformed(error) from error
+    body: Buffer = batch.view[BATCH_HEADER_BYTES:]
+    if batch.is_compressed:
+        try:
+            body = decompress(header.compression, body)
+        except MalformedData as error:
+            raise batch.malformed(error) from error
     if not 0 <= header.record_count <= len(body) // RECORD_BYTES_MIN:
         raise batch.malformed(f"{header.record_count} records cannot be in {len(body)} bytes")
     if not header.record_count and len(body):
@@ -89,14 +111,14 @@ def _side_by_side(together: Sequence[_Opened], records: memoryview) -> Bodies:
     limits = np.empty_like(starts)
     limits[:-1] = starts[1:]
     limits[np.cumsum(counts) - 1] = begins + [len(opened.body) for opened in together]
-    return Bodies(data, starts, limits, batch_of, [opened.batch.header for opened in together])
+    return Bodies(data, starts, limits, batch_of, BatchColumns.of([opened.batch.header for opened in together]))
 
 
 def _one_piece(together: Sequence[_Opened], records: memoryview) -> tuple[Bytes, Numbers]:
     """Memory in which all the bodies are, and where each of them begins there."""
     positions = np.array([opened.batch.position for opened in together], np.int64)
     begin, end = int(positions[0]), int(positions[-1]) + len(together[-1].batch.view)
-    is_plain = all(opened.batch.header.compression == Compression.NONE for opened in together)
+    is_plain = not any(opened.batch.is_compressed for opened in together)
     # Batches between them that are not wanted lie in the window too: with many of those, a copy is better.
     if is_plain and (len(together) == 1 or end - begin <= 2 * OPENED_BYTES_MAX):
         begin += BATCH_HEADER_BYTES

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from moldau.base.errors import MalformedData
 from moldau.spark.batches import FetchedRecords, malformed, next_offset, wanted_batches
-from moldau.spark.bodies import Bodies, open_batches
+from moldau.spark.bodies import BatchColumns, Bodies, open_batches
 from moldau.spark.fields import Fields, binary_column, read_fields
 from moldau.spark.header_columns import headers_column, skip_headers
 from moldau.spark.varints import BadRow, Numbers, read, require
@@ -48,8 +48,8 @@ def _decode_bodies(bodies: Bodies, fetched: FetchedRecords, schema: pa.Schema) -
             records = _read_records(bodies, rows)
             batch = _columns(records, bodies, fetched, schema)
         except BadRow as bad:
-            header = bodies.headers[bodies.batch_of[rows.start + bad.row]]
-            raise malformed(header.base_offset, bad.what) from None
+            batch_index = bodies.batch_of[rows.start + bad.row]
+            raise malformed(int(bodies.batches.base_offsets[batch_index]), bad.what) from None
         yield from _in_range(batch, records.offsets, fetched)
 
 
@@ -96,16 +96,12 @@ def _read_records(bodies: Bodies, rows: slice) -> _Records:
     require((length > 0) & (at + length == limits), "a record's length does not lead to the next record")
     timestamp_deltas, at = read(data, at + 1, bits=64)
     offset_deltas, at = read(data, at)
-    last = _per_batch(bodies, "last_offset_delta")[batch_of]
+    last = bodies.batches.last_offset_deltas[batch_of]
     require((offset_deltas >= 0) & (offset_deltas <= last), "an offset delta beyond the batch's last one")
     keys = read_fields(data, at, limits)
     values = read_fields(data, keys.ends, limits)
-    offsets = _per_batch(bodies, "base_offset")[batch_of] + offset_deltas
+    offsets = bodies.batches.base_offsets[batch_of] + offset_deltas
     return _Records(batch_of, offsets, timestamp_deltas, keys, values, limits)
-
-
-def _per_batch(bodies: Bodies, field: str) -> Numbers:
-    return np.array([getattr(header, field) for header in bodies.headers], np.int64)
 
 
 # --- columns ----------------------------------------------------------------------------------------------------
@@ -132,28 +128,26 @@ def _column(name: str, kind: pa.DataType, records: _Records, bodies: Bodies, fet
         case "offset":
             return pa.array(records.offsets)
         case "timestamp":
-            return pa.array(1000 * _timestamps(records, bodies)).view(kind)
+            return pa.array(1000 * _timestamps(records, bodies.batches)).view(kind)
         case "timestampType":
-            types = np.array([header.is_log_append_time for header in bodies.headers], np.int32)
-            return pa.array(types[records.batch_of])
+            return pa.array(bodies.batches.is_log_append_time.astype(np.int32)[records.batch_of])
         case "headers":
             return headers_column(bodies.data, records.values.ends, records.limits, kind)
     raise AssertionError(f"the connector has no column {name}")
 
 
-def _timestamps(records: _Records, bodies: Bodies) -> Numbers:
+def _timestamps(records: _Records, batches: BatchColumns) -> Numbers:
     """In milliseconds. With LogAppendTime the deltas mean nothing: the broker stamped all of the batch as one."""
-    is_stamped = _per_batch(bodies, "is_log_append_time").astype(np.bool_)
-    base = np.where(is_stamped, _per_batch(bodies, "max_timestamp"), _per_batch(bodies, "base_timestamp"))
+    is_stamped = batches.is_log_append_time
+    base = np.where(is_stamped, batches.max_timestamps, batches.base_timestamps)
     # A base in bounds first: the sum may then wrap, but never back into the bounds.
-    is_told = (base >= -MILLISECONDS_MAX) & (base <= MILLISECONDS_MAX)
-    timestamps = base[records.batch_of]
+    base_in_bounds = (base >= -MILLISECONDS_MAX) & (base <= MILLISECONDS_MAX)
+    deltas = records.timestamp_deltas
     if is_stamped.any():
-        timestamps += np.where(is_stamped[records.batch_of], 0, records.timestamp_deltas)
-    else:
-        timestamps += records.timestamp_deltas
+        deltas = np.where(is_stamped[records.batch_of], 0, deltas)
+    timestamps = base[records.batch_of] + deltas
     in_bounds = (timestamps >= -MILLISECONDS_MAX) & (timestamps <= MILLISECONDS_MAX)
-    require(in_bounds & is_told[records.batch_of], "a timestamp beyond what Spark can hold")
+    require(in_bounds & base_in_bounds[records.batch_of], "a timestamp beyond what Spark can hold")
     return timestamps
 
 

@@ -31,22 +31,23 @@ LOOPBACK: Final = "127.0.0.1"
 JAVA_OPTIONS: Final = "spark.driver.defaultJavaOptions"
 """Those that stand before spark.driver.extraJavaOptions, which is for the caller."""
 
+# Not among them is spark.python.unix.domain.socket.enabled, though it makes small micro-batches quicker: with it, every
+# Python worker that was idle for a minute ends with a traceback on stderr. It is for those who send stderr to a file.
 DEFAULTS: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # Timestamps reach Python with the session's zone on them; lake formats take no other than UTC.
     "spark.sql.session.timeZone": "UTC",
-    # Between the JVM and its Python workers: a local socket is cheaper than TCP, and no other user can connect to it.
-    "spark.python.unix.domain.socket.enabled": "true",
 }
 
-# How a streaming query writes its checkpoint. Spark's default goes through Hadoop's FileContext, which on a local disk
-# starts a process for the permissions and links of each file: 80 ms of a small micro-batch, where this class takes 30.
-# It is as safe against kill -9. Both write a temporary file beside the target and rename it, then rename Hadoop's
-# checksum file after it; neither calls fsync, so that neither promises anything for a loss of power. A process that
-# dies before the first rename leaves a file that nobody reads; between the two, a file without checksum, which is read
-# unchecked. Where a file is replaced (the state of a batch that is run again) this class is the safer one: it is one
-# rename(2), where FileContext deletes first. On HDFS it is the other way round, hence only for local masters.
+# How a streaming query writes its checkpoint. Spark's default goes through Hadoop's FileContext and takes some 80 ms
+# of a small micro-batch on a local disk; this class takes 30. It is as safe against kill -9. Both write a temporary
+# file beside the target, rename it, then rename Hadoop's checksum file after it; neither calls fsync, so that neither
+# promises anything for a loss of power. A process that dies before the first rename leaves a file that nobody reads;
+# between the two, a file without checksum, which is read unchecked, or over an older file with that one's checksum.
+# But only the state of a batch is written over, while the batch is not committed, and then it is written again before
+# it is read. There this class is the safer one: one rename(2), where FileContext deletes first. On HDFS, whose plain
+# rename does not replace, it is the other way round; hence only for local masters.
 LOCAL_CHECKPOINTS: Final = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"

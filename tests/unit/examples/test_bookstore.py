@@ -7,10 +7,12 @@ import sys
 from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 BOOKSTORE = Path(__file__).parents[3] / "examples" / "bookstore"
 sys.path.insert(0, str(BOOKSTORE))
@@ -18,6 +20,7 @@ sys.path.insert(0, str(BOOKSTORE))
 import checks  # noqa: E402
 import events  # noqa: E402
 import recompute  # noqa: E402
+import report  # noqa: E402
 
 USERS = {"u-1": {"user_id": "u-1", "name": "Ottla Samsa", "country": "CZ", "segment": "reader"}}
 TEN = datetime(2026, 3, 14, 22, tzinfo=UTC)
@@ -90,7 +93,7 @@ class TestGenerator:
                 assert newest - moment <= timedelta(milliseconds=events.DISORDER_MS + events.MINUTE_MS)
 
     def test_bad_records_are_bad_in_all_four_ways(self) -> None:
-        night = events.night(40_000, events.users(1000))
+        night = events.night(15_000, events.users(500))
         bad = [value for minute in night.minutes for _, value in minute if recompute.parsed(value) is None]
         ways: Counter[str] = Counter()
         for value in bad:
@@ -274,3 +277,22 @@ class TestChecks:
         written = self.written(result)
         spoil(written)
         assert noticed in {check.what for check in checks.compare(written, result) if not check.agrees}
+
+
+class TestReport:
+    def test_the_chart_has_a_line_for_every_window_and_a_mark_for_every_suspicion(self) -> None:
+        sent = [record(f"e-{number}", minutes(1), success=False, country="CZ") for number in range(6)]
+        sent.append(record("e-later", minutes(31), "buy", price="3.00"))
+        result = recompute.recompute([[[each] for each in sent], [[CLOSING]]], USERS)
+        console = Console(width=120, file=StringIO())
+        report.print_chart(console, result.counts, result.suspicious)
+        assert isinstance(console.file, StringIO)
+        lines = console.file.getvalue().splitlines()
+        assert [line[:5] for line in lines if line[2:3] == ":"] == ["22:00", "22:10", "22:20", "22:30"]
+        assert [line.count("▲") for line in lines if line.startswith("22:00")] == [1]
+        assert any("3.00 €" in line for line in lines if line.startswith("22:30"))
+
+    def test_the_picture_is_one(self, whole: events.Night, tmp_path: Path) -> None:
+        result = recompute.recompute([whole.minutes, [whole.late]], {})
+        report.draw_picture(tmp_path / "report.png", result.counts, result.suspicious)
+        assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")

@@ -31,7 +31,7 @@ def test_cases_are_found(pipeline: Path) -> None:
     assert (first.name, set(first.inputs), set(first.expected)) == ("first", {"events"}, {"events.dead-letters"})
     assert (second.name, second.inputs, second.expected) == ("second", {}, {})
     assert [case.name for case in find_cases(pipeline, ["second"])] == ["second"]
-    with pytest.raises(BadCase, match="no test case third .* there are first, second"):
+    with pytest.raises(BadCase, match=r"no test case third .* there are first, second"):
         find_cases(pipeline, ["third"])
     with pytest.raises(BadCase, match="no test cases"):
         find_cases(pipeline.parent / "elsewhere" / "pipeline.yaml")

@@ -6,8 +6,8 @@ import pytest
 
 from moldau.pipelines.failures import MESSAGE_LENGTH_MAX, Kind, failure_of
 
-IN_THE_SOURCE = """StreamingQueryException: [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data \
-source perform initialOffset: Traceback (most recent call last):
+IN_THE_SOURCE = """StreamingQueryException: [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming \
+data source perform initialOffset: Traceback (most recent call last):
   File "python_streaming_source_runner.py", line 267, in main
   File "moldau/spark/cluster.py", line 138, in retry
     raise TimeoutError("not this one")
@@ -18,8 +18,8 @@ source perform initialOffset: Traceback (most recent call last):
 === Streaming Query ===
 Identifier: counts [id = 1, runId = 2]
 """
-IN_A_TASK = """StreamingQueryException: Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times, most recent \
-failure: Lost task 0.0 in stage 3.0 (TID 3) (localhost executor driver): {error}
+IN_A_TASK = """StreamingQueryException: Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times, most \
+recent failure: Lost task 0.0 in stage 3.0 (TID 3) (localhost executor driver): {error}
 \tat org.apache.spark.sql.catalyst.expressions.Cast.eval(Cast.scala)
 
 Driver stacktrace:
@@ -49,14 +49,20 @@ Driver stacktrace:
             Kind.PASSING,
             "ConnectionResetError: [Errno 104] Connection reset by peer",
         ),
-        (IN_THE_SOURCE.format(error="ZeroDivisionError: division by zero"), Kind.UNKNOWN, "ZeroDivisionError: division by zero"),
+        (IN_THE_SOURCE.format(error="ZeroDivisionError: by zero"), Kind.UNKNOWN, "ZeroDivisionError: by zero"),
         (IN_THE_SOURCE.format(error="AssertionError"), Kind.UNKNOWN, "AssertionError"),
         (
-            IN_A_TASK.format(error="org.apache.spark.SparkArithmeticException: [DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012"),
+            IN_A_TASK.format(error="org.apache.spark.SparkArithmeticException: [DIVIDE_BY_ZERO] No. SQLSTATE: 22012"),
             Kind.LASTING,
-            "SparkArithmeticException: Division by zero.",
+            "SparkArithmeticException: No.",
         ),
-        (IN_A_TASK.format(error="java.net.ConnectException: Connection refused"), Kind.PASSING, "ConnectException: Connection refused"),
+        (IN_A_TASK.format(error="java.net.ConnectException: refused"), Kind.PASSING, "ConnectException: refused"),
+        (
+            "Py4JJavaError: An error occurred while calling o7.save.\n: org.apache.spark.SparkClassNotFoundException: "
+            "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: moldau. SQLSTATE: 42K02\n\tat org.apache.spark",
+            Kind.LASTING,
+            "Failed to find the data source: moldau.",
+        ),
         (
             IN_A_TASK.format(error="java.io.IOException: No space left on device"),
             Kind.UNKNOWN,

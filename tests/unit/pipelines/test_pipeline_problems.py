@@ -285,6 +285,10 @@ HURTING = {
     "lists": ("- " * 500, "nested more than 32 deep"),
     "size": ("#" * 300_000, "the file is larger than 256 KiB"),
     "many aliases": (aliases_of_aliases("[1, 1]", "[X, X, X, X, X, X, X]"), "more than 20000 values, with aliases"),
+    "many merges": (
+        f"a: &a {{{', '.join(f'k{n}: 1' for n in range(100))}}}\nb:\n  <<: [{', '.join(['*a'] * 500)}]\n",
+        "more than 20000 values, with aliases",
+    ),
     "deep aliases": (aliases_of_aliases("[1]", "[[[[[[[[[[X]]]]]]]]]]"), "nested more than 32 deep"),
     "variables": (
         WHOLE + "vars:\n  v0: 0123456789\n" + "".join(f"  v{n + 1}: '${{v{n}}}${{v{n}}}'\n" for n in range(30)),

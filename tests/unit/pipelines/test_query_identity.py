@@ -44,14 +44,14 @@ def test_the_same_queries_resume(directory: StateDirectory) -> None:
 
 def test_the_state_of_another_pipeline_is_refused(directory: StateDirectory) -> None:
     ran(directory, query())
-    with pytest.raises(WrongCheckpoint, match="checkpoints of pipeline shop, not of bank; .*--state"):
+    with pytest.raises(WrongCheckpoint, match=r"checkpoints of pipeline shop, not of bank; .*--state"):
         identity.check(directory, "bank", query())
 
 
 def test_checkpoints_without_an_identity_are_refused(directory: StateDirectory) -> None:
     ran(directory, query())
     (directory.path / identity.IDENTITY).unlink()
-    with pytest.raises(WrongCheckpoint, match="sink counts: .*nothing says of which pipeline.*--fresh counts"):
+    with pytest.raises(WrongCheckpoint, match=r"sink counts: .*nothing says of which pipeline.*--fresh counts"):
         identity.check(directory, "shop", query())
     identity.check(directory, "shop", {"others": QueryIdentity({})})
 
@@ -87,7 +87,7 @@ def test_without_state_steps_may_change(directory: StateDirectory) -> None:
 
 def test_with_state_steps_may_not_change(directory: StateDirectory) -> None:
     ran(directory, query(a="select 1", b="select 2", c="select 3"), state=True)
-    with pytest.raises(WrongCheckpoint, match="sink counts: .* holds state, and steps b, c, d changed since"):
+    with pytest.raises(WrongCheckpoint, match=r"sink counts: .* holds state, and steps b, c, d changed since"):
         identity.check(directory, "shop", query(a="select 1", b="select 9", d="select 4"))
     with pytest.raises(WrongCheckpoint, match="in mode append, and the mode is update now"):
         identity.check(directory, "shop", query(a="select 1", b="select 2", c="select 3", mode="update"))

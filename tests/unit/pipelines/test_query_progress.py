@@ -25,8 +25,8 @@ def report(
     stamp = datetime.fromtimestamp(T0 + at_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     source = {"endOffset": json.dumps(end), "latestOffset": json.dumps(latest or end)}
     return {
-        "runId": "r", "batchId": batch, "timestamp": stamp, "numInputRows": rows, "durationMs": {"triggerExecution": ms},
-        "sources": [source], "sink": {"numOutputRows": -1}, "stateOperators": [], "eventTime": {},
+        "runId": "r", "batchId": batch, "timestamp": stamp, "numInputRows": rows, "sources": [source],
+        "durationMs": {"triggerExecution": ms}, "sink": {"numOutputRows": -1}, "stateOperators": [], "eventTime": {},
     } | more  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The loop that keeps queries running, over queries that do as a script says: restarts, ends, stops, and what is told."""
+"""The loop that keeps queries running, over queries that do as a script says: restarts, ends, stops, what is told."""
 
 from __future__ import annotations
 
@@ -208,7 +208,10 @@ def test_a_stop_lets_the_batch_under_way_finish(directory: StateDirectory, view:
     assert (status.state, status.queries[0].rows_in) == ("stopped", 20)
 
 
-def test_asked_twice_a_stop_does_not_wait(directory: StateDirectory, view: Heard) -> None:
+def test_asked_twice_a_stop_does_not_wait(
+    directory: StateDirectory, view: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "LAST_BATCH_S", 3600.0)
     stop, query = Stop(), Script(writing=True).batch(0)
 
     def look(status: RunStatus) -> None:
@@ -216,8 +219,12 @@ def test_asked_twice_a_stop_does_not_wait(directory: StateDirectory, view: Heard
             stop.request("Ctrl-C")
 
     view.on_show = look
-    assert make_run(directory, view, stop, one=[query]).to_the_end().state == "stopped"
-    assert stop.at_once
+    run = make_run(directory, view, stop, one=[query])
+    done = threading.Thread(target=run.to_the_end, daemon=True)
+    done.start()
+    done.join(TIMEOUT_S)
+    assert not done.is_alive()
+    assert run.status.state == "stopped"
 
 
 def test_a_stop_waits_so_long_and_no_longer(

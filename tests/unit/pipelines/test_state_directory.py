@@ -54,7 +54,7 @@ def test_a_second_run_is_refused_and_told_who_runs(directory: StateDirectory) ->
     with holding(directory) as other:
         assert directory.holder() == Holder(4711, "elsewhere", "noon")
         with (
-            pytest.raises(AlreadyRunning, match="bookstore .* process 4711 on elsewhere since noon"),
+            pytest.raises(AlreadyRunning, match=r"bookstore .* process 4711 on elsewhere since noon"),
             directory.locked(US),
         ):
             pass
@@ -81,6 +81,7 @@ def test_an_exception_lets_go_of_the_lock(directory: StateDirectory) -> None:
 
 def look(path: Path, done: Connection) -> None:
     directory = StateDirectory(path)
+    done.send("looking")
     while not done.poll():
         directory.holder()
 
@@ -93,6 +94,7 @@ def test_those_who_look_are_not_in_the_way(directory: StateDirectory) -> None:
     ours, theirs = context.Pipe()
     watcher = context.Process(target=look, args=(directory.path, theirs))
     watcher.start()
+    assert ours.recv() == "looking"
     try:
         for _ in range(300):
             with directory.locked(US):
@@ -137,7 +139,7 @@ def test_a_reader_never_sees_half_a_status(directory: StateDirectory) -> None:
 def test_a_file_that_is_none_of_ours_is_refused_in_words(directory: StateDirectory, text: str) -> None:
     directory.path.mkdir(parents=True)
     (directory.path / "status.json").write_text(text)
-    with pytest.raises(StateRefused, match="status.json is not what a run wrote"):
+    with pytest.raises(StateRefused, match=r"status\.json is not what a run wrote"):
         directory.read_status()
 
 

@@ -34,7 +34,9 @@ def test_local_masters(master: str, cores: int) -> None:
     assert is_on_loopback(master)
 
 
-@pytest.mark.parametrize("master", ["yarn", "spark://a:7077", "k8s://https://a:6443", "local-cluster[2,1,512]", "sc://a"])
+@pytest.mark.parametrize(
+    "master", ["yarn", "spark://a:7077", "k8s://https://a:6443", "local-cluster[2,1,512]", "sc://a"]
+)
 def test_masters_of_clusters(master: str) -> None:
     assert local_cores(master) is None
 
@@ -112,5 +114,5 @@ def test_a_missing_package_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) 
         spark_session.start("x", None, False, {})
     assert str(missing.value) == "pyarrow not installed: pip install 'moldau[spark]'"
     monkeypatch.setattr(spark_session, "find_spec", lambda _: None)
-    with pytest.raises(MissingPackage, match="^pyspark and pyarrow and numpy not installed"):
+    with pytest.raises(MissingPackage, match=r"^pyspark and pyarrow and numpy not installed"):
         spark_session.start("x", None, False, {})

@@ -12,23 +12,23 @@ from moldau.spark.submit import PROGRAM, CannotSubmit, Submission, check, comman
 BOOKSTORE = Submission(
     master="k8s://https://example.org:6443",
     name="bookstore",
-    pipeline=Path("/home/me/bookstore/pipeline.yaml"),
+    pipeline=Path("/books/pipeline.yaml"),
     conf={"spark.executor.instances": "2", "spark.app.note": "a = b, c"},
-    modules=[Path("/home/me/bookstore/detect.py")],
-    files=[Path("/home/me/bookstore/users.csv"), Path("/home/me/bookstore/event.avsc")],
+    modules=[Path("/books/detect.py")],
+    files=[Path("/books/users.csv"), Path("/books/event.avsc")],
     words=["--set", "lake=s3a://books/lake"],
 )
 
 
 def test_the_driver_gets_moldau_the_pipeline_and_what_lies_beside_it() -> None:
     check(BOOKSTORE)
-    line = command_line(BOOKSTORE, Path("/spark/bin/spark-submit"), Path("/tmp/moldau.zip"))
+    line = command_line(BOOKSTORE, Path("/spark/bin/spark-submit"), Path("/built/moldau.zip"))
     assert line == [
         "/spark/bin/spark-submit",
         *("--master", "k8s://https://example.org:6443", "--deploy-mode", "cluster", "--name", "bookstore"),
         *("--conf", "spark.executor.instances=2", "--conf", "spark.app.note=a = b, c"),
-        *("--py-files", "/tmp/moldau.zip,/home/me/bookstore/detect.py"),
-        *("--files", "/home/me/bookstore/pipeline.yaml,/home/me/bookstore/users.csv,/home/me/bookstore/event.avsc"),
+        *("--py-files", "/built/moldau.zip,/books/detect.py"),
+        *("--files", "/books/pipeline.yaml,/books/users.csv,/books/event.avsc"),
         *(str(PROGRAM), "pipeline", "run", "pipeline.yaml", "--set", "lake=s3a://books/lake"),
     ]
     assert PROGRAM.is_file()
@@ -39,10 +39,10 @@ def test_the_driver_gets_moldau_the_pipeline_and_what_lies_beside_it() -> None:
     [
         ({"master": "local[2]"}, r"needs a cluster, and --master is local\[2\]"),
         ({"master": "spark://example.org:7077"}, "standalone master runs no Python driver in the cluster"),
-        ({"files": [Path("/home/me/bookstore/data/users.csv")]}, "data/users.csv: .* lies beside pipeline.yaml"),
+        ({"files": [Path("/books/data/users.csv")]}, "data/users.csv: .* lies beside pipeline.yaml"),
         ({"modules": [Path("/elsewhere/detect.py")]}, "/elsewhere/detect.py: .* lies beside pipeline.yaml"),
-        ({"files": [Path("/home/me/bookstore/a,b.csv")]}, "a,b.csv: spark-submit takes no comma"),
-        ({"files": [Path("/home/me/bookstore/detect.py")]}, "detect.py is named 2 times"),
+        ({"files": [Path("/books/a,b.csv")]}, "a,b.csv: spark-submit takes no comma"),
+        ({"files": [Path("/books/detect.py")]}, "detect.py is named 2 times"),
     ],
 )
 def test_what_the_driver_would_not_find_is_refused(changed: dict[str, object], why: str) -> None:

@@ -75,7 +75,8 @@ class DeltaLakeTable:
     def splits(self, wanted: int) -> list[Split]:
         table = self._open()
         names = sorted(fragment.path for fragment in table.to_pyarrow_dataset().get_fragments())
-        return split_files(names, wanted, table.version())
+        size = sum(pa.table(table.get_add_actions()).column("size_bytes").to_pylist())
+        return split_files(names, size, wanted, table.version())
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         table = DeltaTable(self.path, version=split.version)

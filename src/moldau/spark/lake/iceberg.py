@@ -11,7 +11,7 @@ Iceberg stores whole paths, so the directory cannot be moved.
 
     SqlCatalog("moldau", uri="sqlite:////data/lake/events/metadata/catalog.db").load_table("lake.table")    pyiceberg
     StaticTable.from_metadata("/data/lake/events")                            pyiceberg, to read only
-    SELECT * FROM iceberg_scan('/data/lake/events', version_name_format = '%s%s.metadata.json')             DuckDB
+    SELECT * FROM iceberg_scan('/data/lake/events')                           DuckDB, by the hint
 """
 
 from __future__ import annotations
@@ -87,8 +87,9 @@ class IcebergTable:
     def splits(self, wanted: int) -> list[Split]:
         with self._table() as table:
             snapshot = table.current_snapshot()
-            names = sorted(task.file.file_path for task in table.scan().plan_files())
-        return split_files(names, wanted, None if snapshot is None else snapshot.snapshot_id)
+            files = {task.file.file_path: task.file.file_size_in_bytes for task in table.scan().plan_files()}
+        version = None if snapshot is None else snapshot.snapshot_id
+        return split_files(sorted(files), sum(files.values()), wanted, version)
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         with self._table() as table:

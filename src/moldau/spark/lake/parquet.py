@@ -73,7 +73,8 @@ class ParquetTable:
         return lake_schema(ds.dataset(self.path, format="parquet", partitioning="hive").schema, self.path)
 
     def splits(self, wanted: int) -> list[Split]:
-        return split_files(sorted(self._data_files()), wanted)
+        files = sorted(self._data_files())
+        return split_files(files, sum(os.path.getsize(os.path.join(self.path, name)) for name in files), wanted)
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         schema = self.schema()

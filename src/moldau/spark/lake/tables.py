@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 KINDS = ("parquet", "delta", "iceberg")
+SPLIT_BYTES = 16 << 20
 INSTALL_LAKE = "pip install 'moldau[lake]'"
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -78,9 +79,9 @@ class Split:
     files: tuple[str, ...]
 
 
-def split_files(files: Sequence[str], wanted: int, version: int | None = None) -> list[Split]:
-    """Files dealt out to at most `wanted` parts; always one, so that an empty table can be read too."""
-    parts = max(1, min(wanted, len(files)))
+def split_files(files: Sequence[str], size: int, wanted: int, version: int | None = None) -> list[Split]:
+    """Files of this size together dealt out to at most `wanted` parts, as many as are worth a task of their own."""
+    parts = max(1, min(wanted, len(files), -(-size // SPLIT_BYTES)))
     return [Split(version, tuple(files[part::parts])) for part in range(parts)]
 
 

@@ -262,6 +262,22 @@ def test_a_table_that_is_not_there_cannot_be_read(tmp_path: Path, kind: str) -> 
         own_rows(tmp_path / "nothing", kind)
 
 
+def test_a_table_is_read_in_parts_that_are_worth_a_task(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "events"
+    for batch in range(4):
+        append(str(path), kind, numbers(batch), BatchTag("q", batch))
+    table = open_table(str(path), kind)
+    assert [len(split.files) for split in table.splits(3)] == [4]
+    monkeypatch.setattr(tables, "SPLIT_BYTES", 1)
+    assert sorted(len(split.files) for split in table.splits(3)) == [1, 1, 2]
+    planned = table.splits(3)
+    append(str(path), kind, numbers(9), BatchTag("q", 9))
+    rows = [row for split in planned for batch in table.read(split) for row in batch["id"].to_pylist()]
+    assert sorted(rows) == [0, 1, 2, 3], "what is planned is what is read"
+
+
 @pytest.mark.parametrize("kind", LOGGED)
 def test_a_missing_package_is_one_line(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> None:

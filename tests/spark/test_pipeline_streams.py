@@ -1,0 +1,141 @@
+"""Flows as streaming queries against a real broker: upserts, overwriting, deduplication, dead letters, resuming."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+
+from moldau.pipelines.compiling import Mode, compile_pipeline, start
+from moldau.pipelines.loading import load
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PATIENCE_S = 120
+PIPELINE = """
+    name: streams
+    bootstrap: {bootstrap}
+    spark: {{spark.sql.shuffle.partitions: 1, spark.sql.streaming.noDataMicroBatches.enabled: false}}
+    sources:
+      changes:
+        topic: {topic}
+        schema: id string not null, op string, n int, at timestamp
+        watermark: {{column: at, delay: 1 hour}}
+        deduplicate: [id, n]
+        dead_letter: {dead}
+    steps:
+      - {{name: totals, sql: "select op, sum(n) as total from changes where id is not null group by op"}}
+      - {{name: changed, sql: "select id, op, n from changes"}}
+    sinks:
+      - name: current
+        from: changed
+        table: current
+        format: delta
+        mode: upsert
+        keys: [id]
+        delete_when: op = 'd'
+        options: {{order_by: n}}
+      - {{name: totals, from: totals, table: totals, format: parquet, mode: complete}}
+"""
+
+
+@pytest.fixture
+def produce(bootstrap: str) -> Callable[[str, list[bytes]], None]:
+    producer = Producer({"bootstrap.servers": bootstrap})
+
+    def produce(topic: str, values: list[bytes]) -> None:
+        for value in values:
+            producer.produce(topic, value, key=b"k")
+        assert producer.flush(30) == 0
+
+    return produce
+
+
+def change(id_: str, op: str, n: int) -> bytes:
+    return json.dumps({"id": id_, "op": op, "n": n, "at": f"2026-01-31T08:00:0{n}Z"}).encode()
+
+
+def test_tables_follow_a_topic_over_a_restart(
+    spark: SparkSession,
+    tmp_path: Path,
+    bootstrap: str,
+    create_topic: Callable[[int], str],
+    produce: Callable[[str, list[bytes]], None],
+) -> None:
+    topic, dead = create_topic(1), create_topic(1)
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(dedent(PIPELINE).format(bootstrap=bootstrap, topic=topic, dead=dead))
+
+    def catch_up() -> None:
+        compiled = compile_pipeline(load(file), spark, Mode.UNTIL_CAUGHT_UP)
+        for flow in compiled.flows:
+            query = start(flow, tmp_path / "state" / flow.name, until_caught_up=True)
+            assert query.awaitTermination(PATIENCE_S)
+            assert query.exception() is None
+
+    def table(name: str, format_: str) -> DataFrame:
+        read = spark.read.format("moldau-lake").option("path", str(tmp_path / name)).option("format", format_)
+        return read.load()
+
+    def content() -> tuple[set[tuple[str, int]], dict[str, int]]:
+        current = {(row.id, row.n) for row in table("current", "delta").collect()}
+        return current, {row.op: row.total for row in table("totals", "parquet").collect()}
+
+    produce(topic, [change("a", "i", 1), change("b", "i", 2), change("a", "i", 1), b"bad", change("a", "u", 3)])
+    catch_up()
+    assert content() == ({("a", 3), ("b", 2)}, {"i": 3, "u": 3})
+    produce(topic, [change("b", "d", 4), change("c", "i", 5), change("a", "u", 3), b"{}"])
+    catch_up()
+    assert content() == ({("a", 3), ("c", 5)}, {"i": 8, "u": 3, "d": 4})
+    records = spark.read.format("moldau").option("kafka.bootstrap.servers", bootstrap).option("subscribe", dead)
+    letters = records.option("includeHeaders", "true").load().orderBy("offset").collect()
+    assert [bytes(letter.value) for letter in letters] == [b"bad", b"{}"]
+    assert bytes(letters[0].key) == b"k"
+    headers = {pair.key: bytes(pair.value).decode() for pair in letters[1].headers}
+    assert headers.pop("moldau.timestamp")[:2] == "20"
+    assert headers == {
+        "moldau.error": "field id is missing",
+        "moldau.topic": topic,
+        "moldau.partition": "0",
+        "moldau.offset": "8",
+        "moldau.source": "changes",
+        "moldau.pipeline": "streams",
+    }
+
+
+def test_a_bad_record_ends_a_query_that_is_to_fail(
+    spark: SparkSession,
+    tmp_path: Path,
+    bootstrap: str,
+    create_topic: Callable[[int], str],
+    produce: Callable[[str, list[bytes]], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    topic = create_topic(1)
+    file = tmp_path / "pipeline.yaml"
+    text = f"""
+        name: strict
+        bootstrap: {bootstrap}
+        sources:
+          events: {{topic: {topic}, schema: id string, dead_letter: fail}}
+        sinks:
+          - {{name: shown, from: events, console: true}}
+    """
+    file.write_text(dedent(text))
+    produce(topic, [b'{"id":"first"}'])
+    (flow,) = compile_pipeline(load(file), spark).flows
+    query = start(flow, tmp_path / "state", until_caught_up=True)
+    assert query.awaitTermination(PATIENCE_S)
+    shown = capsys.readouterr().out
+    assert "--- shown, batch 0 ---" in shown
+    assert "first" in shown
+    produce(topic, [b'{"id":"second"}', b'{"id":'])
+    query = start(flow, tmp_path / "state", until_caught_up=True)
+    with pytest.raises(Exception, match=rf"bad record in topic {topic}, partition 0, offset 2: not JSON: expecting"):
+        query.awaitTermination(PATIENCE_S)

@@ -1,0 +1,117 @@
+"""What a person sees of a run: short numbers, a table on a terminal, one line every ten seconds elsewhere."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from moldau.pipelines import view
+from moldau.pipelines.progress import QueryStatus, RunStatus
+
+COUNTS = QueryStatus(
+    name="counts", state="running", rows_in_per_second=12345.0, rows_out_per_second=99.4, rows_in=2_000_000,
+    rows_out=10, lag_records=1500, lag_seconds=2.25, batch_id=7, batch_ms=431, state_rows=12,
+    watermark="2026-11-15T11:00:00.000Z",
+    rates=(0.0, 5000.0, 10000.0),
+)  # fmt: skip
+DEAD = QueryStatus(name="events.dead-letters", state="waiting", restarts=2, last_error="no broker answers")
+STATUS = RunStatus(
+    pipeline="shop", mode="continuous", state="running", pid=42, host="here", started="2026-11-15T10:59:00.000Z",
+    updated="2026-11-15T11:00:05.000Z", queries=(COUNTS, DEAD),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"), (0, "0"), (0.0, "0"), (0.04, "0.0"), (7, "7"), (7.25, "7.2"), (950, "950"), (999.6, "1.00k"),
+        (1234, "1.23k"), (12345, "12.3k"), (99_990, "100k"), (123_456, "123k"), (4_560_000, "4.56M"), (7e9, "7.00G"),
+    ],
+)  # fmt: skip
+def test_numbers_are_short(value: float | None, text: str) -> None:
+    assert view.number(value) == text
+
+
+def test_a_sparkline_reaches_from_nothing_to_the_largest() -> None:
+    assert view.sparkline([0, 1, 4, 8]) == "▁▂▅█"
+    assert view.sparkline([0, 0]) == "▁▁"
+    assert view.sparkline([]) == ""
+
+
+def drawn(renderable: object, width: int = 200) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(renderable)
+    file = console.file
+    assert isinstance(file, io.StringIO)
+    return file.getvalue()
+
+
+def test_the_table_tells_everything() -> None:
+    text = drawn(view.table(STATUS))
+    assert "● shop  running, continuous, since 2026-11-15 10:59:00 UTC, process 42 on here" in text
+    row = next(line for line in text.splitlines() if line.startswith("counts"))
+    assert row.split() == [
+        "counts", "●", "running", "12.3k", "99", "1.50k", "2.2", "431", "12", "2026-11-15", "11:00:00", "0", "▁▅█",
+    ]  # fmt: skip
+    assert "events.dead-letters: no broker answers" in text
+
+
+def test_the_summary_counts_all_rows() -> None:
+    text = drawn(view.summary(replace(STATUS, state="stopped", message="Ctrl-C")))
+    row = next(line for line in text.splitlines() if line.startswith("counts"))
+    assert row.split() == ["counts", "●", "running", "2,000,000", "10", "1.50k", "8", "12", "0"]
+    assert text.rstrip().endswith("Ctrl-C")
+
+
+@pytest.mark.parametrize("state", ["starting", "running", "stopping", "stopped", "finished", "failed"])
+def test_every_state_can_be_drawn(state: str) -> None:
+    assert state in drawn(view.table(replace(STATUS, state=state)))  # type: ignore[arg-type]
+
+
+def test_without_a_terminal_a_line_every_ten_seconds() -> None:
+    out, err = io.StringIO(), io.StringIO()
+    with view.PlainView(out, err) as plain:
+        for second in range(25):
+            plain.show(replace(STATUS, updated=f"2026-11-15T11:00:{second:02}.000Z"))
+        plain.say("something happened")
+    lines = out.getvalue().splitlines()
+    assert [line[:8] for line in lines[:4]] == ["11:00:00", "11:00:10", "11:00:20", "11:00:24"]
+    assert lines[0] == (
+        "11:00:00 shop running · 1 of 2 queries running · 12.3k rows/s in · 2,000,000 rows in all"
+        " · lag 1.50k (2.2 s) · 2 restarts"
+    )
+    assert lines[4].split() == [
+        "QUERY",
+        "STATE",
+        "ROWS",
+        "IN",
+        "ROWS",
+        "OUT",
+        "LAG",
+        "BATCHES",
+        "STATE",
+        "ROWS",
+        "RESTARTS",
+    ]
+    assert lines[5].startswith("counts               running  2,000,000        10  1.50k")
+    assert err.getvalue() == "something happened\n"
+    assert "\x1b" not in out.getvalue()
+
+
+def test_on_a_terminal_the_table_is_renewed_and_the_summary_stays() -> None:
+    terminal = io.StringIO()
+    console = Console(file=terminal, force_terminal=True, width=200)
+    with view.LiveView(console) as live:
+        live.show(STATUS)
+        live.say("something happened")
+    text = terminal.getvalue()
+    assert "something happened" in text
+    assert "2,000,000" in text.rpartition("\x1b[2K")[2]
+
+
+def test_a_watermark_that_has_not_begun_is_none() -> None:
+    assert view.clock_time("1970-01-01T00:00:00.000Z") == "-"
+    assert view.clock_time(None) == "-"
