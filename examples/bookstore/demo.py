@@ -107,6 +107,8 @@ def pipeline(home: Home, address: str) -> Iterator[subprocess.Popen[bytes]]:
     """`moldau pipeline run`, with its live view on this terminal; asked to stop at the end."""
     command = [sys.executable, "-m", "moldau", "pipeline", "run", str(PIPELINE), "--bootstrap-server", address]
     command += ["--set", f"users={home.users}", "--set", f"lake={home.lake}", "--state", str(home.state.path)]
+    # For a minute's work the JVM's second compiler costs more than it gains.
+    command += ["--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"]
     process = subprocess.Popen(command)
     try:
         yield process

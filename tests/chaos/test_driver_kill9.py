@@ -80,8 +80,8 @@ def feed(bootstrap: str, is_over: threading.Event) -> None:
 
 def start(folder: Path, bootstrap: str, *options: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "moldau", "pipeline", "run", str(folder / "chaos.yaml"), "-b", bootstrap, *options]
-    log = (folder / "run.log").open("ab")
-    return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    with (folder / "run.log").open("ab") as log:
+        return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from random import Random
 from typing import Any
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from moldau.spark.cluster import Cluster
+from moldau.spark.cluster import Cluster, cluster_of
 from moldau.spark.columns import source_schema
 from moldau.spark.options import write_options
 from moldau.spark.producing import Producing
@@ -30,8 +31,11 @@ def rows(reader: DataSourceReader | DataSourceStreamReader, partitions: Any, col
 def read(bootstrap: str, **options: str) -> pa.Table:
     """All rows of a batch query, ordered by topic and partition."""
     schema = source_schema(options.get("includeHeaders") == "true")
-    reader = source(bootstrap, options).reader(schema)
-    return rows(reader, reader.partitions(), reader._schema)  # type: ignore[attr-defined]
+    reader: Any = source(bootstrap, options).reader(schema)
+    try:
+        return rows(reader, reader.partitions(), reader._schema)
+    finally:
+        cluster_of(reader._options.bootstrap, reader._options.properties).close()
 
 
 class StreamRun:
@@ -63,13 +67,17 @@ class StreamRun:
         self.reader.stop()
 
 
-def write(bootstrap: str, batch: pa.RecordBatch, **options: str) -> None:
-    """Writes rows as a task of the sink does, with a producer and connections of its own."""
+@contextmanager
+def producing(bootstrap: str, **options: str) -> Iterator[tuple[Producing, Callable[[pa.RecordBatch], None]]]:
+    """A producer of the sink with connections of its own, and a way to send rows; flushed at the end."""
     chosen = write_options({"kafka.bootstrap.servers": bootstrap, **options})
-    cluster = Cluster(bootstrap, chosen.properties)
-    producing = Producing(cluster, chosen, Random(7))
-    try:
-        producing.send(rows_of(batch, chosen.topic, 1_700_000_000_000, chosen.include_timestamp))
-        producing.flush()
-    finally:
-        cluster.close()
+    with closing(Cluster(bootstrap, chosen.properties)) as cluster:
+        one = Producing(cluster, chosen, Random(7))
+        yield one, lambda batch: one.send(rows_of(batch, chosen.topic, 1_700_000_000_000, chosen.include_timestamp))
+        one.flush()
+
+
+def write(bootstrap: str, batch: pa.RecordBatch, **options: str) -> None:
+    """Writes rows as a task of the sink does."""
+    with producing(bootstrap, **options) as (_, send):
+        send(batch)

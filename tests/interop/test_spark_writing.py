@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 from conftest import CreateTopic
-from spark_connector import write
+from spark_connector import producing, write
 
 from moldau.base.errors import KafkaError
 
@@ -103,6 +103,18 @@ def test_a_record_that_is_too_large(bootstrap: str, create_topic: CreateTopic) -
 def test_an_illegal_topic_is_told_at_once(bootstrap: str) -> None:
     with pytest.raises(KafkaError, match="topic no spaces"):
         write(bootstrap, pa.record_batch({"value": pa.array([b"x"])}), topic="no spaces")
+
+
+def test_a_broker_that_no_longer_knows_the_producer(bootstrap: str, create_topic: CreateTopic) -> None:
+    """As after a restart that kept only the last batch: sequences that do not fit begin anew and nothing is lost."""
+    topic = create_topic(1)
+    with producing(bootstrap, topic=topic) as (producer, send):
+        send(pa.record_batch({"value": pa.array([b"1", b"2"])}))
+        producer.flush()
+        producer._sequences = {where: sequence + 7 for where, sequence in producer._sequences.items()}
+        send(pa.record_batch({"value": pa.array([b"3", b"4"])}))
+        send(pa.record_batch({"value": pa.array([b"5"])}))
+    assert [one.value() for one in consume(bootstrap, topic, 1, 5)] == [b"1", b"2", b"3", b"4", b"5"]
 
 
 class Flaky:

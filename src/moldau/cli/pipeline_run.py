@@ -15,7 +15,7 @@ import click
 
 from moldau.cli import offsets
 from moldau.cli.connect import CommandFailed, key_values
-from moldau.cli.pipeline_files import Chosen, chosen_options, complete_sinks
+from moldau.cli.pipeline_files import SUFFIXES, Chosen, chosen_options, complete_sinks
 from moldau.cli.pipeline_session import Session, busy
 from moldau.cli.pipeline_submit import submitted
 
@@ -77,6 +77,8 @@ def run(
     moldau pipeline run bookstore.yaml --master spark://host:7077 --conf spark.executor.memory=4g
     """
     _check_mode(ctx, until_caught_up, batch, begin or end)
+    if any(name.endswith(SUFFIXES) for name in fresh):
+        raise click.UsageError("--fresh takes the name of a sink; write the file in front of it", ctx)
     pipeline = chosen.pipeline
     if deploy_mode == "cluster":
         ctx.exit(submitted(chosen, master, conf, _words(ctx)))

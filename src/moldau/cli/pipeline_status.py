@@ -62,9 +62,10 @@ def _watch(directory: StateDirectory) -> None:
     from moldau.pipelines.view import table
 
     pause = threading.Event()
-    with Live(console=Console(), auto_refresh=False) as live:
+    console = Console()
+    with Live(console=console, auto_refresh=False) as live:
         while True:
-            live.update(table(_current(directory)), refresh=True)
+            live.update(table(_current(directory), console.width), refresh=True)
             pause.wait(WATCH_EVERY_S)
 
 
@@ -77,7 +78,8 @@ def _show(current: RunStatus, output_format: str) -> None:
     if sys.stdout.isatty():
         from rich.console import Console
 
-        Console().print(view.table(current))
+        console = Console()
+        console.print(view.table(current, console.width))
         return
     message = f" ({current.message})" if current.message else ""
     click.echo(f"{current.pipeline}: {current.state}{message}")

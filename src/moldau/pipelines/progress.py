@@ -207,10 +207,10 @@ class Gauge:
             rows_out=old.rows_out if out is None else (old.rows_out or 0) + out,
             rows_dropped=old.rows_dropped + _rows_dropped(report),
             lag_records=sum(behind) if self.position else None,
-            batch_id=int(report["batchId"]),
-            batch_ms=_batch_ms(report),
-            state_rows=sum(int(state.get("numRowsTotal", 0)) for state in states) if states else None,
-            state_bytes=sum(int(state.get("memoryUsedBytes", 0)) for state in states) if states else None,
+            batch_id=int(report["batchId"]) if _has_run(report) else old.batch_id,
+            batch_ms=_batch_ms(report) if _has_run(report) else old.batch_ms,
+            state_rows=sum(int(state.get("numRowsTotal", 0)) for state in states) if states else old.state_rows,
+            state_bytes=sum(int(state.get("memoryUsedBytes", 0)) for state in states) if states else old.state_bytes,
             watermark=(report.get("eventTime") or {}).get("watermark", old.watermark),
         )
 
@@ -218,6 +218,11 @@ class Gauge:
 def _seconds(timestamp: str) -> float:
     """Spark's "2026-11-15T11:02:18.123Z" since the epoch."""
     return datetime.fromisoformat(timestamp).timestamp()
+
+
+def _has_run(report: Mapping[str, Any]) -> bool:
+    """A query without news reports too, and names the batch that is yet to come."""
+    return "addBatch" in (report.get("durationMs") or {})
 
 
 def _batch_ms(report: Mapping[str, Any]) -> int | None:

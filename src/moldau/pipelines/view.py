@@ -32,6 +32,10 @@ COLUMNS: Final = (
     "WATERMARK",
     "RESTARTS",
 )
+RATES: Final = ""
+"""The column of sparklines."""
+LEFT: Final = frozenset({"QUERY", "STATE", "WATERMARK", RATES})
+FIRST_TO_GO: Final = (RATES, "WATERMARK", "STATE ROWS", "OUT/S", "BATCH MS", "RESTARTS", "LAG S")
 SUMMARY_COLUMNS: Final = ("QUERY", "STATE", "ROWS IN", "ROWS OUT", "LAG", "BATCHES", "STATE ROWS", "RESTARTS")
 DOTS: Final = {
     "starting": ("○", "yellow"),
@@ -101,29 +105,44 @@ def clock_time(timestamp: str | None) -> str:
     return timestamp.replace("T", " ").removesuffix("Z").partition(".")[0]
 
 
-def table(status: RunStatus) -> RenderableType:
-    """All queries as they are now, with a sparkline each, and what went wrong below."""
-    drawn = Table(box=None, pad_edge=False, header_style="bold", title=_title(status), title_justify="left")
-    for column in COLUMNS:
-        drawn.add_column(column, justify="left" if column in ("QUERY", "STATE", "WATERMARK") else "right")
-    drawn.add_column("")
-    for query in status.queries:
+def table(status: RunStatus, width: int) -> RenderableType:
+    """All queries as they are now, with a sparkline each, and what went wrong below; no wider than that."""
+    rows = [(*cells(query), sparkline(query.rates)) for query in status.queries]
+    shown = _fitting((*COLUMNS, RATES), rows, width)
+    drawn = Table(box=None, pad_edge=False, header_style="bold")
+    for column in shown:
+        drawn.add_column(column, justify="left" if column in LEFT else "right", no_wrap=True)
+    for query, row in zip(status.queries, rows, strict=True):
         dot, colour = DOTS[query.state]
-        name, state, *rest = cells(query)
-        drawn.add_row(name, Text(f"{dot} {state}", style=colour), *rest, Text(sparkline(query.rates), style="cyan"))
-    return Group(drawn, *_errors(status))
+        told = dict(zip((*COLUMNS, RATES), row, strict=True))
+        styled = {"STATE": Text(f"{dot} {query.state}", style=colour), RATES: Text(told[RATES], style="cyan")}
+        drawn.add_row(*(styled.get(column, told[column]) for column in shown))
+    return Group(_title(status), drawn, *_errors(status))
+
+
+def _fitting(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """The columns that there is room for; the least telling ones go first."""
+    needed = {
+        column: max(map(len, told)) + (2 if column == "STATE" else 0)
+        for column, *told in zip(columns, columns, *rows, strict=True)
+    }
+    for column in FIRST_TO_GO:
+        if sum(needed.values()) + 2 * (len(needed) - 1) <= width:
+            break
+        del needed[column]
+    return list(needed)
 
 
 def summary(status: RunStatus) -> RenderableType:
     """The run as a whole, once it is over."""
-    drawn = Table(box=None, pad_edge=False, header_style="bold", title=_title(status), title_justify="left")
+    drawn = Table(box=None, pad_edge=False, header_style="bold")
     for column in SUMMARY_COLUMNS:
-        drawn.add_column(column, justify="left" if column in ("QUERY", "STATE") else "right")
+        drawn.add_column(column, justify="left" if column in LEFT else "right")
     for query in status.queries:
         dot, colour = DOTS[query.state]
         name, state, *rest = summary_cells(query)
         drawn.add_row(name, Text(f"{dot} {state}", style=colour), *rest)
-    return Group(drawn, *_errors(status))
+    return Group(_title(status), drawn, *_errors(status))
 
 
 def plain_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -132,7 +151,7 @@ def plain_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[st
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return [
         "  ".join(
-            cell.ljust(width) if name in ("QUERY", "STATE", "WATERMARK") else cell.rjust(width)
+            cell.ljust(width) if name in LEFT else cell.rjust(width)
             for cell, width, name in zip(line, widths, columns, strict=True)
         ).rstrip()
         for line in lines
@@ -194,7 +213,7 @@ class LiveView:
 
     def show(self, status: RunStatus) -> None:
         self._last = status
-        self._live.update(table(status))
+        self._live.update(table(status, self._console.width))
 
     def say(self, text: str) -> None:
         self._console.print(Text(text))
@@ -234,6 +253,7 @@ def _title(status: RunStatus) -> Text:
     dot, colour = DOTS[status.state]
     told = Text.assemble((f"{dot} ", colour), (status.pipeline, "bold"), f"  {status.state}, {status.mode}")
     told.append(f", since {clock_time(status.started)} UTC, process {status.pid} on {status.host}", style="dim")
+    told.no_wrap, told.overflow = True, "ellipsis"
     return told
 
 

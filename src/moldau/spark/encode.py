@@ -128,16 +128,20 @@ def _batch(
     return bytearray().join((_UNCOVERED.pack(0, batch_length, -1, MAGIC, crc), covered, body))
 
 
-def batch_limits(columns: EncodeColumns, max_bytes: int) -> list[tuple[int, int]]:
-    """Ranges of rows of which each, uncompressed, fits into `max_bytes`; a row that does not fit alone stays alone."""
+def batch_limits(columns: EncodeColumns, max_bytes: int, cuts: Sequence[int] = ()) -> list[tuple[int, int]]:
+    """Ranges of rows of which each, uncompressed, fits into `max_bytes`; a row that does not fit alone stays alone.
+
+    No range goes over one of the `cuts`, rows at which something else begins, say another partition.
+    """
     ends = np.cumsum(_row_bytes_max(columns))
     limits: list[tuple[int, int]] = []
     first, before = 0, 0
-    while first < ends.size:
-        last = int(np.searchsorted(ends, before + max_bytes - BATCH_HEADER_BYTES, side="right"))
-        last = max(last, first + 1)
-        limits.append((first, last))
-        first, before = last, int(ends[last - 1])
+    for cut in (*(each for each in cuts if each), ends.size):
+        while first < cut:
+            last = int(np.searchsorted(ends, before + max_bytes - BATCH_HEADER_BYTES, side="right"))
+            last = min(max(last, first + 1), cut)
+            limits.append((first, last))
+            first, before = last, int(ends[last - 1])
     return limits
 
 

@@ -8,6 +8,7 @@ acknowledged is sent again in its order with its sequence numbers, so the broker
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,10 +17,10 @@ from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.spark.cluster import BACKOFF_SECONDS_FIRST, BACKOFF_SECONDS_MAX, RETRIABLE, Cluster, by_topic
-from moldau.spark.encode import EncodeColumns, ProducerStamp, batch_limits, encode
+from moldau.spark.encode import ProducerStamp, batch_limits, encode_batches
 from moldau.spark.offsets import TopicPartition
 from moldau.spark.options import WriteOptions
-from moldau.spark.rows import Rows, grouped, rows_between
+from moldau.spark.rows import Grouped, Rows, grouped
 from moldau.wire.apis import ApiKey
 from moldau.wire.batch import read_header, stamp_producer
 from moldau.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -44,7 +45,7 @@ class _Batch:
     """A record batch on its way."""
 
     where: TopicPartition
-    data: bytes | bytearray | memoryview
+    data: bytearray
 
 
 class Producing:
@@ -62,11 +63,9 @@ class Producing:
 
     def send(self, rows: Rows) -> None:
         """Encodes and sends; waits only while too much is in flight."""
-        batches = [
-            batch
-            for where, columns in grouped(rows, self._partition_count, self._random)
-            for batch in self._encoded(where, columns)
-        ]
+        if not len(rows.values):
+            return
+        batches = self._encoded(grouped(rows, self._partition_count, self._random))
         try:
             for node, request in self._requests(batches):
                 self._launch(node, request)
@@ -95,16 +94,20 @@ class Producing:
         found = self._cluster.retry(lambda: self._cluster.topic(topic, create=True), self._options.metadata_timeout_ms)
         return len(found.leaders)
 
-    def _encoded(self, where: TopicPartition, columns: EncodeColumns) -> Iterator[_Batch]:
-        for start, end in batch_limits(columns, self._options.batch_bytes_max):
-            some = rows_between(columns, start, end)
-            data = encode(
-                some, self._stamp(where, end - start), self._options.compression, self._options.compression_level
-            )
-            batch = _Batch(where, data)
-            if self._options.acks:
-                self._unacknowledged.setdefault(where, deque()).append(batch)
-            yield batch
+    def _encoded(self, rows: Grouped) -> list[_Batch]:
+        """One batch for each partition, or more where its rows are too large for one."""
+        starts = [start for _, start in rows.groups]
+        limits = batch_limits(rows.columns, self._options.batch_bytes_max, starts)
+        targets = [rows.groups[bisect_right(starts, first) - 1][0] for first, _ in limits]
+        stamps = [self._stamp(where, end - first) for where, (first, end) in zip(targets, limits, strict=True)]
+        encoded = encode_batches(
+            rows.columns, limits, stamps, self._options.compression, self._options.compression_level
+        )
+        batches = [_Batch(where, data) for where, data in zip(targets, encoded, strict=True)]
+        if self._options.acks:
+            for batch in batches:
+                self._unacknowledged.setdefault(batch.where, deque()).append(batch)
+        return batches
 
     def _stamp(self, where: TopicPartition, count: int) -> ProducerStamp | None:
         if not self._options.is_idempotent:
@@ -224,8 +227,8 @@ class Producing:
         self._sequences.clear()
         for where, waiting in self._unacknowledged.items():
             for _ in range(len(waiting)):
-                data = bytearray(waiting.popleft().data)
-                stamp = self._stamp(where, read_header(data).record_count)
+                batch = waiting.popleft()
+                stamp = self._stamp(where, read_header(batch.data).record_count)
                 if stamp is not None:
-                    stamp_producer(memoryview(data), stamp.producer_id, stamp.epoch, stamp.base_sequence)
-                waiting.append(_Batch(where, data))
+                    stamp_producer(memoryview(batch.data), stamp.producer_id, stamp.epoch, stamp.base_sequence)
+                waiting.append(batch)

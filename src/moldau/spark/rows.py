@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from random import Random
 from typing import Any, Final, NamedTuple
 
@@ -48,12 +48,17 @@ def rows_of(batch: pa.RecordBatch, topic: str | None, now_ms: int, include_times
     )
 
 
-def grouped(
-    rows: Rows, partition_count: Callable[[str], int], random: Random
-) -> Iterator[tuple[TopicPartition, EncodeColumns]]:
-    """The rows of each partition, in their order. ValueError for a row that names no topic or no such partition."""
-    if not len(rows.values):
-        return
+class Grouped(NamedTuple):
+    """Rows put together by where they go."""
+
+    columns: EncodeColumns
+    groups: list[tuple[TopicPartition, int]]
+    """Where, and the first row that goes there; one after the other."""
+
+
+def grouped(rows: Rows, partition_count: Callable[[str], int], random: Random) -> Grouped:
+    """The rows by partition, in their order. ValueError for a row that names no topic or no such partition."""
+    columns = EncodeColumns(rows.keys, rows.values, rows.timestamps, rows.headers)
     names, codes = _topics(rows)
     where = np.empty(len(rows.values), dtype=np.int64)
     for code, name in enumerate(names):
@@ -62,11 +67,10 @@ def grouped(
         where[slice(None) if chosen is None else chosen] = partitions + (code << 32)
     order = np.argsort(where, kind="stable")
     where = where[order]
-    starts = np.flatnonzero(np.diff(where, prepend=-1))
-    moved = _columns(rows) if len(starts) == 1 else _taken(_columns(rows), order)
-    for start, end in zip(starts, [*starts[1:], len(where)], strict=True):
-        code, partition = divmod(int(where[start]), 1 << 32)
-        yield TopicPartition(names[code], partition), _slice(moved, int(start), int(end))
+    starts = np.flatnonzero(np.diff(where, prepend=-1)).tolist()
+    targets = [divmod(int(where[start]), 1 << 32) for start in starts]
+    places = [TopicPartition(names[code], partition) for code, partition in targets]
+    return Grouped(_taken(columns, order) if len(starts) > 1 else columns, list(zip(places, starts, strict=True)))
 
 
 def _topics(rows: Rows) -> tuple[list[str], npt.NDArray[np.int32]]:
@@ -109,10 +113,6 @@ def _sticky(rows: int, count: int, random: Random) -> npt.NDArray[np.int64]:
     return (np.arange(rows, dtype=np.int64) * runs // max(rows, 1) + random.randrange(count)) % count
 
 
-def _columns(rows: Rows) -> EncodeColumns:
-    return EncodeColumns(rows.keys, rows.values, rows.timestamps, rows.headers)
-
-
 def _taken(columns: EncodeColumns, order: npt.NDArray[np.int64]) -> EncodeColumns:
     indices = pa.array(order)
     stamps = columns.timestamps
@@ -122,18 +122,3 @@ def _taken(columns: EncodeColumns, order: npt.NDArray[np.int64]) -> EncodeColumn
         stamps if isinstance(stamps, int) else stamps[order],
         None if columns.headers is None else columns.headers.take(indices),
     )
-
-
-def _slice(columns: EncodeColumns, start: int, end: int) -> EncodeColumns:
-    stamps = columns.timestamps
-    return EncodeColumns(
-        None if columns.keys is None else columns.keys.slice(start, end - start),
-        columns.values.slice(start, end - start),
-        stamps if isinstance(stamps, int) else stamps[start:end],
-        None if columns.headers is None else columns.headers.slice(start, end - start),
-    )
-
-
-def rows_between(columns: EncodeColumns, start: int, end: int) -> EncodeColumns:
-    """A part of one partition's rows."""
-    return columns if start == 0 and end == len(columns.values) else _slice(columns, start, end)

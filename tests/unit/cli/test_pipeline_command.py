@@ -179,6 +179,7 @@ def test_stop_gives_up_in_words(run: Run, file: Path, directory: StateDirectory)
         (["--deploy-mode", "cluster", "--master", "yarn"], "needs --state"),
         (["--sink", "bigones"], "there is no sink bigones, did you mean 'big-ones'?"),
         (["--fresh", "counts"], "there is no sink counts"),
+        (["--fresh", "pipeline.yaml"], "write the file in front of it"),
         (["-b", "127.0.0.1:1"], "No broker answers: 127.0.0.1:1"),
     ],
 )

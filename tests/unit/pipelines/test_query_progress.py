@@ -26,7 +26,7 @@ def report(
     source = {"endOffset": json.dumps(end), "latestOffset": json.dumps(latest or end)}
     return {
         "runId": "r", "batchId": batch, "timestamp": stamp, "numInputRows": rows, "sources": [source],
-        "durationMs": {"triggerExecution": ms}, "sink": {"numOutputRows": -1}, "stateOperators": [], "eventTime": {},
+        "durationMs": {"triggerExecution": ms, "addBatch": ms}, "sink": {"numOutputRows": -1}, "stateOperators": [], "eventTime": {},
     } | more  # fmt: skip
 
 
@@ -69,6 +69,14 @@ def test_batches_missed_between_two_looks_are_counted() -> None:
     one.take(reports, T0 + 2)
     assert one.status.rows_in == 100
     assert one.status.batch_id == 19
+
+
+def test_a_query_without_news_tells_of_a_batch_that_has_not_run() -> None:
+    one = gauge()
+    one.take([report(3, 0, rows=5, ms=400, stateOperators=[{"numRowsTotal": 7}])], T0)
+    one.take([report(4, 10, durationMs={"latestOffset": 2, "triggerExecution": 2})], T0 + 10)
+    assert (one.status.batch_id, one.status.batch_ms, one.status.state_rows) == (3, 400, 7)
+    assert one.status.rows_in_per_second == 0
 
 
 def test_a_restarted_query_goes_on_counting() -> None:

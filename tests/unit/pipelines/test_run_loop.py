@@ -29,7 +29,10 @@ class Script:
     def batch(self, number: int, rows: int = 10) -> Script:
         offsets = {"endOffset": {"t": {"0": number}}, "latestOffset": {"t": {"0": number}}}
         stamp = f"2026-11-15T11:00:{number:02}.000Z"
-        self.reports.append({"batchId": number, "timestamp": stamp, "numInputRows": rows, "sources": [offsets]})
+        took = {"triggerExecution": 5, "addBatch": 5}
+        self.reports.append(
+            {"batchId": number, "timestamp": stamp, "numInputRows": rows, "sources": [offsets], "durationMs": took}
+        )
         return self
 
     @property

@@ -50,13 +50,22 @@ def drawn(renderable: object, width: int = 200) -> str:
 
 
 def test_the_table_tells_everything() -> None:
-    text = drawn(view.table(STATUS))
+    text = drawn(view.table(STATUS, 200))
     assert "● shop  running, continuous, since 2026-11-15 10:59:00 UTC, process 42 on here" in text
     row = next(line for line in text.splitlines() if line.startswith("counts"))
     assert row.split() == [
         "counts", "●", "running", "12.3k", "99", "1.50k", "2.2", "431", "12", "2026-11-15", "11:00:00", "0", "▁▅█",
     ]  # fmt: skip
     assert "events.dead-letters: no broker answers" in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 140])
+def test_a_narrow_terminal_gets_fewer_columns_and_no_broken_lines(width: int) -> None:
+    queries = drawn(view.table(STATUS, width), width).splitlines()[1:4]
+    assert [line.split()[0] for line in queries] == ["QUERY", "counts", "events.dead-letters"]
+    assert ("WATERMARK" in queries[0]) is (width > 110)
+    assert all("…" not in line for line in queries)
+    assert "1.50k" in queries[1]
 
 
 def test_the_summary_counts_all_rows() -> None:
@@ -68,7 +77,7 @@ def test_the_summary_counts_all_rows() -> None:
 
 @pytest.mark.parametrize("state", ["starting", "running", "stopping", "stopped", "finished", "failed"])
 def test_every_state_can_be_drawn(state: str) -> None:
-    assert state in drawn(view.table(replace(STATUS, state=state)))  # type: ignore[arg-type]
+    assert state in drawn(view.table(replace(STATUS, state=state), 200))  # type: ignore[arg-type]
 
 
 def test_without_a_terminal_a_line_every_ten_seconds() -> None:

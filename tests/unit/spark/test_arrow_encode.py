@@ -180,10 +180,12 @@ def test_a_header_without_a_key_is_the_clients_fault(row: list[tuple[str | None,
 
 
 @settings(max_examples=40, deadline=None)
-@given(record_lists(), st.just(1) | st.integers(500, 20_000))
-def test_every_row_is_in_a_batch_that_fits_unless_it_is_alone(records: list[Record], size: int) -> None:
+@given(record_lists(), st.just(1) | st.integers(500, 20_000), st.sets(st.integers(0, 20)))
+def test_every_row_is_in_a_batch_that_fits_unless_it_is_alone(records: list[Record], size: int, cuts: set[int]) -> None:
     columns = columns_of(records)
-    limits = batch_limits(columns, size)
+    begins = sorted(cut for cut in cuts if cut < len(records))
+    limits = batch_limits(columns, size, begins)
+    assert set(begins) <= {start for start, _ in limits}
     assert [row for start, end in limits for row in range(start, end)] == list(range(len(records)))
     for start, end in limits:
         assert end - start == 1 or len(encode(sliced(columns, start, end))) <= size

@@ -25,12 +25,12 @@ ROW = st.tuples(
 
 
 def gathered(rows: Rows) -> dict[TopicPartition, list[tuple[bytes | None, bytes | None]]]:
-    found = {}
-    for where, columns in grouped(rows, COUNTS.__getitem__, Random(1)):
-        assert where not in found, "one group for a partition"
-        keys = [None] * len(columns.values) if columns.keys is None else columns.keys.to_pylist()
-        found[where] = list(zip(keys, columns.values.to_pylist(), strict=True))
-    return found
+    columns, groups = grouped(rows, COUNTS.__getitem__, Random(1))
+    keys = [None] * len(columns.values) if columns.keys is None else columns.keys.to_pylist()
+    records = list(zip(keys, columns.values.to_pylist(), strict=True))
+    assert len({where for where, _ in groups}) == len(groups), "one group for a partition"
+    ends = [start for _, start in groups[1:]] + [len(records)]
+    return {where: records[start:end] for (where, start), end in zip(groups, ends, strict=False)}
 
 
 @given(st.lists(ROW, max_size=60))
