@@ -145,11 +145,12 @@ def _timestamp(path: Path, number: int, told: Any) -> int | None:
 
 
 def _lines(path: Path) -> list[tuple[int, str]]:
+    """Lines end with a line feed alone: `splitlines` would also cut at characters that JSON texts may hold."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise BadCase(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from None
-    return [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    return [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
 
 
 def _json(path: Path, number: int, line: str) -> Any:

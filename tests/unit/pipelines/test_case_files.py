@@ -61,6 +61,10 @@ def test_records_of_all_kinds(tmp_path: Path) -> None:
     ]
 
 
+def test_a_line_ends_with_a_line_feed_and_nothing_else(tmp_path: Path) -> None:
+    assert records(tmp_path, '"a\u2028b\u0085c"\n') == [InputRecord(value="a\u2028b\u0085c".encode())]
+
+
 def test_lines_are_values(tmp_path: Path) -> None:
     assert records(tmp_path, 'a,1\n{"x"\n', "events.csv") == [InputRecord(value=b"a,1"), InputRecord(value=b'{"x"')]
 

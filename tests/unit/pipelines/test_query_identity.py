@@ -9,6 +9,7 @@ import pytest
 
 from moldau.pipelines import identity
 from moldau.pipelines.identity import QueryIdentity, WrongCheckpoint
+from moldau.pipelines.loading import load
 from moldau.pipelines.state_directory import StateDirectory, write_json
 
 
@@ -109,3 +110,37 @@ def test_forgetting_one_query_leaves_the_others(directory: StateDirectory) -> No
     assert directory.queries() == ["others"]
     assert identity.forget(directory, None) == ["others"]
     identity.check(directory, "bank", query())
+
+
+PIPELINE = """\
+name: shop
+sources:
+  events: {topics: [clicks, views], schema: user string, dead_letter: drop}
+  users: {topic: users, format: json, schema: user string}
+  files: {file: "*.csv", format: csv, schema: a int, watch: true}
+steps:
+  - {name: joined, sql: "select * from Events e join users u using (user)"}
+  - {name: counted, sql: "select user, count(*) from joined group by user"}
+  - {name: other, sql: "select 'events' as x, a from files"}
+sinks:
+  - {name: counts, from: counted, topic: counts, mode: update}
+  - {name: others, from: other, topic: others}
+"""
+
+
+def test_the_identity_of_each_query_of_a_pipeline(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(PIPELINE)
+    found = identity.of_pipeline(load(file, check_files=False))
+    assert {name: query.sources for name, query in found.items()} == {
+        "users.dead-letters": {"users": ["topic users"]},
+        "counts": {"events": ["topic clicks", "topic views"], "users": ["topic users"]},
+        "others": {"files": ["files *.csv"]},
+    }
+    assert set(found["counts"].steps) == {"counted", "joined", "events", "users"}
+    assert (found["counts"].mode, found["others"].mode) == ("update", "append")
+
+    file.write_text(PIPELINE.replace("count(*)", "sum(1)").replace("select 'events' as x,", "select 'events'   as x,"))
+    changed = identity.of_pipeline(load(file, check_files=False))
+    differing = [step for step, text in changed["counts"].steps.items() if text != found["counts"].steps[step]]
+    assert (differing, changed["others"]) == (["counted"], found["others"])

@@ -26,7 +26,8 @@ def report(
     source = {"endOffset": json.dumps(end), "latestOffset": json.dumps(latest or end)}
     return {
         "runId": "r", "batchId": batch, "timestamp": stamp, "numInputRows": rows, "sources": [source],
-        "durationMs": {"triggerExecution": ms, "addBatch": ms}, "sink": {"numOutputRows": -1}, "stateOperators": [], "eventTime": {},
+        "durationMs": {"triggerExecution": ms, "addBatch": ms}, "sink": {"numOutputRows": -1}, "stateOperators": [],
+        "eventTime": {},
     } | more  # fmt: skip
 
 
