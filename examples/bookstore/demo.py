@@ -31,7 +31,7 @@ from events import TYPES, Night, Record, night, users, users_csv
 from recompute import Result, recompute
 from rich.console import Console
 
-from moldau.pipelines.state_directory import StateDirectory
+from moldau.pipelines.running.state_directory import StateDirectory
 
 HERE = Path(__file__).parent
 PIPELINE = HERE / "pipeline.yaml"

@@ -33,8 +33,8 @@ def test_the_examples_are_there() -> None:
 
 @pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.parent.name)
 def test_a_pipeline_loads_and_has_a_test_and_a_readme(path: Path) -> None:
-    from moldau.pipelines.case_files import find_cases
-    from moldau.pipelines.loading import load
+    from moldau.pipelines.cases.files import find_cases
+    from moldau.pipelines.reading.loading import load
 
     pipeline = load(path)
     assert pipeline.name == path.parent.name
@@ -49,9 +49,9 @@ def test_a_pipeline_loads_and_has_a_test_and_a_readme(path: Path) -> None:
     "path", [path for path in PIPELINES if RUN_ALL or path.parent.name in QUICK], ids=lambda path: path.parent.name
 )
 def test_the_cases_of_a_pipeline_pass(path: Path, spark: SparkSession) -> None:
-    from moldau.pipelines.case_files import find_cases
-    from moldau.pipelines.loading import load
-    from moldau.pipelines.testing import run_case
+    from moldau.pipelines.cases.case import run_case
+    from moldau.pipelines.cases.files import find_cases
+    from moldau.pipelines.reading.loading import load
 
     for case in find_cases(path):
         with broker() as empty:

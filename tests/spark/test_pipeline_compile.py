@@ -18,11 +18,11 @@ import pyarrow as pa
 import pytest
 from json_cases import DDL, cases
 
-from moldau.pipelines.checking import check
-from moldau.pipelines.compiling import Compiled, Mode, compile_pipeline, write_batch
-from moldau.pipelines.loading import load
-from moldau.pipelines.misfits import json_misfit
+from moldau.pipelines.planning.checking import check
+from moldau.pipelines.planning.compiling import Compiled, Mode, compile_pipeline, write_batch
+from moldau.pipelines.planning.misfits import json_misfit
 from moldau.pipelines.problems import InvalidPipeline
+from moldau.pipelines.reading.loading import load
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

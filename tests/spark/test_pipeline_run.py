@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from moldau.pipelines.case_files import find_cases
-from moldau.pipelines.identity import WrongCheckpoint
-from moldau.pipelines.loading import load
+from moldau.pipelines.cases.files import find_cases
 from moldau.pipelines.problems import InvalidPipeline
-from moldau.pipelines.progress import RunStatus
-from moldau.pipelines.running import Stop
+from moldau.pipelines.reading.loading import load
+from moldau.pipelines.running.identity import WrongCheckpoint
+from moldau.pipelines.running.progress import RunStatus
+from moldau.pipelines.running.run import Stop
+from moldau.pipelines.running.state_directory import StateDirectory, default_directory
 from moldau.pipelines.spec import Pipeline
-from moldau.pipelines.state_directory import StateDirectory, default_directory
 from moldau.spark.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -126,9 +126,9 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def run(pipeline: Pipeline, spark: SparkSession | None, stop: Stop | None = None, **wanted: Any) -> RunStatus:
-    from moldau.pipelines.compiling import Mode
-    from moldau.pipelines.launching import Wanted, launch
-    from moldau.pipelines.testing import Silence
+    from moldau.pipelines.cases.case import Silence
+    from moldau.pipelines.planning.compiling import Mode
+    from moldau.pipelines.running.launching import Wanted, launch
 
     def session() -> SparkSession:
         assert spark is not None, "Spark is not to be started for this"
@@ -161,8 +161,8 @@ def test_until_caught_up_and_on_from_there(spark: SparkSession, write: Callable[
         run(load(pipeline.file), None)
     another = replace(pipeline, name="another")
     directory = StateDirectory(default_directory(pipeline.file, "shop").path)
-    from moldau.pipelines.launching import Wanted, launch
-    from moldau.pipelines.testing import Mode, Silence
+    from moldau.pipelines.cases.case import Mode, Silence
+    from moldau.pipelines.running.launching import Wanted, launch
 
     with pytest.raises(WrongCheckpoint, match="checkpoints of pipeline shop, not of another"):
         launch(another, directory, Wanted(mode=Mode.UNTIL_CAUGHT_UP), lambda: spark, Silence(), Stop())
@@ -180,7 +180,7 @@ def test_a_missing_topic_is_told_before_spark_is_asked(write: Callable[..., Pipe
 
 
 def test_a_batch_over_a_range(spark: SparkSession, write: Callable[..., Pipeline]) -> None:
-    from moldau.pipelines.compiling import Mode, Range
+    from moldau.pipelines.planning.compiling import Mode, Range
 
     pipeline = write()
     produce(pipeline, *"abcdef")
@@ -213,7 +213,7 @@ def test_a_broker_that_goes_away_and_comes_back_costs_nothing(
     spark: SparkSession, write: Callable[..., Pipeline], tmp_path: Path
 ) -> None:
     """The run is in a thread here, its stop in another process."""
-    from moldau.pipelines.compiling import Mode
+    from moldau.pipelines.planning.compiling import Mode
 
     port = free_port()
     ended: list[RunStatus] = []
@@ -268,7 +268,7 @@ def test_the_command_line_from_start_to_ctrl_c(write: Callable[..., Pipeline]) -
 
 
 def test_a_test_case_passes_or_shows_the_difference(spark: SparkSession, tmp_path: Path) -> None:
-    from moldau.pipelines.testing import run_case, update
+    from moldau.pipelines.cases.case import run_case, update
     from moldau.testing import broker as broker_in_a_thread
 
     file = tmp_path / "pipeline.yaml"

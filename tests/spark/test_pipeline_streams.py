@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
-from moldau.pipelines.compiling import Mode, compile_pipeline, start
-from moldau.pipelines.loading import load
+from moldau.pipelines.planning.compiling import Mode, compile_pipeline, start
+from moldau.pipelines.reading.loading import load
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

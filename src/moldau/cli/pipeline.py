@@ -58,7 +58,7 @@ def _check_with_spark(chosen: Chosen) -> None:
     with Session(chosen.pipeline, None, {}, quiet_log()) as session:
         with busy("starting Spark…"):
             spark = session.start()
-        from moldau.pipelines.checking import check
+        from moldau.pipelines.planning.checking import check
 
         with busy("checking SQL and schemas…"):
             problems = check(chosen.pipeline, spark)
@@ -75,7 +75,7 @@ def init(folder: Path) -> None:
     moldau pipeline init shop
     moldau pipeline test shop/pipeline.yaml
     """
-    from moldau.pipelines.starter import write_starter
+    from moldau.pipelines.reading.starter import write_starter
 
     name = re.sub(r"[^a-z0-9]+", "-", folder.absolute().name.lower()).strip("-") or "pipeline"
     for path in write_starter(folder, name):
@@ -100,9 +100,9 @@ def graph(chosen: Chosen, form: str | None, output: Path | None) -> None:
     moldau pipeline graph bookstore.yaml -o flow.svg
     moldau pipeline graph bookstore.yaml --format mermaid >> README.md
     """
-    from moldau.pipelines.draw_terminal import draw_terminal
-    from moldau.pipelines.drawing import draw
-    from moldau.pipelines.graph import graph as graph_of
+    from moldau.pipelines.drawing.draw import draw
+    from moldau.pipelines.drawing.graph import graph as graph_of
+    from moldau.pipelines.drawing.terminal import draw_terminal
 
     flow = graph_of(chosen.pipeline)
     form = form or FORMS.get(output.suffix if output else "", "terminal")

@@ -21,8 +21,8 @@ from moldau.base.errors import StorageFault
 from moldau.cli.connect import CommandFailed, key_values
 
 if TYPE_CHECKING:
+    from moldau.pipelines.running.state_directory import StateDirectory
     from moldau.pipelines.spec import Pipeline
-    from moldau.pipelines.state_directory import StateDirectory
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -66,7 +66,7 @@ def plain_failures() -> Iterator[None]:
         if isinstance(error, PipelineError | MissingJava):
             raise CommandFailed(str(error)) from error
         if type(error).__module__.partition(".")[0] in ("pyspark", "py4j"):
-            from moldau.pipelines.failures import failure_of
+            from moldau.pipelines.running.failures import failure_of
 
             raise CommandFailed(f"Spark: {failure_of(str(error)).message}") from error
         raise
@@ -84,7 +84,7 @@ class Chosen:
     @functools.cached_property
     def pipeline(self) -> Pipeline:
         """InvalidPipeline if there is anything wrong with it."""
-        from moldau.pipelines.loading import load
+        from moldau.pipelines.reading.loading import load
 
         found = load(existing(self.file), self.settings)
         return replace(found, bootstrap=self.bootstrap or found.bootstrap or "localhost:9092")
@@ -95,7 +95,7 @@ class Chosen:
 
 
 def state_directory(pipeline: Pipeline, state: Path | None) -> StateDirectory:
-    from moldau.pipelines.state_directory import StateDirectory, default_directory
+    from moldau.pipelines.running.state_directory import StateDirectory, default_directory
 
     return StateDirectory(state.absolute()) if state else default_directory(pipeline.file, pipeline.name)
 

@@ -1,6 +1,6 @@
 """`moldau pipeline run`: the options of a run, and how it is shown.
 
-How a run goes is told in moldau.pipelines.launching and running. Nothing of Spark is imported before it is needed.
+How a run goes is told in moldau.pipelines.running. Nothing of Spark is imported before it is needed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from moldau.cli.pipeline_session import Session, busy
 from moldau.cli.pipeline_submit import submitted
 
 if TYPE_CHECKING:
+    from moldau.pipelines.running.view import View
     from moldau.pipelines.spec import Start
-    from moldau.pipelines.view import View
 
 ALL = "*"
 """What --fresh without a sink means."""
@@ -82,9 +82,9 @@ def run(
     pipeline = chosen.pipeline
     if deploy_mode == "cluster":
         ctx.exit(submitted(chosen, master, conf, _words(ctx)))
-    from moldau.pipelines.compiling import Mode, Range
-    from moldau.pipelines.launching import Wanted, launch
-    from moldau.pipelines.running import Stop
+    from moldau.pipelines.planning.compiling import Mode, Range
+    from moldau.pipelines.running.launching import Wanted, launch
+    from moldau.pipelines.running.run import Stop
 
     mode = Mode.BATCH if batch else Mode.UNTIL_CAUGHT_UP if until_caught_up else Mode.CONTINUOUS
     wanted = Wanted(
@@ -139,7 +139,7 @@ def _where(text: str | None, option: str) -> Start | None:
 
 
 def _view() -> View:
-    from moldau.pipelines.view import LiveView, PlainView
+    from moldau.pipelines.running.view import LiveView, PlainView
 
     if sys.stdout.isatty():
         from rich.console import Console

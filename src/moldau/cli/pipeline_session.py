@@ -15,7 +15,7 @@ import click
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from moldau.pipelines.running import Stop
+    from moldau.pipelines.running.run import Stop
     from moldau.pipelines.spec import Pipeline
 
 
@@ -40,7 +40,7 @@ class Session:
 
     def start(self) -> SparkSession:
         import moldau.spark
-        from moldau.pipelines.launching import SESSION_DEFAULTS
+        from moldau.pipelines.running.launching import SESSION_DEFAULTS
 
         conf: dict[str, Any] = {**SESSION_DEFAULTS, **self._pipeline.spark, **self._conf}
         with _stderr_in(self._log) if self._log else nullcontext():

@@ -17,8 +17,8 @@ from moldau.cli.output import Table, format_option, show
 from moldau.cli.pipeline_files import SUFFIXES, Chosen, complete_files, state_option
 
 if TYPE_CHECKING:
-    from moldau.pipelines.progress import RunStatus
-    from moldau.pipelines.state_directory import StateDirectory
+    from moldau.pipelines.running.progress import RunStatus
+    from moldau.pipelines.running.state_directory import StateDirectory
 
 LOOK_EVERY_S: Final = 0.2
 WATCH_EVERY_S: Final = 1.0
@@ -59,7 +59,7 @@ def _watch(directory: StateDirectory) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    from moldau.pipelines.view import table
+    from moldau.pipelines.running.view import table
 
     pause = threading.Event()
     console = Console()
@@ -73,7 +73,7 @@ def _show(current: RunStatus, output_format: str) -> None:
     if output_format != "table":
         show(output_format, data=current.to_json())
         return
-    from moldau.pipelines import view
+    from moldau.pipelines.running import view
 
     if sys.stdout.isatty():
         from rich.console import Console
@@ -89,7 +89,7 @@ def _show(current: RunStatus, output_format: str) -> None:
 
 def _current(directory: StateDirectory) -> RunStatus:
     """What the run says, or if it died without a word, that it did."""
-    from moldau.pipelines.progress import RunStatus
+    from moldau.pipelines.running.progress import RunStatus
 
     told = directory.read_status()
     if told is None:
@@ -188,7 +188,7 @@ def _state(directory: StateDirectory) -> tuple[str, str | None, int | None]:
 
 def _directory(target: str, state: Path | None) -> StateDirectory:
     """Of a file, of a name known beside the working directory, or the one that --state names."""
-    from moldau.pipelines.state_directory import StateDirectory, known_directories
+    from moldau.pipelines.running.state_directory import StateDirectory, known_directories
 
     if state is not None:
         return StateDirectory(state.absolute())

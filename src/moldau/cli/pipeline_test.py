@@ -20,12 +20,12 @@ from moldau.cli.pipeline_session import Session, busy, quiet_log
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from moldau.pipelines.case_files import Case
-    from moldau.pipelines.testing import CaseResult
+    from moldau.pipelines.cases.case import CaseResult
+    from moldau.pipelines.cases.files import Case
 
 
 def complete_cases(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from moldau.pipelines.case_files import CASES, INPUT
+    from moldau.pipelines.cases.files import CASES, INPUT
 
     root = Path(ctx.params.get("file") or DEFAULT_FILE).parent / CASES
     names = sorted(folder.parent.name for folder in root.glob(f"*/{INPUT}"))
@@ -47,8 +47,8 @@ def test(file: Path, names: tuple[str, ...], update: bool, settings: dict[str, s
     moldau pipeline test bookstore.yaml
     moldau pipeline test bookstore.yaml late-events --update
     """
-    from moldau.pipelines.case_files import find_cases
-    from moldau.pipelines.loading import load
+    from moldau.pipelines.cases.files import find_cases
+    from moldau.pipelines.reading.loading import load
 
     file = existing(file)
     pipeline = load(file, settings, bootstrap="localhost:0", check_files=False)
@@ -67,8 +67,8 @@ def test(file: Path, names: tuple[str, ...], update: bool, settings: dict[str, s
 
 
 def _result(case: Case, file: Path, settings: dict[str, str], spark: SparkSession) -> CaseResult:
-    from moldau.pipelines.loading import load
-    from moldau.pipelines.testing import run_case
+    from moldau.pipelines.cases.case import run_case
+    from moldau.pipelines.reading.loading import load
     from moldau.testing import broker
 
     with busy(f"{case.name}…"), broker() as running:
@@ -77,7 +77,7 @@ def _result(case: Case, file: Path, settings: dict[str, str], spark: SparkSessio
 
 
 def _update(results: list[CaseResult], pipeline: Any) -> None:
-    from moldau.pipelines.testing import update
+    from moldau.pipelines.cases.case import update
 
     for result in results:
         if result.error:
@@ -88,7 +88,7 @@ def _update(results: list[CaseResult], pipeline: Any) -> None:
 
 
 def _tell(results: list[CaseResult]) -> None:
-    from moldau.pipelines.comparing import told
+    from moldau.pipelines.cases.comparing import told
 
     rows = [
         (result.case.name, "passed" if result.has_passed else "FAILED", f"{result.seconds:.1f}", _reason(result))

@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 
 from moldau.cli.main import main
 from moldau.cli.pipeline_files import complete_files, complete_sinks
-from moldau.pipelines.progress import QueryStatus, RunStatus
-from moldau.pipelines.state_directory import Holder, StateDirectory, default_directory
+from moldau.pipelines.running.progress import QueryStatus, RunStatus
+from moldau.pipelines.running.state_directory import Holder, StateDirectory, default_directory
 
 Run = Callable[..., Result]
 
@@ -217,6 +217,6 @@ def test_what_is_missing_is_told_with_the_extra_that_brings_it(
     def refuse(*args: object, **more: object) -> None:
         raise ModuleNotFoundError("No module named 'yaml'", name="yaml")
 
-    monkeypatch.setattr("moldau.pipelines.loading.load", refuse)
+    monkeypatch.setattr("moldau.pipelines.reading.loading.load", refuse)
     refused = run("validate", "--yaml-only", status=1).stderr
     assert refused == "moldau: pipelines need yaml: pip install 'moldau[spark]'\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from moldau.pipelines.graph import Edge, Graph, Kind, Node
+from moldau.pipelines.drawing.graph import Edge, Graph, Kind, Node
 
 BOOKSTORE = """\
 name: bookstore

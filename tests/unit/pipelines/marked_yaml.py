@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from moldau.pipelines.loading import load
 from moldau.pipelines.problems import Problem
+from moldau.pipelines.reading.loading import load
 from moldau.pipelines.spec import Pipeline
 
 WHOLE = """\

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_type
 
-from moldau.pipelines.avro_records import read_all, read_one, write_one
-from moldau.pipelines.avro_types import UnsuitableAvro, plain_logical_types, spark_schema
+from moldau.pipelines.planning.avro_records import read_all, read_one, write_one
+from moldau.pipelines.planning.avro_types import UnsuitableAvro, plain_logical_types, spark_schema
 
 
 def record(*fields: tuple[str, Any]) -> dict[str, Any]:

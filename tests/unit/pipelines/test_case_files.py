@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.pipelines.case_files import BadCase, InputRecord, find_cases, read_expected, read_input, write_expected
-from moldau.pipelines.comparing import alike, compare_records, compare_rows, told
+from moldau.pipelines.cases.comparing import alike, compare_records, compare_rows, told
+from moldau.pipelines.cases.files import BadCase, InputRecord, find_cases, read_expected, read_input, write_expected
 
 
 @pytest.fixture

@@ -17,12 +17,12 @@ from flows import BOOKSTORE, graphs
 from hypothesis import given, settings
 from marked_yaml import write
 
-from moldau.pipelines.draw_mermaid import draw_mermaid
-from moldau.pipelines.draw_svg import draw_svg
-from moldau.pipelines.draw_terminal import draw_terminal
-from moldau.pipelines.drawing import Form, draw
-from moldau.pipelines.graph import Edge, Graph, Kind, Node, graph
-from moldau.pipelines.loading import load
+from moldau.pipelines.drawing.draw import Form, draw
+from moldau.pipelines.drawing.graph import Edge, Graph, Kind, Node, graph
+from moldau.pipelines.drawing.mermaid import draw_mermaid
+from moldau.pipelines.drawing.svg import draw_svg
+from moldau.pipelines.drawing.terminal import draw_terminal
+from moldau.pipelines.reading.loading import load
 
 GOLDEN = Path(__file__).parent / "golden"
 FILES: dict[Form, str] = {"terminal": "bookstore.txt", "mermaid": "bookstore.mmd", "svg": "bookstore.svg"}

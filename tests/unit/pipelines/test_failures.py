@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.pipelines.failures import MESSAGE_LENGTH_MAX, Kind, failure_of
+from moldau.pipelines.running.failures import MESSAGE_LENGTH_MAX, Kind, failure_of
 
 IN_THE_SOURCE = """StreamingQueryException: [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming \
 data source perform initialOffset: Traceback (most recent call last):

@@ -7,8 +7,8 @@ from pathlib import Path
 from flows import BOOKSTORE
 from marked_yaml import WHOLE, write
 
-from moldau.pipelines.graph import Edge, Graph, Kind, graph
-from moldau.pipelines.loading import load
+from moldau.pipelines.drawing.graph import Edge, Graph, Kind, graph
+from moldau.pipelines.reading.loading import load
 
 
 def flow(folder: Path, text: str) -> Graph:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from marked_yaml import WHOLE, load_text, write
 
-from moldau.pipelines.loading import load
 from moldau.pipelines.problems import InvalidPipeline
+from moldau.pipelines.reading.loading import load
+from moldau.pipelines.reading.times import duration, moment
 from moldau.pipelines.spec import (
     ConsoleSink,
     FileSource,
@@ -21,7 +22,6 @@ from moldau.pipelines.spec import (
     TopicSource,
     Watermark,
 )
-from moldau.pipelines.times import duration, moment
 
 EVERYTHING = """\
 name: bookstore

@@ -6,8 +6,8 @@ import random
 import time
 from pathlib import Path
 
-from moldau.pipelines.loading import load
 from moldau.pipelines.problems import InvalidPipeline
+from moldau.pipelines.reading.loading import load
 
 FILES = 1000
 HEAD = "name: shop\nsources:\n  a: {topic: a, format: text}\n"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from marked_yaml import WHOLE, line_column, load_text, marked, write
 
-from moldau.pipelines.loading import load
 from moldau.pipelines.problems import InvalidPipeline, Problem, render
+from moldau.pipelines.reading.loading import load
 from moldau.pipelines.spec import Place
 
 TOP = "name: shop\n"

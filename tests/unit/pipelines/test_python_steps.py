@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from moldau.pipelines.python_steps import FailedStep, call, load
+from moldau.pipelines.planning.python_steps import FailedStep, call, load
 from moldau.pipelines.spec import Place, PythonStep
 
 PLACE = Place(file="p.yaml", line=1, column=1)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from moldau.pipelines import identity
-from moldau.pipelines.identity import QueryIdentity, WrongCheckpoint
-from moldau.pipelines.loading import load
-from moldau.pipelines.state_directory import StateDirectory, write_json
+from moldau.pipelines.reading.loading import load
+from moldau.pipelines.running import identity
+from moldau.pipelines.running.identity import QueryIdentity, WrongCheckpoint
+from moldau.pipelines.running.state_directory import StateDirectory, write_json
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.pipelines.failures import Failure, Kind
-from moldau.pipelines.restarting import HEALTHY_S, PASSING_MAX, PAUSE_S_MAX, SAME_BATCH_MAX, Restarts
+from moldau.pipelines.running.failures import Failure, Kind
+from moldau.pipelines.running.restarting import HEALTHY_S, PASSING_MAX, PAUSE_S_MAX, SAME_BATCH_MAX, Restarts
 
 AWAY = Failure(Kind.PASSING, "no broker answers")
 ODD = Failure(Kind.UNKNOWN, "something broke")

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from moldau.pipelines import running
-from moldau.pipelines.progress import RunStatus
-from moldau.pipelines.running import Job, Run, Stop
-from moldau.pipelines.state_directory import StateDirectory
+from moldau.pipelines.running import run as running
+from moldau.pipelines.running.progress import RunStatus
+from moldau.pipelines.running.run import Job, Run, Stop
+from moldau.pipelines.running.state_directory import StateDirectory
 
 TIMEOUT_S = 20
 
@@ -88,7 +88,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "LOOK_EVERY_S", 0.005)
     monkeypatch.setattr(running, "TELL_EVERY_S", 0.005)
     monkeypatch.setattr(running, "STOP_LOOK_EVERY_S", 0.005)
-    monkeypatch.setattr("moldau.pipelines.restarting.FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr("moldau.pipelines.running.restarting.FIRST_PAUSE_S", 0.01)
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from moldau.pipelines import view
-from moldau.pipelines.progress import QueryStatus, RunStatus
+from moldau.pipelines.running import view
+from moldau.pipelines.running.progress import QueryStatus, RunStatus
 
 COUNTS = QueryStatus(
     name="counts", state="running", rows_in_per_second=12345.0, rows_out_per_second=99.4, rows_in=2_000_000,

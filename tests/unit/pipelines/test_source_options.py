@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from moldau.pipelines.sources import Mode, Range, connector_options, format_options, metadata_wanted, topic_options
+from moldau.pipelines.planning.sources import (
+    Mode,
+    Range,
+    connector_options,
+    format_options,
+    metadata_wanted,
+    topic_options,
+)
 from moldau.pipelines.spec import ConsoleSink, Pipeline, Place, PythonStep, SqlStep, TopicSink, TopicSource, Watermark
 
 PLACE = Place(file="p.yaml", line=1, column=1)

@@ -7,7 +7,7 @@ import logging
 import pytest
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
-from moldau.pipelines.sql_errors import SqlError, message_of, quiet, sql_error
+from moldau.pipelines.planning.sql_errors import SqlError, message_of, quiet, sql_error
 
 PLAN = "; line 2 pos 3;\n'Project ['idd]\n+- SubqueryAlias v\n"
 

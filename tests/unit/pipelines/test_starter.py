@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from moldau.pipelines.case_files import find_cases, read_expected, read_input
-from moldau.pipelines.graph import graph
-from moldau.pipelines.loading import load
+from moldau.pipelines.cases.files import find_cases, read_expected, read_input
+from moldau.pipelines.drawing.graph import graph
 from moldau.pipelines.problems import PipelineError
+from moldau.pipelines.reading.loading import load
+from moldau.pipelines.reading.starter import starter_files, write_starter
 from moldau.pipelines.spec import TopicSource
-from moldau.pipelines.starter import starter_files, write_starter
 
 
 def test_the_starter_loads(tmp_path: Path) -> None:

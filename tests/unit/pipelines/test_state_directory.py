@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from moldau.base.errors import StorageFault
-from moldau.pipelines.state_directory import (
+from moldau.pipelines.running.state_directory import (
     AlreadyRunning,
     Holder,
     StateDirectory,
@@ -29,7 +29,7 @@ US = Holder(os.getpid(), "here", "2026-11-15T11:00:00Z")
 HOLD = """
 import sys
 from pathlib import Path
-from moldau.pipelines.state_directory import Holder, StateDirectory
+from moldau.pipelines.running.state_directory import Holder, StateDirectory
 with StateDirectory(Path(sys.argv[1])).locked(Holder(4711, "elsewhere", "noon")):
     print("locked", flush=True)
     sys.stdin.read()

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from marked_yaml import WHOLE, load_text, marked
 
-from moldau.pipelines.positions import Entries, Scalar, read_yaml
 from moldau.pipelines.problems import LINE_END
+from moldau.pipelines.reading.positions import Entries, Scalar, read_yaml
 from moldau.pipelines.spec import TextMap
 
 WORDS = st.lists(

@@ -1,0 +1,1 @@
+"""Test cases of a pipeline: files in, the real pipeline, what came out compared with files."""

@@ -1,0 +1,320 @@
+"""Feeds the files of a test case through the real pipeline on Spark, and compares what comes out with expected files.
+
+The pipeline is the one that is run elsewhere, with its topics on a broker of the test's own and its tables and state in
+a temporary directory; it runs until it has caught up. Who starts the broker and Spark is whoever calls.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+from moldau.pipelines.cases.comparing import Difference, compare_records, compare_rows
+from moldau.pipelines.cases.files import (
+    BadCase,
+    Case,
+    InputRecord,
+    read_expected,
+    read_input,
+    read_rows,
+    write_expected,
+)
+from moldau.pipelines.planning.compiling import Mode
+from moldau.pipelines.planning.flows import LAKE
+from moldau.pipelines.problems import PipelineError, did_you_mean
+from moldau.pipelines.running.failures import failure_of
+from moldau.pipelines.running.launching import Wanted, launch
+from moldau.pipelines.running.progress import RunStatus
+from moldau.pipelines.running.run import Stop
+from moldau.pipelines.running.state_directory import StateDirectory
+from moldau.pipelines.spec import FileSource, Pipeline, Sink, Source, TableSink, TableSource, TopicSink, TopicSource
+from moldau.spark.cluster import Cluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEAD_LETTERS: Final = ".dead-letters"
+FILE_FORMATS: Final = {".csv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet", ".txt": "text"}
+ANSWER_S: Final = 30.0
+VOLATILE_HEADERS: Final = frozenset({"moldau.timestamp"})
+"""Not written into expected files: it differs from run to run unless the input says when its records are from."""
+
+Records = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseResult:
+    case: Case
+    seconds: float
+    differences: tuple[Difference, ...] = ()
+    error: str | None = None
+    outputs: Mapping[str, Sequence[Any]]
+    """By sink: all records or rows that came out."""
+
+    @property
+    def has_passed(self) -> bool:
+        return self.error is None and not any(self.differences)
+
+
+def run_case(case: Case, pipeline: Pipeline, spark: SparkSession) -> CaseResult:
+    """Runs one case; `pipeline.bootstrap` is a broker that holds nothing yet."""
+    began_s = time.monotonic()
+    outputs: Mapping[str, Sequence[Any]] = {}
+    differences: tuple[Difference, ...] = ()
+    error: str | None = None
+    with tempfile.TemporaryDirectory(prefix="moldau-test-") as temporary:
+        try:
+            staged = stage(case, pipeline, Path(temporary))
+            _feed(case, staged)
+            _run(staged, Path(temporary) / "state", spark)
+            outputs = {name: _output(name, staged, spark) for name in sorted(_outputs(staged))}
+            differences = tuple(_compared(case, name, staged, outputs) for name in case.expected)
+        except PipelineError as refused:
+            error = str(refused)
+    return CaseResult(
+        case=case, seconds=time.monotonic() - began_s, differences=differences, error=error, outputs=outputs
+    )
+
+
+def update(result: CaseResult, pipeline: Pipeline) -> list[str]:
+    """Makes what came out what is expected: every sink that has a file or wrote anything. Names the sinks."""
+    assert result.error is None
+    tables = {sink.name for sink in pipeline.sinks if isinstance(sink, TableSink)}
+    written = [name for name, lines in result.outputs.items() if lines or name in result.case.expected]
+    for name in written:
+        lines = result.outputs[name]
+        routed = any(isinstance(sink, TopicSink) and sink.route and sink.name == name for sink in pipeline.sinks)
+        kept = lines if name in tables else [_worth_keeping(record, routed) for record in lines]
+        write_expected(result.case.folder, name, kept)
+    return written
+
+
+def _worth_keeping(record: Mapping[str, Any], routed: bool) -> dict[str, Any]:
+    kept: dict[str, Any] = {"key": record["key"]} if record["key"] is not None else {}
+    kept["value"] = record["value"]
+    with suppress(ValueError, TypeError):  # a text, or a tombstone: kept as it is
+        kept["value"] = json.loads(record["value"])
+    headers = {name: text for name, text in record["headers"].items() if name not in VOLATILE_HEADERS}
+    return kept | ({"headers": headers} if headers else {}) | ({"topic": record["topic"]} if routed else {})
+
+
+# --- before -----------------------------------------------------------------------------------------------------------
+
+
+def stage(case: Case, pipeline: Pipeline, temporary: Path) -> Pipeline:
+    """The pipeline with the case's files in place of its own, and its tables out of the way."""
+    for name in case.inputs:
+        if name not in pipeline.sources:
+            known = did_you_mean(name, pipeline.sources)
+            raise BadCase(f"{case.inputs[name]}: the pipeline has no source {name}{known}")
+    for name in case.expected:
+        if name not in _outputs(pipeline):
+            known = did_you_mean(name, _outputs(pipeline))
+            raise BadCase(f"{case.expected[name]}: the pipeline has no sink {name}{known}")
+    moved = {sink.path: str(temporary / "tables" / sink.name) for sink in pipeline.sinks if isinstance(sink, TableSink)}
+    sources = {name: _source(source, case, moved, temporary) for name, source in pipeline.sources.items()}
+    sinks = tuple(_sink(sink, moved) for sink in pipeline.sinks)
+    return replace(pipeline, sources=sources, sinks=sinks)
+
+
+def _sink(sink: Sink, moved: Mapping[str, str]) -> Sink:
+    return replace(sink, path=moved[sink.path], trigger=None) if isinstance(sink, TableSink) else sink
+
+
+def _source(source: Source, case: Case, moved: Mapping[str, str], temporary: Path) -> Source:
+    given = case.inputs.get(source.name)
+    if isinstance(source, TopicSource):
+        return replace(source, start="earliest")
+    if given is None:
+        return replace(source, path=moved.get(source.path, source.path)) if isinstance(source, TableSource) else source
+    if isinstance(source, TableSource):
+        kind: Any = FILE_FORMATS.get(given.suffix, "json")
+        header = {"header": "true", "inferSchema": "true"} if kind == "csv" else {}
+        return FileSource(name=source.name, place=source.place, path=str(given), format=kind, options=header)
+    if not source.watch:
+        return replace(source, path=str(given))
+    watched = temporary / "watched" / source.name
+    watched.mkdir(parents=True)
+    shutil.copy(given, watched)
+    return replace(source, path=str(watched))
+
+
+def _feed(case: Case, pipeline: Pipeline) -> None:
+    """Makes the topics of all sources, and puts the records of the case into them."""
+    from confluent_kafka import KafkaException, Producer
+
+    assert pipeline.bootstrap is not None
+    fed = {name: read_input(case.inputs[name]) for name, _ in _topic_sources(pipeline) if name in case.inputs}
+    partitions: dict[str, int] = {}
+    for name, source in _topic_sources(pipeline):
+        for topic in source.topics:
+            partitions.setdefault(topic, 1)
+        for record in fed.get(name, ()):
+            topic = _topic_of(record, source, case)
+            partitions[topic] = max(partitions.get(topic, 1), (record.partition or 0) + 1)
+    try:
+        cluster = Cluster(pipeline.bootstrap, {})
+        for topic, count in partitions.items():
+            cluster.create_topic(topic, count)
+        cluster.close()
+        producer = Producer({"bootstrap.servers": pipeline.bootstrap})
+        for name, source in _topic_sources(pipeline):
+            for record in fed.get(name, ()):
+                _produce(producer, _topic_of(record, source, case), record)
+        producer.flush(ANSWER_S)
+    except KafkaException as error:
+        raise BadCase(f"{case.folder}: the records cannot be fed: {error.args[0].str()}") from error
+
+
+def _topic_sources(pipeline: Pipeline) -> Iterator[tuple[str, TopicSource]]:
+    return ((name, source) for name, source in pipeline.sources.items() if isinstance(source, TopicSource))
+
+
+def _topic_of(record: InputRecord, source: TopicSource, case: Case) -> str:
+    if record.topic is not None:
+        return record.topic
+    if not source.topics:
+        raise BadCase(f'{case.inputs[source.name]}: the source reads a pattern, so each record needs a "topic"')
+    return source.topics[0]
+
+
+def _produce(producer: Any, topic: str, record: InputRecord) -> None:
+    more: dict[str, Any] = {} if record.timestamp_ms is None else {"timestamp": record.timestamp_ms}
+    headers = [(name, text.encode()) for name, text in record.headers.items()]
+    producer.produce(topic, record.value, record.key, record.partition or 0, headers=headers, **more)
+
+
+# --- during and after -------------------------------------------------------------------------------------------------
+
+
+class Silence:
+    """A view of a run for whoever only wants to know how it ended."""
+
+    def __enter__(self) -> Silence:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def show(self, status: RunStatus) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        pass
+
+
+def _run(pipeline: Pipeline, state: Path, spark: SparkSession) -> None:
+    wanted = Wanted(mode=Mode.UNTIL_CAUGHT_UP, only=_outputs(pipeline))
+    ended = launch(pipeline, StateDirectory(state), wanted, lambda: spark, Silence(), Stop())
+    if ended.state == "failed":
+        raise PipelineError(ended.message or "the run failed")
+
+
+def _outputs(pipeline: Pipeline) -> dict[str, Sink | TopicSource]:
+    """What a test can look at, by name: sinks but for the console, and dead letters."""
+    sinks: dict[str, Sink | TopicSource] = {
+        sink.name: sink for sink in pipeline.sinks if isinstance(sink, TopicSink | TableSink)
+    }
+    for name, source in _topic_sources(pipeline):
+        if source.dead_letter_topic is not None and source.format != "raw":
+            sinks[name + DEAD_LETTERS] = source
+    return sinks
+
+
+def _compared(case: Case, name: str, pipeline: Pipeline, outputs: Mapping[str, Sequence[Any]]) -> Difference:
+    if isinstance(_outputs(pipeline)[name], TableSink):
+        return compare_rows(name, read_rows(case.expected[name]), outputs[name])
+    return compare_records(name, read_expected(case.expected[name]), outputs[name])
+
+
+def _output(name: str, pipeline: Pipeline, spark: SparkSession) -> Sequence[Any]:
+    made = _outputs(pipeline)[name]
+    if isinstance(made, TableSink):
+        return _rows(made, spark)
+    assert pipeline.bootstrap is not None
+    if isinstance(made, TopicSource):
+        return _records(pipeline.bootstrap, {str(made.dead_letter_topic)})
+    assert isinstance(made, TopicSink)
+    return _records(pipeline.bootstrap, {made.topic} if made.topic else None, _spoken_for(pipeline))
+
+
+def _spoken_for(pipeline: Pipeline) -> set[str]:
+    """Topics that records routed by content do not come from: inputs, dead letters, other sinks'."""
+    topics = {topic for _, source in _topic_sources(pipeline) for topic in (*source.topics, source.dead_letter)}
+    return topics | {sink.topic for sink in pipeline.sinks if isinstance(sink, TopicSink) and sink.topic}
+
+
+def _rows(sink: TableSink, spark: SparkSession) -> Sequence[Any]:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
+
+    if not Path(sink.path).exists():
+        return []
+    try:
+        table = spark.read.format(LAKE).option("path", sink.path).option("format", sink.format).load()
+        return [json.loads(row[0]) for row in table.select(F.to_json(F.struct("*"))).collect()]
+    except PySparkException as error:
+        raise PipelineError(f"{sink.name}: its table cannot be read: {failure_of(str(error)).message}") from error
+
+
+def _records(bootstrap: str, topics: Collection[str] | None, but: Iterable[str] = ()) -> Records:
+    """All records of these topics; of all topics of the broker but those, if none are named."""
+    from confluent_kafka import TopicPartition
+
+    with _consumer(bootstrap) as consumer:
+        there = consumer.list_topics(timeout=ANSWER_S).topics
+        names = sorted(set(there) - set(but) if topics is None else set(there) & set(topics))
+        ends = {}
+        for partition in (TopicPartition(name, number, 0) for name in names for number in there[name].partitions):
+            low, high = consumer.get_watermark_offsets(partition, timeout=ANSWER_S)
+            if high > low:
+                ends[partition.topic, partition.partition] = high
+        consumer.assign([TopicPartition(topic, number, 0) for topic, number in ends])
+        found: list[Mapping[str, Any]] = []
+        while ends:
+            message = consumer.poll(ANSWER_S)
+            if message is None or message.error():
+                raise PipelineError(f"the output of {', '.join(names)} cannot be read back")
+            where = message.topic(), message.partition()
+            found.append(_record(message))
+            if message.offset() + 1 >= ends.get(where, 0):
+                ends.pop(where, None)
+        return found
+
+
+@contextmanager
+def _consumer(bootstrap: str) -> Iterator[Any]:
+    from confluent_kafka import Consumer
+
+    settings = {"bootstrap.servers": bootstrap, "group.id": "moldau-pipeline-test", "enable.auto.commit": False}
+    consumer = Consumer(settings)
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def _record(message: Any) -> dict[str, Any]:
+    return {
+        "topic": message.topic(),
+        "partition": message.partition(),
+        "timestamp": message.timestamp()[1],
+        "key": _text(message.key()),
+        "value": _text(message.value()),
+        "headers": {name: _text(value) for name, value in message.headers() or ()},
+    }
+
+
+def _text(content: bytes | None) -> str | None:
+    """Bytes that are no UTF-8 stay comparable, if not readable."""
+    return None if content is None else content.decode("utf-8", errors="backslashreplace")

@@ -1,0 +1,156 @@
+"""The flow of a pipeline as nodes and edges: sources, steps, sinks, and where bad records go.
+
+    flow = graph(pipeline)
+    flow.nodes -> (Node(id="source.events", kind=Kind.TOPIC, title="events", lines=("topic bookstore.events", …)), …)
+
+Nodes come in an order in which every edge goes forward. How it looks is decided in the drawings; nothing is read here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path, PurePath
+
+from moldau.pipelines.drawing.sql_names import views_used
+from moldau.pipelines.spec import (
+    ConsoleSink,
+    FileSource,
+    Pipeline,
+    Sink,
+    Source,
+    SqlStep,
+    Step,
+    TableSink,
+    TableSource,
+    TopicSink,
+    TopicSource,
+)
+
+
+class Kind(Enum):
+    TOPIC = "topic"
+    TABLE = "table"
+    """Files and lake tables that are read."""
+    SQL = "sql"
+    PYTHON = "python"
+    SINK = "sink"
+    DEAD_LETTERS = "dead letters"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    id: str
+    kind: Kind
+    title: str
+    lines: tuple[str, ...] = ()
+    """What more is to be told about it, most important first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    name: str
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+
+
+def graph(pipeline: Pipeline) -> Graph:
+    folder = pipeline.file.parent
+    dead = {
+        source.name: source.dead_letter_topic
+        for source in pipeline.sources.values()
+        if isinstance(source, TopicSource) and source.dead_letter_topic
+    }
+    nodes = [
+        *(_source(source, folder) for source in pipeline.sources.values()),
+        *(Node(f"dead.{topic}", Kind.DEAD_LETTERS, topic, ("bad records",)) for topic in dict.fromkeys(dead.values())),
+        *(_step(step) for step in pipeline.steps),
+        *(_sink(sink, folder) for sink in pipeline.sinks),
+    ]
+    edges = [
+        *(Edge(f"source.{name}", f"dead.{topic}") for name, topic in dead.items()),
+        *_view_edges(pipeline),
+    ]
+    return Graph(pipeline.name, tuple(nodes), tuple(edges))
+
+
+def _view_edges(pipeline: Pipeline) -> Iterator[Edge]:
+    """From each view to the steps and sinks that read it. A step sees the sources and the steps above it."""
+    ids = {name: f"source.{name}" for name in pipeline.sources}
+    for step in pipeline.steps:
+        names = [use.view for use in views_used(step.sql, ids)] if isinstance(step, SqlStep) else step.inputs
+        yield from (Edge(ids[name], f"step.{step.name}") for name in dict.fromkeys(names) if name in ids)
+        ids[step.name] = f"step.{step.name}"
+    for sink in pipeline.sinks:
+        yield Edge(ids[sink.view], f"sink.{sink.name}")
+
+
+def _source(source: Source, folder: Path) -> Node:
+    node = f"source.{source.name}"
+    if isinstance(source, TopicSource):
+        topics = f"pattern {source.pattern}" if source.pattern else _counted("topic", source.topics)
+        return Node(node, Kind.TOPIC, source.name, (topics, _joined(source.format, *_stream(source))))
+    if isinstance(source, TableSource):
+        return Node(node, Kind.TABLE, source.name, (f"table {_short(source.path, folder)}", source.format))
+    watched = "watched" if source.watch else ""
+    return Node(
+        node,
+        Kind.TABLE,
+        source.name,
+        (f"file {_short(source.path, folder)}", _joined(source.format, watched, *_stream(source))),
+    )
+
+
+def _stream(part: TopicSource | FileSource | Step) -> Iterator[str]:
+    if part.watermark:
+        yield f"watermark {part.watermark.delay}"
+    if part.deduplicate:
+        yield "deduplicated"
+
+
+def _step(step: Step) -> Node:
+    extra = _joined(*_stream(step))
+    if isinstance(step, SqlStep):
+        return Node(f"step.{step.name}", Kind.SQL, step.name, tuple(filter(None, ("SQL", extra))))
+    what = f"{step.module}:{step.function}"
+    return Node(f"step.{step.name}", Kind.PYTHON, step.name, tuple(filter(None, (f"Python {what}", extra))))
+
+
+def _sink(sink: Sink, folder: Path) -> Node:
+    node = f"sink.{sink.name}"
+    if isinstance(sink, ConsoleSink):
+        return Node(node, Kind.SINK, "console", (sink.mode,))
+    if isinstance(sink, TableSink):
+        by = f"by {', '.join(sink.partition_by)}" if sink.partition_by else ""
+        return Node(node, Kind.SINK, _short(sink.path, folder), (f"{sink.format} table", _joined(sink.mode, by)))
+    title = sink.topic or "topic by content"
+    key = f"key {sink.key}" if sink.key else ""
+    first = "topic" if sink.topic else f"{sink.route}"
+    return Node(node, Kind.SINK, title, (first, _joined(_made_of(sink), sink.mode, key)))
+
+
+def _made_of(sink: TopicSink) -> str:
+    return "" if sink.value else sink.format
+
+
+def _joined(*parts: str) -> str:
+    return " · ".join(part for part in parts if part)
+
+
+def _counted(what: str, names: tuple[str, ...]) -> str:
+    return f"{what} {names[0]}" if len(names) == 1 else f"{what}s {', '.join(names)}"
+
+
+def _short(path: str, folder: Path) -> str:
+    """A path as people know it: from the pipeline's folder if it is in there, else its last two parts."""
+    inside = PurePath(path)
+    if inside.is_relative_to(folder):
+        return inside.relative_to(folder).as_posix()
+    return "/".join(inside.parts[-2:]) if len(inside.parts) > 2 else path

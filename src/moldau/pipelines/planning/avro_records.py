@@ -1,0 +1,105 @@
+"""Avro values to rows and back, inside Spark: fastavro over Arrow columns, one verdict for each record.
+
+A value is the bare Avro encoding; with the framing of schema registries five bytes come before it:
+
+    0x00, schema id (four bytes, big-endian), Avro
+
+The id is not looked up: the pipeline's schema file is taken for the writer's schema. Runs in Spark's Python workers.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import fastavro
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import StringType, StructField, StructType
+
+from moldau.pipelines.planning.arrow_functions import arrow_function
+from moldau.pipelines.planning.avro_types import Avro
+from moldau.pipelines.planning.misfits import EMPTY
+
+FRAME_LENGTH: Final = 5
+ROW: Final = "row"
+ERROR: Final = "error"
+
+
+class Read(NamedTuple):
+    row: dict[str, Any] | None
+    error: str | None
+
+
+def read_column(value: Column, avro: Avro, schema: StructType, is_framed: bool) -> Column:
+    """A struct of `row` (null where there is none) and `error` (null where there is none) for each value."""
+    result = StructType([StructField(ROW, schema), StructField(ERROR, StringType())])
+    arrow_row = to_arrow_type(schema, timezone="UTC")
+
+    def read(values: pa.Array) -> pa.Array:
+        return read_all(values.to_pylist(), fastavro.parse_schema(avro), arrow_row, is_framed)
+
+    return arrow_function(read, result, is_costly=True)(value)
+
+
+def write_column(row: Column, avro: Avro) -> Column:
+    """Each struct as a bare Avro value. A row that the schema does not take fails the query, saying which field."""
+
+    def write(rows: pa.Array) -> pa.Array:
+        parsed = fastavro.parse_schema(avro)
+        return pa.array([None if each is None else write_one(each, parsed) for each in rows.to_pylist()], pa.binary())
+
+    return arrow_function(write, "binary")(row)
+
+
+def read_all(values: Sequence[bytes | None], avro: Avro, arrow_row: pa.DataType, is_framed: bool) -> pa.Array:
+    found = [Read(None, None) if value is None else read_one(value, avro, is_framed) for value in values]
+    try:
+        rows = pa.array([each.row for each in found], arrow_row)
+    except (pa.ArrowException, OverflowError, ValueError, TypeError):
+        found = [_convertible(each, arrow_row) for each in found]
+        rows = pa.array([each.row for each in found], arrow_row)
+    errors = pa.array([each.error for each in found], pa.string())
+    return pa.StructArray.from_arrays([rows, errors], names=[ROW, ERROR])
+
+
+def read_one(value: bytes, avro: Avro, is_framed: bool) -> Read:
+    if not value:
+        return Read(None, EMPTY)
+    if is_framed and (len(value) < FRAME_LENGTH or value[0] != 0):
+        return Read(None, "no schema registry header: the value does not begin with 0x00 and a schema id")
+    body = io.BytesIO(value)
+    body.seek(FRAME_LENGTH if is_framed else 0)
+    try:
+        row: Any = fastavro.schemaless_reader(body, avro, None)
+    except Exception as error:  # whatever bytes may do to a decoder is the record's fault
+        return Read(None, f"not Avro: {_said(error)}")
+    left = len(value) - body.tell()
+    if left:
+        return Read(None, f"not Avro of this schema: {left} bytes are left over")
+    return Read(row, None)
+
+
+def write_one(row: dict[str, Any], avro: Avro) -> bytes:
+    written = io.BytesIO()
+    try:
+        fastavro.schemaless_writer(written, avro, row, strict_allow_default=True)
+    except Exception as error:
+        raise ValueError(f"a row does not fit the Avro schema: {_said(error)}") from None
+    return written.getvalue()
+
+
+def _convertible(read: Read, arrow_row: pa.DataType) -> Read:
+    try:
+        pa.array([read.row], arrow_row)
+    except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
+        return Read(None, f"out of range: {_said(error)}")
+    return read
+
+
+def _said(error: Exception) -> str:
+    text = " ".join(str(error).split())[:120]
+    name = "it ends too early" if isinstance(error, EOFError) else type(error).__name__
+    return f"{name}: {text}" if text and not isinstance(error, EOFError) else name

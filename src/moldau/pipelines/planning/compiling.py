@@ -1,0 +1,241 @@
+"""From a pipeline's spec to Spark: one view per source and step, and one Flow per sink and per dead-letter topic.
+
+Compiling plans and starts nothing: no broker is contacted and no query runs (the schema of a static file may be looked
+up). Everything that is wrong is found in one go. The runner takes the flows from here and starts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from py4j.java_gateway import is_instance_of
+from pyspark.errors import ParseException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from moldau.pipelines.planning import formats, python_steps, sources
+from moldau.pipelines.planning.dead_letters import COLUMNS, dead_letters, flow_name, good_only
+from moldau.pipelines.planning.flows import Flow, TopicTarget, start, write_batch
+from moldau.pipelines.planning.output_modes import refusal
+from moldau.pipelines.planning.problem_collection import FailedBefore, Problems, Refused, in_file
+from moldau.pipelines.planning.record_schemas import VALUE, record_schema
+from moldau.pipelines.planning.sinks import SinkCompiler, check_columns
+from moldau.pipelines.planning.sources import METADATA, Mode, Range
+from moldau.pipelines.problems import InvalidPipeline, Problem
+from moldau.pipelines.spec import FAIL, Pipeline, Source, SqlStep, Step, TableSource, TopicSource
+
+__all__ = ["Compiled", "Flow", "Mode", "Range", "Records", "compile_pipeline", "start", "try_compile", "write_batch"]
+
+_COMMANDS = (
+    "org.apache.spark.sql.catalyst.plans.logical.Command",
+    "org.apache.spark.sql.catalyst.plans.logical.ParsedStatement",
+)
+
+
+class Records(Protocol):
+    """Where the records of a topic come from: the connector, or a stand-in (files under test, an empty stream)."""
+
+    def __call__(self, session: SparkSession, source: TopicSource) -> DataFrame:
+        """The columns of the connector: key, value, topic, partition, offset, timestamp, and headers if asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """A pipeline as Spark knows it."""
+
+    session: SparkSession
+    """A session of its own: temporary views of two pipelines never meet."""
+    views: Mapping[str, DataFrame]
+    flows: tuple[Flow, ...]
+
+
+def compile_pipeline(
+    pipeline: Pipeline,
+    spark: SparkSession,
+    mode: Mode = Mode.CONTINUOUS,
+    over: Range | None = None,
+    records: Records | None = None,
+) -> Compiled:
+    """Plan the whole pipeline. InvalidPipeline tells all that Spark does not accept, each with its place."""
+    compiled, problems = try_compile(pipeline, spark, mode, over, records)
+    if problems:
+        raise InvalidPipeline(problems)
+    return compiled
+
+
+def try_compile(
+    pipeline: Pipeline,
+    spark: SparkSession,
+    mode: Mode = Mode.CONTINUOUS,
+    over: Range | None = None,
+    records: Records | None = None,
+) -> tuple[Compiled, list[Problem]]:
+    """What could be planned, and what is wrong with the rest."""
+    work = _Compilation(pipeline, _session(pipeline, spark), mode, over or Range(), records)
+    for source in pipeline.sources.values():
+        work.add_source(source)
+    for index, step in enumerate(pipeline.steps):
+        work.add_step(step, f"steps.{index}")
+    for index in range(len(pipeline.sinks)):
+        work.add_sink(index)
+    return Compiled(session=work.session, views=work.views, flows=tuple(work.flows)), work.problems.found
+
+
+def _session(pipeline: Pipeline, spark: SparkSession) -> SparkSession:
+    # A clone and not a new session, for only a clone knows the data sources that were registered with the first.
+    java: Any = spark._jsparkSession
+    session = SparkSession(spark.sparkContext, java.cloneSession())
+    for key, value in pipeline.spark.items():
+        if session.conf.isModifiable(key):
+            session.conf.set(key, value)
+    return session
+
+
+class _Compilation:
+    """Views and flows as they come to be, in the order of the file."""
+
+    def __init__(
+        self, pipeline: Pipeline, session: SparkSession, mode: Mode, over: Range, records: Records | None
+    ) -> None:
+        self._pipeline, self.session, self._mode, self._over = pipeline, session, mode, over
+        self._stand_in = records
+        self.problems = Problems(pipeline)
+        self.views: dict[str, DataFrame] = {}
+        self.flows: list[Flow] = []
+
+    # --- sources ----------------------------------------------------------------------------------------------------
+
+    def add_source(self, source: Source) -> None:
+        path = f"sources.{source.name}"
+        with self.problems.at(path, f"source {source.name}", view=source.name):
+            if isinstance(source, TopicSource):
+                self._add_topic(source, path)
+            else:
+                frame = sources.static_or_watched(self.session, source, self._mode)
+                self._add_view(source, frame, path)
+
+    def _add_topic(self, source: TopicSource, path: str) -> None:
+        schema = self._schema(source, path)
+        metadata = sources.metadata_wanted(self._pipeline, source)
+        columns = [VALUE, *(METADATA[name] for name in metadata)]
+        if source.dead_letter == FAIL:
+            columns += ["topic", "partition", "offset"]
+        good = good_only(self._parsed(source, schema, columns), source, self._pipeline.name)
+        self._add_view(source, sources.topic_view(good, source, metadata), path)
+        if source.dead_letter_topic is not None and source.format != "raw":
+            self._add_dead_letters(source, schema, source.dead_letter_topic)
+
+    def _schema(self, source: TopicSource, path: str) -> StructType:
+        schema = StructType()
+        if source.schema is None:
+            try:
+                schema = record_schema(source)
+            except ParseException as error:
+                raise in_file(source.schema_file, error) from error
+        else:
+            with self.problems.at(f"{path}.schema", f"source {source.name}", source.schema, view=source.name):
+                schema = record_schema(source)
+        if source.name in self.problems.failed:
+            raise FailedBefore
+        if twice := sorted({name for name in schema.names if schema.names.count(name) > 1 or name in METADATA}):
+            raise Refused(f"{path}.schema", f"column {twice[0]} is there twice")
+        return schema
+
+    def _parsed(self, source: TopicSource, schema: StructType, columns: list[str]) -> formats.Parsed:
+        wanted = tuple(dict.fromkeys(columns))
+        if self._stand_in is not None:
+            records = self._stand_in(self.session, source).select(*wanted)
+        else:
+            records = sources.topic_records(self.session, self._pipeline, source, wanted, self._mode, self._over)
+        return formats.parse(records, source, schema, sources.format_options(source.options))
+
+    def _add_dead_letters(self, source: TopicSource, schema: StructType, topic: str) -> None:
+        parsed = self._parsed(source, schema, list(COLUMNS))
+        options = sources.connector_options(self._pipeline, {}) | {"topic": topic}
+        self.flows.append(
+            Flow(
+                name=flow_name(source),
+                kind="dead letters",
+                place=source.place,
+                view=source.name,
+                described=f"topic {topic}",
+                frame=dead_letters(parsed, source, self._pipeline.name),
+                mode="append",
+                trigger=self._pipeline.trigger,
+                target=TopicTarget(self._pipeline.connector, options),
+            )
+        )
+
+    # --- steps ------------------------------------------------------------------------------------------------------
+
+    def add_step(self, step: Step, path: str) -> None:
+        who = f"step {step.name}"
+        if isinstance(step, SqlStep):
+            with self.problems.at(f"{path}.sql", who, step.sql, view=step.name):
+                self._refuse_commands(step.sql, f"{path}.sql")
+                self._add_view(step, self.session.sql(step.sql), path)
+        else:
+            with self.problems.at(f"{path}.python", who, view=step.name):
+                inputs = [self._view(name) for name in step.inputs]
+                self._add_view(step, python_steps.call(step, self._pipeline.file.parent, inputs), path)
+
+    def _refuse_commands(self, sql: str, path: str) -> None:
+        """A step is a query: Spark runs anything else (DROP, SET, INSERT) at once, even when only asked to plan it."""
+        java: Any = self.session._jsparkSession
+        plan = java.sessionState().sqlParser().parsePlan(sql)
+        gateway = self.session.sparkContext._gateway
+        if any(is_instance_of(gateway, plan, name) for name in _COMMANDS):
+            raise Refused(path, "a step is a query (SELECT …), not a command")
+
+    def _view(self, name: str) -> DataFrame:
+        """By its name in any case, as SQL has it."""
+        for known, frame in self.views.items():
+            if known.casefold() == name.casefold() and known not in self.problems.failed:
+                return frame
+        raise FailedBefore
+
+    def _add_view(self, made_by: Source | Step, frame: DataFrame, path: str) -> None:
+        if not isinstance(made_by, TableSource):
+            if made_by.watermark is not None:
+                check_columns(frame, (made_by.watermark.column,), f"{path}.watermark.column")
+            check_columns(frame, made_by.deduplicate, f"{path}.deduplicate")
+        frame = self._with_event_time(frame, made_by, path)
+        frame.createOrReplaceTempView(made_by.name)
+        self.views[made_by.name] = frame
+
+    def _with_event_time(self, frame: DataFrame, made_by: Source | Step, path: str) -> DataFrame:
+        who = f"{'step' if path.startswith('steps.') else 'source'} {made_by.name}"
+        with self.problems.at(f"{path}.watermark.column", who, view=made_by.name):
+            return sources.with_event_time(frame, made_by)
+        raise FailedBefore
+
+    # --- sinks ------------------------------------------------------------------------------------------------------
+
+    def add_sink(self, index: int) -> None:
+        sink, path = self._pipeline.sinks[index], f"sinks.{index}"
+        try:
+            frame = self._view(sink.view)
+        except FailedBefore:
+            return
+        if not frame.isStreaming and self._mode is not Mode.BATCH:
+            self.problems.tell(
+                f"{path}.from",
+                f"sink {sink.name}: nothing in {sink.view} streams, so there is nothing to wait for",
+                "read a topic or a file with `watch: true` in it, or run the pipeline as a batch",
+            )
+            return
+        flow = SinkCompiler(self._pipeline, path, sink, frame, self.problems).flow()
+        if flow is None:
+            return
+        if flow.frame.isStreaming and (said := refusal(flow.frame, flow.mode)) is not None:
+            self.problems.tell(f"{path}.mode", f"sink {sink.name}: {said}", _way_out(flow))
+            return
+        self.flows.append(flow)
+
+
+def _way_out(flow: Flow) -> str | None:
+    if flow.mode == "append":
+        return "give the event time a watermark, or write with `mode: update` or `mode: complete`"
+    return None

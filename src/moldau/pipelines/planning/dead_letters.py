@@ -1,0 +1,75 @@
+"""What becomes of bad records: set aside in a topic with the reason, left out and counted, or the end of the query.
+
+A record in a dead-letter topic has the key and value that it had, and these headers (texts in UTF-8):
+
+    moldau.error      why, in one line            moldau.source     the source of the pipeline
+    moldau.topic      where it comes from         moldau.pipeline   the pipeline
+    moldau.partition                              moldau.timestamp  of the record, ISO 8601
+    moldau.offset
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from moldau.pipelines.planning.formats import Parsed
+from moldau.pipelines.planning.record_schemas import VALUE
+from moldau.pipelines.planning.record_values import headers_of
+from moldau.pipelines.spec import DROP, FAIL, TopicSource
+
+COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp")
+"""Of the connector, as they are needed to tell about a bad record."""
+REASON: Final = "_moldau_reason"
+DROPPED: Final = "dropped"
+"""The counter in the progress of a query, under observedMetrics: {"<source>.dropped": {"dropped": n}}."""
+
+
+def flow_name(source: TopicSource) -> str:
+    return f"{source.name}.dead-letters"
+
+
+def good_only(parsed: Parsed, source: TopicSource, pipeline: str) -> Parsed:
+    """The good records alone, with the source's way of dealing with the others built in."""
+    frame = parsed.frame
+    if source.dead_letter == FAIL:
+        bad = F.when(~parsed.is_good, F.col(VALUE))
+        frame = frame.withColumn(REASON, parsed.reason(bad)).filter(_good_or_fail(parsed.is_good, source, pipeline))
+    else:
+        if source.dead_letter == DROP and frame.isStreaming:
+            frame = frame.observe(f"{source.name}.{DROPPED}", F.count_if(~parsed.is_good).alias(DROPPED))
+        frame = frame.filter(parsed.is_good)
+    return Parsed(frame, parsed.is_good, parsed.row, parsed.schema, parsed.reason)
+
+
+def _good_or_fail(is_good: Column, source: TopicSource, pipeline: str) -> Column:
+    said = F.concat(
+        F.lit(f"source {source.name} of pipeline {pipeline}: bad record in topic "),
+        F.col("topic"),
+        F.lit(", partition "),
+        F.col("partition").cast("string"),
+        F.lit(", offset "),
+        F.col("offset").cast("string"),
+        F.lit(": "),
+        F.col(REASON),
+    )
+    return F.when(is_good, F.lit(True)).otherwise(F.raise_error(said).cast("boolean"))
+
+
+def dead_letters(parsed: Parsed, source: TopicSource, pipeline: str) -> DataFrame:
+    """The bad records in the shape of the sink."""
+    bad = parsed.frame.filter(~parsed.is_good).withColumn(REASON, parsed.reason(F.col(VALUE)))
+    headers = headers_of(
+        {
+            "moldau.error": F.col(REASON),
+            "moldau.topic": F.col("topic"),
+            "moldau.partition": F.col("partition").cast("string"),
+            "moldau.offset": F.col("offset").cast("string"),
+            "moldau.timestamp": F.date_format("timestamp", "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"),
+            "moldau.source": F.lit(source.name),
+            "moldau.pipeline": F.lit(pipeline),
+        }
+    )
+    return bad.select("key", VALUE, headers.alias("headers"))

@@ -1,0 +1,164 @@
+"""Topic records become rows, or bad records: every record is exactly one of the two, by one Spark expression.
+
+How each format is read, and what Spark alone would have let through:
+
+- json: RFC 8259 in UTF-8, one object. Spark reads the first value of a text and forgets the rest, so the text is
+  wrapped as {"record":[text,null]}: whatever follows the object breaks the bracket (unless it closes it itself, as
+  `,null]}` does: nobody writes that by mistake). Single quotes, NaN and leading zeros are refused (options turn the
+  first two on), as are numbers that overflow (to infinity, to another tinyint, beyond the year 9999) and decimals that
+  Spark would misread. Of a name that occurs twice the last value counts, if all of them fit. A string column takes any
+  JSON as its text, a timestamp column also seconds since 1970.
+- csv: one line with as many fields as the schema has columns. A second line is refused.
+- avro: the bare encoding (or framed, see avro_records.py), nothing left over.
+- text: UTF-8. raw: anything.
+
+A null value (tombstone) is a row of nulls in all formats. An empty value is a bad record, but for text and raw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, StringType, StructField, StructType
+
+from moldau.pipelines.planning import avro_records, misfits
+from moldau.pipelines.planning.arrow_functions import arrow_function
+from moldau.pipelines.planning.record_schemas import VALUE, avro_file, misfit, nullable, without_bytes
+from moldau.pipelines.spec import TopicSource
+
+PARSED: Final = "_moldau_parsed"
+CORRUPT: Final = "_moldau_corrupt"
+RECORD: Final = "record"
+JSON_DEFAULTS: Final = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+ONE_LINE: Final = r'\A(?:[^"\r\n]|"(?:[^"\\]|\\.|"")*")*(?:\r\n|\r|\n)?\z'
+"""No line break but inside quotes and at the end. Asked only about values that hold one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    frame: DataFrame
+    """What came in, and one column more."""
+    is_good: Column
+    """Never null."""
+    row: Column
+    """A struct of the schema's columns; null for tombstones. Means nothing for bad records."""
+    schema: StructType
+    reason: Callable[[Column], Column]
+    """From the value of a bad record (null elsewhere) to the reason. Slow: Python."""
+
+
+def parse(records: DataFrame, source: TopicSource, schema: StructType, options: Mapping[str, str]) -> Parsed:
+    """`options` are those for Spark's json and csv parsers."""
+    if source.format == "json":
+        return _json(records, schema, options)
+    if source.format == "csv":
+        return _csv(records, schema, options)
+    if source.format == "avro":
+        return _avro(records, source, schema)
+    return _plain(records, schema, is_text=source.format == "text")
+
+
+def _json(records: DataFrame, schema: StructType, options: Mapping[str, str]) -> Parsed:
+    merged = _merged(JSON_DEFAULTS, options, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
+    read_as = nullable(without_bytes(schema))
+    wrapped = StructType([StructField(RECORD, ArrayType(read_as)), StructField(CORRUPT, StringType())])
+    text = F.concat(F.lit(f'{{"{RECORD}":['), _text(), F.lit(",null]}"))
+    if (misread := misfits.misread_decimals(schema)) is not None:
+        text = F.when(~_text().rlike(misread), text)
+    frame = records.withColumn(PARSED, _once(F.from_json(text, wrapped, merged)))
+    parsed = F.col(PARSED)
+    found = parsed.getField(RECORD)
+    row = F.get(found, 0)
+    good = [
+        parsed.getField(CORRUPT).isNull(),
+        F.size(found) == 2,
+        row.isNotNull(),
+        F.get(found, 1).isNull(),
+        F.is_valid_utf8(_text()),
+    ]
+    is_infinity_allowed = merged["allownonnumericnumbers"] == "true"
+    return Parsed(
+        frame,
+        _good(good, misfit(row, schema, is_infinity_allowed)),
+        row if read_as == nullable(schema) else row.cast(nullable(schema)),
+        schema,
+        _reasons(lambda value: misfits.json_misfit(value, schema)),
+    )
+
+
+def _csv(records: DataFrame, schema: StructType, options: Mapping[str, str]) -> Parsed:
+    merged = _merged(options, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
+    columns = StructType([*nullable(schema).fields, StructField(CORRUPT, StringType())])
+    frame = records.withColumn(PARSED, _once(F.from_csv(_text(), columns.toDDL(), merged)))
+    parsed = F.col(PARSED)
+    has_break = _text().contains("\n") | _text().contains("\r")
+    good = [
+        parsed.isNotNull(),
+        parsed.getField(CORRUPT).isNull(),
+        F.length(F.trim(_text())) > 0,
+        F.is_valid_utf8(_text()),
+        ~has_break | _text().rlike(ONE_LINE),
+    ]
+    names_infinity = bool({"positiveinf", "negativeinf"} & set(merged))
+    return Parsed(
+        frame,
+        _good(good, misfit(parsed, schema, names_infinity)),
+        parsed,
+        schema,
+        _reasons(lambda value: misfits.csv_misfit(value, schema, merged)),
+    )
+
+
+def _avro(records: DataFrame, source: TopicSource, schema: StructType) -> Parsed:
+    assert source.schema_file is not None
+    avro = avro_file(source.schema_file)
+    read = avro_records.read_column(F.col(VALUE), avro, nullable(schema), source.framing == "confluent")
+    frame = records.withColumn(PARSED, read)
+    error = F.col(PARSED).getField(avro_records.ERROR)
+    row = F.col(PARSED).getField(avro_records.ROW)
+    good = _good([error.isNull(), row.isNotNull()], misfit(row, schema, infinity_allowed=True))
+    general = F.lit(misfits.GENERAL)
+    return Parsed(frame, good, row, schema, lambda value: F.when(value.isNotNull(), F.coalesce(error, general)))
+
+
+def _plain(records: DataFrame, schema: StructType, is_text: bool) -> Parsed:
+    column = _text() if is_text else F.col(VALUE)
+    frame = records.withColumn(PARSED, F.struct(column.alias(VALUE)))
+    good = F.coalesce(F.is_valid_utf8(_text()), F.lit(True)) if is_text else F.lit(True)
+    return Parsed(frame, good, F.col(PARSED), schema, _reasons(misfits.utf8_misfit))
+
+
+def _text() -> Column:
+    return F.col(VALUE).cast("string")
+
+
+def _once(parsed: Column) -> Column:
+    """Keeps the optimizer from parsing in the filter and then again: it leaves alone what is not deterministic."""
+    return F.when(F.spark_partition_id() >= 0, parsed)
+
+
+def _good(conditions: list[Column], misfit: Column | None) -> Column:
+    holds = conditions[0]
+    for each in conditions[1:]:
+        holds = holds & each
+    if misfit is not None:
+        holds = holds & ~misfit
+    return F.col(VALUE).isNull() | F.coalesce(holds, F.lit(False))
+
+
+def _merged(*options: Mapping[str, str]) -> dict[str, str]:
+    """Later ones win. Spark does not tell upper from lower case in the names of options."""
+    return {name.lower(): value for each in options for name, value in each.items()}
+
+
+def _reasons(misfit: Callable[[bytes], str | None]) -> Callable[[Column], Column]:
+    def reasons(values: pa.Array) -> pa.Array:
+        found = [None if value is None else misfit(value) or misfits.GENERAL for value in values.to_pylist()]
+        return pa.array(found, pa.string())
+
+    return arrow_function(reasons, "string")

@@ -1,0 +1,96 @@
+"""Rows become records: the value by the sink's format, and key, headers, topic and partition by SQL expressions.
+
+- json: an object of the row's columns, timestamps in ISO 8601 with all six digits; csv, avro: the columns in order.
+- text, raw: the row's one column. Kafka's own columns of a source (_key, _offset …) are not part of a value unless the
+  sink's `value` names them.
+- key, headers: texts and bytes as they are, structs as JSON, other types as text.
+
+Here columns are made and checked against each other; who asked for them and where in the file is known in sinks.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType, VariantType
+
+from moldau.base.limits import TOPIC_NAME_LENGTH_MAX
+from moldau.pipelines.planning.avro_records import write_column
+from moldau.pipelines.planning.avro_types import Avro
+from moldau.pipelines.planning.sources import METADATA
+from moldau.pipelines.spec import RecordFormat
+
+JSON_OPTIONS: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+CSV_OPTIONS: Final = JSON_OPTIONS
+HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
+LEGAL_TOPIC: Final = rf"\A(?!\.{{1,2}}\z)[a-zA-Z0-9._-]{{1,{TOPIC_NAME_LENGTH_MAX}}}\z"
+
+
+class NoValue(ValueError):
+    """The rows cannot be written in this format. One line."""
+
+
+def row_value(frame: DataFrame, format_: RecordFormat, options: Mapping[str, str], avro: Avro | None) -> Column:
+    """The value of a record made of whole rows."""
+    names = [name for name in frame.columns if name not in METADATA]
+    if format_ in ("text", "raw"):
+        return _single(frame, names, format_)
+    if not names:
+        raise NoValue("the rows have no columns to write")
+    row = F.struct(*(F.col(_quoted(name)) for name in names))
+    if format_ == "json":
+        return F.to_json(row, JSON_OPTIONS | dict(options))
+    if format_ == "csv":
+        return F.to_csv(row, CSV_OPTIONS | dict(options))
+    assert avro is not None, "loading gives every avro sink a schema"
+    return write_column(row, avro)
+
+
+def _single(frame: DataFrame, names: list[str], format_: RecordFormat) -> Column:
+    wanted = "string" if format_ == "text" else "binary"
+    if len(names) == 1 and isinstance(frame.schema[names[0]].dataType, (StringType, BinaryType)):
+        return F.col(_quoted(names[0])).cast(wanted)
+    have = ", ".join(f"{name} {frame.schema[name].dataType.simpleString()}" for name in names)
+    raise NoValue(f"format {format_} writes one column of type {wanted}, and the rows have {have or 'none'}")
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def bytes_of(column: Column, of: DataType) -> Column:
+    """A key, a value or a header: Kafka knows bytes only."""
+    if isinstance(of, (StringType, BinaryType)):
+        return column
+    if isinstance(of, (StructType, ArrayType, MapType, VariantType)):
+        return F.to_json(column, JSON_OPTIONS)
+    return column.cast("string")
+
+
+def headers_of(values: Mapping[str, Column]) -> Column:
+    """An array as the connector takes it: never null, for null arrays are slow on their way to Python."""
+    pairs = [F.struct(F.lit(name).alias("key"), value.cast("binary").alias("value")) for name, value in values.items()]
+    return F.array(*pairs).cast(HEADERS_TYPE)
+
+
+def legal_topic(route: Column, sink: str, expression: str) -> Column:
+    """The computed topic of each row. A row without a legal one fails the query: there is nowhere to put it."""
+    said = F.concat(
+        F.lit(f"sink {sink}: route {expression} gave "),
+        F.coalesce(F.concat(F.lit("'"), route, F.lit("'")), F.lit("null")),
+        F.lit(", which is not a legal topic name"),
+    )
+    return F.when(route.rlike(LEGAL_TOPIC), route).otherwise(F.raise_error(said))
+
+
+def legal_partition(partition: Column, sink: str, expression: str) -> Column:
+    """The computed partition; null leaves the choice to the partitioner."""
+    said = F.concat(
+        F.lit(f"sink {sink}: partition {expression} gave "),
+        partition.cast("string"),
+        F.lit("; partitions count from 0, and pmod(a, n) is never negative"),
+    )
+    return F.when(partition < 0, F.raise_error(said).cast("int")).otherwise(partition.cast("int"))

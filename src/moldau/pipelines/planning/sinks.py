@@ -1,0 +1,180 @@
+"""Sinks become flows: rows shaped for their target, with every expression checked against the columns of the view.
+
+Decided here: a row whose `route` is null or no legal topic name, or whose `partition` is negative, fails the query with
+a message that names the sink and the expression. Such rows have no bytes to set aside as a dead letter, and leaving
+them out would lose them without a word.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, ByteType, DataType, IntegerType, LongType, ShortType, StringType
+
+from moldau.pipelines.planning.flows import (
+    ConsoleTarget,
+    Flow,
+    OutputMode,
+    TableTarget,
+    Target,
+    TopicTarget,
+    UpsertTarget,
+)
+from moldau.pipelines.planning.output_modes import upsert_mode
+from moldau.pipelines.planning.problem_collection import Problems, Refused
+from moldau.pipelines.planning.record_schemas import avro_file
+from moldau.pipelines.planning.record_values import bytes_of, headers_of, legal_partition, legal_topic, row_value
+from moldau.pipelines.planning.sources import connector_options, format_options
+from moldau.pipelines.problems import did_you_mean
+from moldau.pipelines.spec import ConsoleSink, Pipeline, Sink, TableSink, TopicSink
+
+DELETES: Final = "_moldau_deletes"
+ORDER_BY: Final = "order_by"
+"""An option of an upsert: the column by which the last row of a key is told."""
+INTEGERS: Final = (ByteType, ShortType, IntegerType, LongType)
+
+
+class SinkCompiler:
+    """One sink of a pipeline; `path` is where it stands in the file."""
+
+    def __init__(self, pipeline: Pipeline, path: str, sink: Sink, frame: DataFrame, problems: Problems) -> None:
+        self._pipeline, self._path, self._sink, self._frame = pipeline, path, sink, frame
+        self._problems = problems
+
+    def flow(self) -> Flow | None:
+        """None if something was wrong with it, which the problems then tell."""
+        before = len(self._problems.found)
+        made: Flow | None = None
+        with self._problems.at(self._path, self._who):
+            if isinstance(self._sink, TopicSink):
+                made = self._to_topic(self._sink)
+            elif isinstance(self._sink, TableSink):
+                made = self._to_table(self._sink)
+            else:
+                made = self._to_console(self._sink)
+        return made if len(self._problems.found) == before else None
+
+    @property
+    def _who(self) -> str:
+        return f"sink {self._sink.name}"
+
+    # --- topics -----------------------------------------------------------------------------------------------------
+
+    def _to_topic(self, sink: TopicSink) -> Flow:
+        columns = {
+            "key": self._bytes("key", sink.key),
+            "value": self._value(sink),
+            "headers": self._headers(sink),
+            "topic": self._route(sink),
+            "partition": self._partition(sink),
+        }
+        frame = self._frame.select(*(made.alias(name) for name, made in columns.items() if made is not None))
+        options = connector_options(self._pipeline, sink.options)
+        if sink.topic is not None:
+            options["topic"] = sink.topic
+        where = f"topic {sink.topic}" if sink.route is None else f"topics by {sink.route}"
+        return self._made("topic", where, frame, sink.mode, TopicTarget(self._pipeline.connector, options))
+
+    def _value(self, sink: TopicSink) -> Column | None:
+        if sink.value is not None:
+            return self._bytes("value", sink.value)
+        avro = avro_file(sink.schema_file) if sink.format == "avro" and sink.schema_file is not None else None
+        return row_value(self._frame, sink.format, format_options(sink.options), avro)
+
+    def _headers(self, sink: TopicSink) -> Column | None:
+        made = {name: self._bytes(f"headers.{name}", text) for name, text in sink.headers.items()}
+        return headers_of({name: each for name, each in made.items() if each is not None}) if made else None
+
+    def _route(self, sink: TopicSink) -> Column | None:
+        if sink.route is None or (of := self._type("route", sink.route)) is None:
+            return None
+        if not isinstance(of, StringType):
+            raise self._wrong_type("route", sink.route, of, "a string: the name of a topic")
+        return legal_topic(F.expr(sink.route), sink.name, sink.route)
+
+    def _partition(self, sink: TopicSink) -> Column | None:
+        if sink.partition is None or (of := self._type("partition", sink.partition)) is None:
+            return None
+        if not isinstance(of, INTEGERS):
+            raise self._wrong_type("partition", sink.partition, of, "a whole number")
+        return legal_partition(F.expr(sink.partition), sink.name, sink.partition)
+
+    def _bytes(self, key: str, text: str | None) -> Column | None:
+        if text is None or (of := self._type(key, text)) is None:
+            return None
+        return bytes_of(F.expr(text), of)
+
+    # --- tables and console -----------------------------------------------------------------------------------------
+
+    def _to_table(self, sink: TableSink) -> Flow:
+        for key, names in (("partition_by", sink.partition_by), ("keys", sink.keys)):
+            check_columns(self._frame, names, f"{self._path}.{key}")
+        where = f"{sink.format} table {sink.path}"
+        if sink.mode == "upsert":
+            return self._upsert(sink, where)
+        mode: OutputMode = "complete" if sink.mode == "complete" else "append"
+        target = TableTarget(sink.path, sink.format, sink.partition_by, sink.options, sink.mode == "complete")
+        return self._made("table", where, self._frame, mode, target)
+
+    def _upsert(self, sink: TableSink, where: str) -> Flow:
+        frame, deletes = self._frame, None
+        if sink.delete_when is not None:
+            of = self._type("delete_when", sink.delete_when)
+            if of is not None and not isinstance(of, BooleanType):
+                raise self._wrong_type("delete_when", sink.delete_when, of, "a condition")
+            if of is not None:
+                frame, deletes = frame.withColumn(DELETES, F.expr(sink.delete_when)), DELETES
+        order_by = sink.options.get(ORDER_BY)
+        if order_by is not None:
+            check_columns(frame, (order_by,), f"{self._path}.options.{ORDER_BY}")
+        target = UpsertTarget(sink.path, sink.format, sink.partition_by, sink.keys, deletes, order_by)
+        mode = upsert_mode(frame) if frame.isStreaming else "append"
+        return self._made("table", where, frame, mode, target)
+
+    def _to_console(self, sink: ConsoleSink) -> Flow:
+        rows = sink.options.get("rows", sink.options.get("numRows", "20"))
+        if not rows.isdecimal():
+            raise Refused(f"{self._path}.options", f"rows is a number, not {rows}")
+        truncate = sink.options.get("truncate", "true").lower() == "true"
+        return self._made("console", "console", self._frame, sink.mode, ConsoleTarget(sink.name, int(rows), truncate))
+
+    # --- both -------------------------------------------------------------------------------------------------------
+
+    def _made(self, kind: str, where: str, frame: DataFrame, mode: OutputMode, target: Target) -> Flow:
+        sink = self._sink
+        return Flow(
+            name=sink.name,
+            kind=kind,  # type: ignore[arg-type]
+            place=sink.place,
+            view=sink.view,
+            described=where,
+            frame=frame,
+            mode=mode,
+            trigger=sink.trigger or self._pipeline.trigger,
+            target=target,
+        )
+
+    def _type(self, key: str, text: str) -> DataType | None:
+        """What an expression gives over the view's columns; None if it does not compile, which is told."""
+        types: list[DataType] = []
+        with self._problems.at(f"{self._path}.{key}", f"{self._who}: {key}", text):
+            types = [field.dataType for field in self._frame.select(F.expr(text)).schema.fields]
+        return types[0] if types else None
+
+    def _wrong_type(self, key: str, text: str, of: DataType, wanted: str) -> Refused:
+        return Refused(f"{self._path}.{key}", f"{key} {text} is {of.simpleString()}, and must be {wanted}")
+
+
+def check_columns(frame: DataFrame, names: tuple[str, ...], path: str) -> None:
+    """Spark does not tell upper from lower case in column names."""
+    known = {name.lower() for name in frame.columns}
+    for index, name in enumerate(names):
+        if name.lower() not in known:
+            near = did_you_mean(name, frame.columns)
+            raise Refused(f"{path}.{index}", f"there is no column {name}{near or '; there are ' + _list(frame)}")
+
+
+def _list(frame: DataFrame) -> str:
+    return ", ".join(frame.columns)

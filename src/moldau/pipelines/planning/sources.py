@@ -1,0 +1,210 @@
+"""Sources become views: topics through the connector, files and lake tables through Spark, as streams or as batches.
+
+A topic's view has the columns of its schema and, of what Kafka knows about a record, those that the pipeline
+speaks of: _key, _topic, _partition, _offset, _timestamp, _headers. Nothing is contacted before a query starts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
+
+from moldau.pipelines.planning.formats import Parsed
+from moldau.pipelines.planning.record_schemas import ddl_of
+from moldau.pipelines.spec import (
+    FileSource,
+    Offsets,
+    Pipeline,
+    PythonStep,
+    Source,
+    SqlStep,
+    Start,
+    TableSource,
+    TopicSink,
+    TopicSource,
+)
+from moldau.spark.columns import TYPES
+from moldau.spark.options import KAFKA, SINK_OPTIONS, SOURCE_OPTIONS
+
+METADATA: Final = {
+    "_key": "key",
+    "_topic": "topic",
+    "_partition": "partition",
+    "_offset": "offset",
+    "_timestamp": "timestamp",
+    "_headers": "headers",
+}
+"""Columns of a topic's view, and the connector's column behind each."""
+_STAR: Final = re.compile(r"(?<!count\()\*", re.IGNORECASE)
+
+
+class Mode(Enum):
+    """How a pipeline is run. The first two make the same plans and differ in the trigger alone."""
+
+    CONTINUOUS = "continuous"
+    UNTIL_CAUGHT_UP = "until caught up"
+    BATCH = "batch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """What of the topics a batch run reads: [start, end). None is the source's own `start`, and the present end."""
+
+    start: Start | None = None
+    end: Start | None = None
+
+
+def connector_options(pipeline: Pipeline, options: Mapping[str, str]) -> dict[str, str]:
+    """Of a source's or sink's options those that are the connector's, with the pipeline's client properties."""
+    known = {name.lower() for name in SOURCE_OPTIONS | SINK_OPTIONS}
+    chosen = {name: value for name, value in options.items() if name.lower() in known or _is_kafka(name)}
+    properties = {KAFKA + name: value for name, value in pipeline.kafka.items()}
+    servers = {} if pipeline.bootstrap is None else {KAFKA + "bootstrap.servers": pipeline.bootstrap}
+    return servers | properties | chosen
+
+
+def format_options(options: Mapping[str, str]) -> dict[str, str]:
+    """The others: for Spark's json and csv."""
+    known = {name.lower() for name in SOURCE_OPTIONS | SINK_OPTIONS}
+    return {name: value for name, value in options.items() if name.lower() not in known and not _is_kafka(name)}
+
+
+def _is_kafka(name: str) -> bool:
+    return name.lower().startswith(KAFKA)
+
+
+# --- topics ---------------------------------------------------------------------------------------------------------
+
+
+def topic_records(
+    session: SparkSession, pipeline: Pipeline, source: TopicSource, columns: tuple[str, ...], mode: Mode, over: Range
+) -> DataFrame:
+    """The records as the connector gives them, with these of its columns."""
+    options = topic_options(pipeline, source, mode, over)
+    if mode is Mode.BATCH:
+        batch = session.read.format(pipeline.connector).options(**options)
+        return (batch.schema(_projection(columns)) if pipeline.connector == "moldau" else batch).load().select(*columns)
+    stream = session.readStream.format(pipeline.connector).options(**options)
+    return (stream.schema(_projection(columns)) if pipeline.connector == "moldau" else stream).load().select(*columns)
+
+
+def _projection(columns: tuple[str, ...]) -> StructType:
+    return StructType([StructField(name, TYPES[name]) for name in columns])
+
+
+def topic_options(pipeline: Pipeline, source: TopicSource, mode: Mode, over: Range) -> dict[str, str]:
+    options = connector_options(pipeline, source.options)
+    if "assign" not in {name.lower() for name in options}:
+        options |= {"subscribePattern": source.pattern} if source.pattern else {"subscribe": ",".join(source.topics)}
+    if source.headers:
+        options["includeHeaders"] = "true"
+    if mode is Mode.BATCH:
+        begin = source.start if over.start is None else over.start
+        options |= _bound("starting", "earliest" if begin == "latest" else begin)
+        return options | (_bound("ending", over.end) if over.end is not None else {})
+    if source.max_per_trigger is not None:
+        options["maxOffsetsPerTrigger"] = str(source.max_per_trigger)
+    return options | _bound("starting", source.start)
+
+
+def _bound(prefix: str, at: Start) -> dict[str, str]:
+    """Where to begin or end, as the connector's options say it. A time after the last record is the end, no error."""
+    if isinstance(at, str):
+        return {f"{prefix}Offsets": at}
+    if isinstance(at, datetime):
+        late = {"startingOffsetsByTimestampStrategy": "latest"} if prefix == "starting" else {}
+        return {f"{prefix}Timestamp": str(round(at.timestamp() * 1000))} | late
+    return {f"{prefix}Offsets": _offsets_json(at)}
+
+
+def _offsets_json(offsets: Offsets) -> str:
+    return json.dumps({topic: {str(index): at for index, at in each.items()} for topic, each in offsets.items()})
+
+
+def metadata_wanted(pipeline: Pipeline, source: TopicSource) -> tuple[str, ...]:
+    """Which columns of METADATA the pipeline can see a use of: each costs on its way from Python to Spark.
+
+    Judged by the words of its texts, and generously: a star, a Python step or a sink that takes whole rows want all.
+    """
+    offered = [name for name in METADATA if name != "_headers" or source.headers]
+    if source.format == "raw" or _takes_whole_rows(pipeline, source.name):
+        return tuple(offered)
+    words = set(re.findall(r"\w+", " ".join(_texts(pipeline)).lower()))
+    return tuple(name for name in offered if name in words)
+
+
+def _takes_whole_rows(pipeline: Pipeline, name: str) -> bool:
+    if any(sink.view == name and not isinstance(sink, TopicSink) for sink in pipeline.sinks):
+        return True
+    if any(isinstance(step, PythonStep) for step in pipeline.steps):
+        return True
+    return any(_STAR.search(text) for text in _texts(pipeline))
+
+
+def _texts(pipeline: Pipeline) -> Iterator[str]:
+    """Everything that may name a column."""
+    for holder in (*pipeline.sources.values(), *pipeline.steps):
+        if not isinstance(holder, TableSource):
+            yield from holder.deduplicate
+            if holder.watermark:
+                yield holder.watermark.column
+        if isinstance(holder, SqlStep):
+            yield holder.sql
+    for sink in pipeline.sinks:
+        if isinstance(sink, TopicSink):
+            yield from (text for text in (sink.key, sink.value, sink.route, sink.partition) if text)
+            yield from sink.headers.values()
+
+
+def topic_view(parsed: Parsed, source: TopicSource, metadata: tuple[str, ...]) -> DataFrame:
+    """The good records as rows. What is done with the bad ones is decided before this: see dead_letters.py."""
+    columns = [parsed.row.getField(field.name).alias(field.name) for field in parsed.schema.fields]
+    return parsed.frame.select(*columns, *(_metadata(name, source) for name in metadata))
+
+
+def _metadata(name: str, source: TopicSource) -> Column:
+    column = F.col(METADATA[name])
+    if name == "_key" and source.format != "raw":
+        # Keys may be any bytes, and SQL on a text that is none has no meaning.
+        column = F.make_valid_utf8(column.cast("string"))
+    return column.alias(name)
+
+
+# --- files and tables -----------------------------------------------------------------------------------------------
+
+
+def static_or_watched(session: SparkSession, source: FileSource | TableSource, mode: Mode) -> DataFrame:
+    if isinstance(source, TableSource):
+        # Spark plans a Python source's read once: a stream that looks things up must be told to look again.
+        own = {"path": source.path, "format": source.format, "follow": str(mode is not Mode.BATCH).lower()}
+        return session.read.format("moldau-lake").options(**own | dict(source.options)).load()
+    defaults = {"header": "true"} if source.format == "csv" else {}
+    options = defaults | dict(source.options)
+    schema = ddl_of(source) if source.schema is not None or source.schema_file is not None else None
+    if source.watch and mode is not Mode.BATCH:
+        stream = session.readStream.format(source.format).options(**options)
+        return (stream.schema(schema) if schema else stream).load(source.path)
+    batch = session.read.format(source.format).options(**options)
+    return (batch.schema(schema) if schema else batch).load(source.path)
+
+
+def with_event_time(frame: DataFrame, source: Source | SqlStep | PythonStep) -> DataFrame:
+    """The watermark and the deduplication that a source or step asks for."""
+    if isinstance(source, TableSource):
+        return frame
+    if source.watermark is not None:
+        frame = frame.withWatermark(source.watermark.column, source.watermark.delay)
+    if not source.deduplicate:
+        return frame
+    if frame.isStreaming and source.watermark is not None:
+        return frame.dropDuplicatesWithinWatermark(list(source.deduplicate))
+    return frame.dropDuplicates(list(source.deduplicate))

@@ -1,0 +1,113 @@
+"""What Spark says about SQL, as one or two lines for people, and the place in the text that it is about.
+
+Spark's messages come with an error class in brackets, an SQLSTATE, the whole plan, the search path and advice that does
+not apply here. The name under discussion, what is wrong with it and "did you mean" are kept. No pipeline in here.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.errors import PySparkException, QueryContextType
+from pyspark.logger import PySparkLogger
+
+MESSAGE_LENGTH_MAX: Final = 300
+_CLASS: Final = re.compile(r"^\s*\[[A-Z0-9_.]+\]\s*")
+_TAIL: Final = re.compile(r"\s*SQLSTATE: \w{5}.*$", re.DOTALL)
+_LINE_POS: Final = re.compile(r"[(;,]\s*line (\d+),? pos (\d+)")
+_DOCS: Final = re.compile(r"\s*Please, refer to '[^']*' for a fix\.")
+_TRACEBACK: Final = "Traceback (most recent call last)"
+_SPARK_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
+
+@dataclass(frozen=True, slots=True)
+class SqlError:
+    """`line` and `column` (from 1) of the word in the text; None where Spark does not say."""
+
+    message: str
+    line: int | None = None
+    column: int | None = None
+
+
+def sql_error(error: PySparkException, text: str) -> SqlError:
+    """What is wrong with `text`, which Spark refused with `error`."""
+    line, column = _position(error, text)
+    return SqlError(_condensed(error), line, column)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Spark's Python side prints each refused query as a long line of JSON; we tell it ourselves."""
+    # Made by pyspark's own class: a plain logger of that name would not understand what pyspark tells it.
+    loggers = [PySparkLogger.getLogger(name) for name in _SPARK_LOGGERS]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
+
+
+def message_of(error: PySparkException) -> str:
+    """The error in one line, where there is no text to point into."""
+    return _condensed(error)
+
+
+def _condensed(error: PySparkException) -> str:
+    condition = error.getCondition() or ""
+    parameters = error.getMessageParameters() or {}
+    for prefix, tell in _TOLD.items():
+        if condition.startswith(prefix) and (told := tell(parameters)):
+            return told
+    text = _DOCS.sub("", _TAIL.sub("", _CLASS.sub("", str(error)))).strip()
+    if _TRACEBACK in text:  # of our own data sources: what they say stands last
+        text = text.splitlines()[-1].partition(": ")[2] or text.splitlines()[-1]
+    flat = " ".join(text.split("\n\n== SQL ==")[0].split())
+    return flat if len(flat) <= MESSAGE_LENGTH_MAX else flat[: MESSAGE_LENGTH_MAX - 1] + "…"
+
+
+def _unresolved_column(parameters: Mapping[str, str]) -> str:
+    proposal = parameters.get("proposal")
+    found = f"there is no column {parameters.get('objectName', '')}"
+    return f"{found}; did you mean one of {proposal}?" if proposal else found
+
+
+def _unresolved_table(parameters: Mapping[str, str]) -> str:
+    return f"there is no source or step {parameters.get('relationName', '')} before this one"
+
+
+def _unresolved_routine(parameters: Mapping[str, str]) -> str:
+    return f"there is no function {parameters.get('routineName', '')}"
+
+
+def _syntax(parameters: Mapping[str, str]) -> str:
+    return f"syntax error at or near {parameters.get('error', 'here')}{parameters.get('hint', '')}"
+
+
+_TOLD: Final[Mapping[str, Callable[[Mapping[str, str]], str]]] = {
+    "UNRESOLVED_COLUMN": _unresolved_column,
+    "TABLE_OR_VIEW_NOT_FOUND": _unresolved_table,
+    "UNRESOLVED_ROUTINE": _unresolved_routine,
+    "PARSE_SYNTAX_ERROR": _syntax,
+}
+
+
+def _position(error: PySparkException, text: str) -> tuple[int | None, int | None]:
+    """Analysis errors carry a query context (offsets in the text), syntax errors only say line and position."""
+    for context in error.getQueryContext() or ():
+        if context.contextType() != QueryContextType.SQL:
+            continue
+        start, fragment = context.startIndex(), context.fragment()
+        # A context may be about another text (a view's), so it must hold what Spark says it holds.
+        if 0 <= start <= len(text) and text.startswith(fragment, start):
+            before = text[:start]
+            return before.count("\n") + 1, start - (before.rfind("\n") + 1) + 1
+    said = _LINE_POS.search(str(error))
+    return (int(said[1]), int(said[2]) + 1) if said else (None, None)

@@ -1,0 +1,1 @@
+"""A pipeline file read into a spec: YAML with its places, variables, every mistake told where it is."""

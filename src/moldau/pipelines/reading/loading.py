@@ -1,0 +1,297 @@
+"""A pipeline file becomes a Pipeline, or InvalidPipeline with everything that is wrong with it.
+
+    pipeline = load("bookstore.yaml", {"lake": "/data"}, bootstrap="broker:9092")
+
+The way: bytes -> values with places -> variables replaced -> sources, steps, sinks -> what only shows when they are
+seen together. No Spark in here: SQL and schemas are texts. Nothing of the user's is run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from moldau.pipelines.problems import InvalidPipeline, Problem, did_you_mean, quoted
+from moldau.pipelines.reading.positions import FILE_BYTES_MAX, Entries, Items, Node, Scalar, read_yaml
+from moldau.pipelines.reading.sections import Section
+from moldau.pipelines.reading.sinks import read_sink
+from moldau.pipelines.reading.sources import Folder, read_source, reads
+from moldau.pipelines.reading.steps import read_step
+from moldau.pipelines.reading.variables import replaced
+from moldau.pipelines.spec import Connector, Pipeline, Place, Sink, Source, Step, TextMap, TopicSink, TopicSource
+
+_CONNECTORS: Final[tuple[Connector, ...]] = ("moldau", "kafka")
+_SYNONYMS: Final = {
+    "variables": "vars", "bootstrap_servers": "bootstrap", "bootstrap.servers": "bootstrap", "brokers": "bootstrap",
+    "source": "sources", "inputs": "sources", "transforms": "steps", "outputs": "sinks", "interval": "trigger",
+}  # fmt: skip
+_PIPELINE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
+_VIEW_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
+_ADDRESS: Final = re.compile(r"(?:\[[0-9a-fA-F:.%]+\]|[0-9a-zA-Z._%-]+):(\d{1,5})")
+_OURS_TO_SET: Final = {
+    "bootstrap.servers": "give the address with 'bootstrap'",
+    "auto.offset.reset": "say where to begin with 'start' of a source",
+    "enable.auto.commit": "Spark's checkpoint holds the position",
+    "key.deserializer": "say what records are with 'format'",
+    "value.deserializer": "say what records are with 'format'",
+    "key.serializer": "say what records are with 'format'",
+    "value.serializer": "say what records are with 'format'",
+}
+RESERVED_WORDS: Final = {
+    "and", "as", "by", "case", "cross", "except", "from", "full", "group", "having", "in", "inner", "intersect", "is",
+    "join", "lateral", "left", "natural", "not", "null", "on", "or", "order", "outer", "right", "select", "stream",
+    "table", "union", "using", "values", "where", "with",
+}  # fmt: skip
+"""Words that SQL misreads as a view's name, or that people would."""
+
+
+def load(
+    path: str | Path,
+    variables: Mapping[str, str] | None = None,
+    bootstrap: str | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    check_files: bool = True,
+) -> Pipeline:
+    """Reads a pipeline. `variables` are those of --set; `bootstrap` goes before the file's; with `check_files` off,
+    files that sources read need not be there, as in a test that brings its own."""
+    file = Path(path)
+    root = read_yaml(str(path), _content(file))
+    tree, problems = replaced(root, variables or {}, os.environ if environ is None else environ)
+    section = Section(tree, "", Place(file=str(path), line=1, column=1), problems)
+    pipeline = _Reading(section, Folder(file.absolute().parent, check_files)).pipeline(file, bootstrap)
+    if problems:
+        raise InvalidPipeline(problems)
+    return pipeline
+
+
+def _content(file: Path) -> bytes:
+    try:
+        if file.is_dir():
+            inside = file / "pipeline.yaml"
+            hint = f"did you mean {inside}?" if inside.is_file() else "give the YAML file of a pipeline"
+            raise InvalidPipeline([Problem(f"{file} is a directory", None, hint)])
+        if file.exists() and not file.is_file():
+            raise InvalidPipeline([Problem(f"{file} is not a file", None)])
+        with file.open("rb") as opened:
+            return opened.read(FILE_BYTES_MAX + 1)
+    except FileNotFoundError:
+        hint = "'moldau pipeline init' writes one to begin with"
+        raise InvalidPipeline([Problem(f"there is no pipeline file {file}", None, hint)]) from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise InvalidPipeline([Problem(f"{quoted(str(file))} cannot be read: {why}", None)]) from None
+
+
+class _Reading:
+    """The whole file, section by section, into the section's problems."""
+
+    def __init__(self, section: Section, folder: Folder) -> None:
+        self.section = section
+        self.folder = folder
+        self.problems = section.problems
+        self.views: dict[str, str] = {}
+        """Names of sources and steps so far, folded as Spark does, to how they are written."""
+
+    def pipeline(self, file: Path, bootstrap: str | None) -> Pipeline:
+        section = self.section
+        name = self._name()
+        address, trigger = self._bootstrap(), section.duration("trigger")
+        sources = self._sources()
+        steps = self._steps(sources)
+        pipeline = Pipeline(
+            name=name,
+            file=file.absolute(),
+            bootstrap=bootstrap or address,
+            kafka=self._kafka(),
+            spark=self._spark(),
+            trigger=trigger,
+            connector=section.choice("connector", _CONNECTORS, "moldau"),
+            sources=sources,
+            steps=steps,
+            sinks=self._sinks(sources, steps, trigger),
+            places={"": section.place, **dict(_places(section.entries))},
+            texts=dict(_texts(section.entries)),
+        )
+        section.asked.add("vars")
+        section.finish(_SYNONYMS)
+        return pipeline
+
+    def _name(self) -> str:
+        name = self.section.required_text("name")
+        if name and not _PIPELINE_NAME.fullmatch(name):
+            message = f"{quoted(name)} cannot be its name: use small letters, digits, '.', '_' and '-'"
+            self.section.refuse(message, self.section.value_place("name"))
+        return name
+
+    def _bootstrap(self) -> str | None:
+        text = self.section.text("bootstrap")
+        for address in text.split(",") if text else ():
+            found = _ADDRESS.fullmatch(address.strip())
+            if found is None or not 0 < int(found.group(1)) <= 65535:
+                place = self.section.value_place("bootstrap")
+                self.section.refuse(f"{quoted(address)} is not host:port", place)
+        return text
+
+    def _kafka(self) -> Mapping[str, str]:
+        properties = self.section.mapping("kafka")
+        inner = self.section.entries.values.get("kafka")
+        places = inner.keys if isinstance(inner, Entries) else {}
+        for name in properties:
+            if name in _OURS_TO_SET:
+                self.section.refuse(f"'{name}' cannot be set under 'kafka': {_OURS_TO_SET[name]}", places[name])
+            elif name.startswith("kafka."):
+                self.section.refuse(f"write '{name.removeprefix('kafka.')}', without 'kafka.'", places[name])
+        return properties
+
+    def _spark(self) -> Mapping[str, str]:
+        settings = self.section.mapping("spark")
+        inner = self.section.entries.values.get("spark")
+        places = inner.keys if isinstance(inner, Entries) else {}
+        for name in settings:
+            if not name.startswith("spark."):
+                message = f"{quoted(name)} is no setting of Spark, did you mean 'spark.{name}'?"
+                self.section.refuse(message, places[name])
+        return settings
+
+    def _view(self, name: str, place: Place) -> None:
+        """A name that SQL can use for a view, and that no other view has."""
+        if name.startswith("_"):
+            self.section.refuse(f"{quoted(name)} cannot be a view: names that begin with _ are Moldau's", place)
+        elif not _VIEW_NAME.fullmatch(name):
+            better = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
+            near = f", did you mean '{better}'?" if _VIEW_NAME.fullmatch(better) else ""
+            self.section.refuse(f"{quoted(name)} cannot be a view: use letters, digits and _{near}", place)
+        elif name.lower() in RESERVED_WORDS:
+            self.section.refuse(f"{quoted(name)} cannot be a view: it is a word of SQL", place)
+        elif (other := self.views.get(name.lower())) is not None:
+            as_written = "" if other == name else f" (as {quoted(other)}: SQL does not see case)"
+            self.section.refuse(f"the name {quoted(name)} is used twice{as_written}", place)
+        self.views.setdefault(name.lower(), name)
+
+    def _sources(self) -> dict[str, Source]:
+        if not self.section.has("sources"):
+            self.section.refuse("missing key 'sources'")
+        inner = self.section.section("sources")
+        found: dict[str, Source] = {}
+        for name, value in inner.entries.values.items() if inner else ():
+            assert inner is not None
+            place = inner.entries.keys[name]
+            self._view(name, place)
+            if not isinstance(value, Entries):
+                inner.refuse(f"{quoted(name)} must be a mapping with 'topic', 'file' or 'table'", place)
+                continue
+            source = read_source(name, Section(value, f"source '{name}'", place, self.problems), self.folder)
+            if source is not None:
+                found[name] = source
+        if inner and not inner.entries.values:
+            self.section.refuse("there are no sources", self.section.key_place("sources"))
+        return found
+
+    def _listed(self, key: str) -> Iterator[Section]:
+        """The mappings of a list such as `steps`, each called by its name or its number."""
+        node = self.section.node(key)
+        if node is not None and not isinstance(node, Items):
+            self.section.refuse(f"'{key}' must be a list: begin each with '- '", self.section.key_place(key))
+            return
+        kind = key.removesuffix("s")
+        for number, value in enumerate(node.values if node else (), 1):
+            if not isinstance(value, Entries):
+                self.section.refuse(f"{kind} {number} must be a mapping", value.place)
+                continue
+            name = value.values.get("name")
+            if isinstance(name, Scalar) and not name.empty:
+                yield Section(value, f"{kind} {quoted(name.text)}", name.place, self.problems)
+            else:
+                yield Section(value, f"{kind} {number}", value.place, self.problems)
+
+    def _steps(self, sources: Mapping[str, Source]) -> tuple[Step, ...]:
+        sections = [(section, section.required_text("name")) for section in self._listed("steps")]
+        written = self.section.entries.values.get("sources")
+        above = list(written.values) if isinstance(written, Entries) else []
+        names = {*above, *(name for _, name in sections)}
+        watermarked = any(getattr(source, "watermark", None) for source in sources.values())
+        steps = []
+        for section, name in sections:
+            if name:
+                self._view(name, section.value_place("name"))
+            watermarked = watermarked or section.has("watermark")
+            if section.has("deduplicate") and not watermarked:
+                hint = "such as  watermark: {column: ts, delay: 10 seconds}, here or on its source"
+                section.refuse("'deduplicate' needs a watermark", section.key_place("deduplicate"), hint)
+            step = read_step(name, section, self.folder, above, names)
+            if step is not None:
+                steps.append(step)
+            above.append(name)
+        return tuple(steps)
+
+    def _sinks(self, sources: Mapping[str, Source], steps: Collection[Step], trigger: str | None) -> tuple[Sink, ...]:
+        sinks = []
+        taken: set[str] = set()
+        if not self.section.has("sinks"):
+            self.section.refuse("missing key 'sinks'")
+        for section in self._listed("sinks"):
+            sink = read_sink(section, self.folder, trigger)
+            self._check_from(section)
+            if sink is None:
+                continue
+            if sink.name.lower() in taken:
+                place = section.value_place("name") if section.has("name") else section.place
+                hint = None if section.has("name") else "give each of them a 'name'"
+                section.refuse(f"the name {quoted(sink.name)} is used twice", place, hint)
+            taken.add(sink.name.lower())
+            self._refuse_loop(section, sink, sources)
+            sinks.append(sink)
+        node = self.section.entries.values.get("sinks")
+        if isinstance(node, Items) and not node.values:
+            self.section.refuse("there are no sinks", self.section.key_place("sinks"))
+        return tuple(sinks)
+
+    def _check_from(self, section: Section) -> None:
+        view = section.entries.values.get("from")
+        if not isinstance(view, Scalar) or view.empty or not view.text.strip() or not self.views:
+            return
+        if view.text in self.views.values():
+            return
+        near = did_you_mean(view.text, self.views.values())
+        hint = None if near else f"there are: {', '.join(self.views.values())}"
+        section.refuse(f"unknown view {quoted(view.text)}{near}", view.place, hint)
+
+    def _refuse_loop(self, section: Section, sink: Sink, sources: Mapping[str, Source]) -> None:
+        if not isinstance(sink, TopicSink) or sink.topic is None:
+            return
+        for source in sources.values():
+            if isinstance(source, TopicSource) and reads(source, sink.topic):
+                section.refuse(
+                    f"it writes to {quoted(sink.topic)}, which source {quoted(source.name)} reads: "
+                    "the pipeline would feed itself",
+                    section.value_place("topic"),
+                )
+
+
+def _places(node: Node, path: str = "") -> Iterator[tuple[str, Place]]:
+    """By dotted path: of a text its first character, of a mapping or list in a mapping its key."""
+    inner: Iterator[tuple[str, Node, Place]]
+    if isinstance(node, Scalar):
+        return
+    if isinstance(node, Items):
+        inner = ((str(number), value, value.place) for number, value in enumerate(node.values))
+    else:
+        inner = ((name, value, node.keys[name]) for name, value in node.values.items())
+    for name, value, place in inner:
+        yield path + name, value.place if isinstance(value, Scalar) else place
+        yield from _places(value, f"{path}{name}.")
+
+
+def _texts(node: Node, path: str = "") -> Iterator[tuple[str, TextMap]]:
+    if isinstance(node, Scalar):
+        yield path[:-1], node.map
+    elif isinstance(node, Items):
+        for number, value in enumerate(node.values):
+            yield from _texts(value, f"{path}{number}.")
+    else:
+        for name, value in node.values.items():
+            yield from _texts(value, f"{path}{name}.")

@@ -1,0 +1,255 @@
+"""YAML read into values that know where they stand: every key and every text remembers its line and column.
+
+Only the parser's events are PyYAML's; the tree is built here, because a pipeline file is stricter than YAML: a key
+stands once, tags are not used, and what is nested or repeated without end is refused before it takes memory.
+Numbers and booleans stay texts until a key asks for one: `topic: 007` is a topic. Nothing here knows what a key means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import yaml
+
+from moldau.pipelines.problems import InvalidPipeline, Problem, quoted
+from moldau.pipelines.reading.text_maps import Source, text_map
+from moldau.pipelines.spec import Place, TextMap
+
+FILE_BYTES_MAX = 256 * 1024
+DEPTH_MAX = 32
+VALUES_MAX = 20_000
+"""Values after aliases are followed: ten lines of aliases of aliases are a million values."""
+
+_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+_MERGE = "<<"
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A text. `plain` ones (without quotes) may be meant as a number, a boolean or nothing."""
+
+    map: TextMap
+    plain: bool
+    place: Place
+    weight: int = 1
+    depth: int = 1
+
+    @property
+    def text(self) -> str:
+        return self.map.text
+
+    @property
+    def empty(self) -> bool:
+        return self.plain and self.text in _NULLS
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A list."""
+
+    values: tuple[Node, ...]
+    place: Place
+    weight: int
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """A mapping: for each key where it stands and its value, merged ones (<<) last."""
+
+    values: dict[str, Node]
+    keys: dict[str, Place]
+    place: Place
+    weight: int
+    depth: int
+
+
+Node = Scalar | Items | Entries
+
+
+def read_yaml(file: str, content: bytes) -> Entries:
+    """The mapping that a file holds, or InvalidPipeline."""
+    text = _decoded(file, content)
+    source = Source(file, text)
+    problems: list[Problem] = []
+    try:
+        root = _Composer(source, problems).document()
+    except yaml.MarkedYAMLError as error:
+        problems.append(_syntax_problem(source, error))
+    except yaml.reader.ReaderError as error:
+        message = f"the character U+{int(error.character):04X} is not allowed in YAML"
+        problems.append(Problem(message, source.place(error.position)))
+    except _CannotGoOn as error:
+        problems.append(error.problem)
+    if problems:
+        raise InvalidPipeline(problems)
+    return root
+
+
+def _decoded(file: str, content: bytes) -> str:
+    top = Place(file=file, line=1, column=1)
+    if len(content) > FILE_BYTES_MAX:
+        raise InvalidPipeline([Problem(f"the file is larger than {FILE_BYTES_MAX // 1024} KiB", top)])
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = Source(file, content[: error.start].decode("utf-8-sig", errors="replace"))
+        message = f"the file is not UTF-8: byte 0x{content[error.start]:02x}"
+        raise InvalidPipeline([Problem(message, before.place(len(before.text)))]) from None
+
+
+def _syntax_problem(source: Source, error: yaml.MarkedYAMLError) -> Problem:
+    """PyYAML's own words, but for the two mistakes that everybody makes."""
+    said = error.problem or error.context or "not YAML"
+    unclosed = error.context_mark if "end of stream" in said else None
+    mark = unclosed or error.problem_mark or error.context_mark
+    place = source.place(mark.index if mark else 0)
+    if "'\\t'" in said:
+        return Problem("a tab cannot stand here: YAML is indented with spaces", place)
+    if said == "mapping values are not allowed here":
+        return Problem(
+            "a second ':' in one value", place, "put a text that holds ': ' into quotes, or after | on lines of its own"
+        )
+    context = f"{error.context}: " if error.context and error.context is not said else ""
+    return Problem(f"not YAML: {context}{said}", place)
+
+
+class _CannotGoOn(Exception):
+    """A value that is not there, or more of them than any pipeline needs: what follows would only mislead."""
+
+    def __init__(self, message: str, place: Place) -> None:
+        super().__init__(message)
+        self.problem = Problem(message, place)
+
+
+@dataclass(slots=True)
+class _Composer:
+    """Builds the tree from the parser's events, one document's worth."""
+
+    source: Source
+    problems: list[Problem]
+    _events: Iterator[yaml.Event] = field(init=False)
+    _anchors: dict[str, Node] = field(default_factory=dict)
+    _open_anchors: set[str] = field(default_factory=set)
+    _values: int = 0
+
+    def __post_init__(self) -> None:
+        self._events = yaml.parse(self.source.text, Loader=yaml.SafeLoader)
+
+    def document(self) -> Entries:
+        next(self._events)  # the stream's start
+        if isinstance(next(self._events), yaml.StreamEndEvent):
+            raise _CannotGoOn("the file is empty", self.source.place(0))
+        root = self._node(next(self._events), depth=1)
+        next(self._events)  # the document's end
+        after = next(self._events)
+        if not isinstance(after, yaml.StreamEndEvent):
+            raise _CannotGoOn("a second YAML document: a pipeline is one document in one file", self._place(after))
+        if isinstance(root, Entries):
+            return root
+        if isinstance(root, Scalar) and root.empty:
+            raise _CannotGoOn("the file is empty", self.source.place(0))
+        raise _CannotGoOn("a pipeline is a mapping: it begins with 'name: …'", root.place)
+
+    def _refuse(self, message: str, place: Place) -> None:
+        self.problems.append(Problem(message, place))
+
+    def _place(self, event: yaml.Event) -> Place:
+        assert event.start_mark is not None
+        return self.source.place(event.start_mark.index)
+
+    def _node(self, event: yaml.Event, depth: int) -> Node:
+        if depth > DEPTH_MAX:
+            raise _CannotGoOn(f"nested more than {DEPTH_MAX} deep", self._place(event))
+        if isinstance(event, yaml.AliasEvent):
+            return self._counted(self._alias(event, depth), event)
+        assert isinstance(event, yaml.NodeEvent)
+        if event.anchor is not None:
+            self._open_anchors.add(event.anchor)
+        node = self._counted(self._fresh(event, depth), event)
+        if event.anchor is not None:
+            self._open_anchors.discard(event.anchor)
+            self._anchors[event.anchor] = node
+        return node
+
+    def _counted(self, node: Node, event: yaml.Event) -> Node:
+        """A collection's parts were counted when they were read; an alias counts with all that it stands for."""
+        self._values += node.weight if isinstance(event, yaml.AliasEvent) else 1
+        if self._values > VALUES_MAX or node.weight > VALUES_MAX:
+            raise _CannotGoOn(f"more than {VALUES_MAX} values, with aliases followed", self._place(event))
+        return node
+
+    def _alias(self, event: yaml.AliasEvent, depth: int) -> Node:
+        name = event.anchor or ""
+        node = self._anchors.get(name)
+        if node is None:
+            inside = name in self._open_anchors
+            why = "stands inside the anchor it refers to" if inside else "has no anchor before it"
+            raise _CannotGoOn(f"the alias *{name} {why}", self._place(event))
+        if depth + node.depth - 1 > DEPTH_MAX:
+            raise _CannotGoOn(f"nested more than {DEPTH_MAX} deep", self._place(event))
+        return node
+
+    def _fresh(self, event: yaml.NodeEvent, depth: int) -> Node:
+        tag = getattr(event, "tag", None)
+        if tag is not None:
+            self._refuse(f"the YAML tag {quoted(tag)} is not used in a pipeline file", self._place(event))
+        if isinstance(event, yaml.ScalarEvent):
+            return self._scalar(event)
+        if isinstance(event, yaml.SequenceStartEvent):
+            return self._items(event, depth)
+        return self._entries(event, depth)
+
+    def _scalar(self, event: yaml.ScalarEvent) -> Scalar:
+        assert event.start_mark is not None
+        assert event.end_mark is not None
+        start, end = event.start_mark.index, event.end_mark.index
+        where = text_map(self.source, event.value, start, end, event.style or None)
+        place = where.at(0) if event.style in ("|", ">") and event.value.strip() else self._place(event)
+        return Scalar(where, plain=not event.style, place=place)
+
+    def _items(self, event: yaml.NodeEvent, depth: int) -> Items:
+        values = []
+        while not isinstance(following := next(self._events), yaml.SequenceEndEvent):
+            values.append(self._node(following, depth + 1))
+        return Items(tuple(values), self._place(event), _weight(values), _depth(values))
+
+    def _entries(self, event: yaml.NodeEvent, depth: int) -> Entries:
+        values: dict[str, Node] = {}
+        keys: dict[str, Place] = {}
+        merged: list[Entries] = []
+        while not isinstance(following := next(self._events), yaml.MappingEndEvent):
+            key = self._node(following, depth + 1)
+            value = self._node(next(self._events), depth + 1)
+            if not isinstance(key, Scalar):
+                self._refuse("a key must be a text", key.place)
+            elif key.plain and key.text == _MERGE:
+                merged += self._mergeable(value)
+            elif key.text in values:
+                first = keys[key.text].line
+                self._refuse(f"the key {quoted(key.text)} stands twice, first on line {first}", key.place)
+            else:
+                values[key.text], keys[key.text] = value, key.place
+        for other in merged:
+            for name in other.values:
+                if name not in values:
+                    values[name], keys[name] = other.values[name], other.keys[name]
+        parts = list(values.values())
+        return Entries(values, keys, self._place(event), _weight(parts), _depth(parts))
+
+    def _mergeable(self, value: Node) -> list[Entries]:
+        """What << brings in: a mapping or a list of them, the first one winning."""
+        parts = value.values if isinstance(value, Items) else (value,)
+        found = [part for part in parts if isinstance(part, Entries)]
+        if len(found) < len(parts):
+            self._refuse("<< merges a mapping: name one with *alias", value.place)
+        return found
+
+
+def _weight(values: list[Node]) -> int:
+    return 1 + sum(value.weight for value in values)
+
+
+def _depth(values: list[Node]) -> int:
+    return 1 + max((value.depth for value in values), default=0)

@@ -1,0 +1,250 @@
+"""A mapping of a pipeline file, asked for one key after another: the right type, or a problem at the right word.
+
+Each question records what is wrong and answers with a harmless value, so that reading goes on and every problem of a
+file is found at once. What the keys mean together is decided by those who ask.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from moldau.base.names import topic_name_problem
+from moldau.pipelines.problems import Problem, did_you_mean, one_of, quoted
+from moldau.pipelines.reading.positions import Entries, Items, Node, Scalar
+from moldau.pipelines.reading.times import duration
+from moldau.pipelines.spec import Place, Watermark
+
+Choice = TypeVar("Choice", bound=str)
+
+_TRUE = frozenset({"true", "True", "TRUE", "yes", "on"})
+_FALSE = frozenset({"false", "False", "FALSE", "no", "off"})
+_INT = re.compile(r"[-+]?\d{1,18}")
+_FLOAT = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?")
+
+
+@dataclass(slots=True)
+class Section:
+    """One mapping. `what` is how messages call it ("source 'events'"; the whole file has no name), `place` is where
+    to point for what is missing."""
+
+    entries: Entries
+    what: str
+    place: Place
+    problems: list[Problem]
+    asked: set[str] = field(default_factory=set)
+    misplaced: set[str] = field(default_factory=set)
+
+    def refuse(self, message: str, place: Place | None = None, hint: str | None = None) -> None:
+        whole = f"{self.what}: {message}" if self.what else message
+        self.problems.append(Problem(whole, place or self.place, hint))
+
+    def has(self, key: str) -> bool:
+        """Whether the key stands there at all, if only with nothing behind it."""
+        self.asked.add(key)
+        return key in self.entries.values
+
+    def node(self, key: str) -> Node | None:
+        """The value of a key. A key with nothing behind it is a problem, not a default: somebody meant something."""
+        if not self.has(key):
+            return None
+        value = self.entries.values[key]
+        if isinstance(value, Scalar) and value.empty:
+            self.refuse(f"'{key}' has no value", self.key_place(key))
+            return None
+        return value
+
+    def key_place(self, key: str) -> Place:
+        return self.entries.keys.get(key, self.place)
+
+    def value_place(self, key: str) -> Place:
+        value = self.entries.values.get(key)
+        return value.place if isinstance(value, Scalar) else self.key_place(key)
+
+    def scalar(self, key: str, wanted: str) -> Scalar | None:
+        value = self.node(key)
+        if value is None or isinstance(value, Scalar):
+            return value
+        self.refuse(f"'{key}' must be {wanted}, not {_kind(value)}", self.key_place(key))
+        return None
+
+    def text(self, key: str) -> str | None:
+        value = self.scalar(key, "a text")
+        if value is not None and not value.text.strip():
+            self.refuse(f"'{key}' is empty", value.place)
+            return None
+        return value.text if value else None
+
+    def required_text(self, key: str) -> str:
+        if not self.has(key):
+            self.refuse(f"missing key '{key}'")
+        return self.text(key) or ""
+
+    def choice(self, key: str, choices: Sequence[Choice], default: Choice, whose: str = "") -> Choice:
+        value = self.scalar(key, one_of(choices))
+        if value is None:
+            return default
+        for choice in choices:
+            if value.text == choice:
+                return choice
+        near = did_you_mean(value.text, choices)
+        hint = None if near else f"{key} may be {one_of(choices)}"
+        self.refuse(f"{quoted(value.text)} is not a {key}{whose}{near}", value.place, hint)
+        return default
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        value = self.scalar(key, "true or false")
+        if value is None:
+            return default
+        if value.plain and value.text in _TRUE | _FALSE:
+            return value.text in _TRUE
+        self.refuse(f"'{key}' must be true or false, not {quoted(value.text)}", value.place)
+        return default
+
+    def count(self, key: str) -> int | None:
+        """A whole number of one or more."""
+        value = self.scalar(key, "a whole number")
+        if value is None:
+            return None
+        if value.plain and re.fullmatch(r"[1-9]\d{0,17}", value.text):
+            return int(value.text)
+        self.refuse(f"'{key}' must be a whole number of at least 1, not {quoted(value.text)}", value.place)
+        return None
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of texts; a single text stands for a list of one."""
+        return tuple(scalar.text for scalar in self.scalars(key))
+
+    def scalars(self, key: str) -> tuple[Scalar, ...]:
+        value = self.node(key)
+        if value is None:
+            return ()
+        if isinstance(value, Entries):
+            self.refuse(f"'{key}' must be a list, not a mapping", self.key_place(key))
+            return ()
+        items = value.values if isinstance(value, Items) else (value,)
+        if not items:
+            self.refuse(f"'{key}' is an empty list", self.key_place(key))
+        good: dict[str, Scalar] = {}
+        for item in items:
+            if not isinstance(item, Scalar) or item.empty or not item.text.strip():
+                self.refuse(f"'{key}' must be a list of texts", item.place)
+            elif item.text in good:
+                self.refuse(f"{quoted(item.text)} stands twice in '{key}'", item.place)
+            else:
+                good[item.text] = item
+        return tuple(good.values())
+
+    def mapping(self, key: str) -> Mapping[str, str]:
+        """Names and texts, as options are."""
+        value = self.node(key)
+        if value is None:
+            return {}
+        if not isinstance(value, Entries):
+            self.refuse(f"'{key}' must be a mapping, not {_kind(value)}", self.value_place(key))
+            return {}
+        found = {}
+        for name, part in value.values.items():
+            if isinstance(part, Scalar) and not part.empty:
+                found[name] = part.text
+            else:
+                self.refuse(f"'{key}.{name}' must be a text", value.keys[name])
+        return found
+
+    def duration(self, key: str) -> str | None:
+        value = self.scalar(key, "a duration such as '10 seconds'")
+        if value is None:
+            return None
+        found = duration(value.text)
+        if found is None:
+            self.refuse(
+                f"{quoted(value.text)} is not a duration",
+                value.place,
+                "write a number and a unit, such as '10 seconds'",
+            )
+        return found
+
+    def topic(self, key: str) -> str | None:
+        value = self.scalar(key, "a topic's name")
+        return self.topic_name(value) if value else None
+
+    def topic_name(self, value: Scalar) -> str:
+        if problem := topic_name_problem(value.text):
+            self.refuse(f"not a topic's name: {problem}", value.place)
+        return value.text
+
+    def section(self, key: str) -> Section | None:
+        value = self.node(key)
+        if value is None or isinstance(value, Entries):
+            what = f"{self.what}, {key}" if self.what else key
+            return Section(value, what, self.key_place(key), self.problems) if value else None
+        self.refuse(f"'{key}' must be a mapping, not {_kind(value)}", self.value_place(key))
+        return None
+
+    def watermark(self) -> Watermark | None:
+        inner = self.section("watermark")
+        if inner is None:
+            return None
+        column, delay = inner.required_text("column"), inner.duration("delay")
+        if not inner.has("delay"):
+            inner.refuse("missing key 'delay'", hint="how late a row may come, such as '10 seconds'")
+        inner.finish()
+        return Watermark(column=column, delay=delay or "0 seconds")
+
+    def only_one_of(
+        self, keys: Sequence[str], what: str, others: Iterable[str], synonyms: Mapping[str, str]
+    ) -> str | None:
+        """Which of the keys is there; several are a problem. None is one too, and then this section is finished:
+        `others` are the keys that could have stood beside it."""
+        there = [key for key in keys if self.has(key)]
+        for other in there[1:]:
+            self.refuse(f"'{there[0]}' and '{other}' do not go together: give one of them", self.key_place(other))
+        if there:
+            return there[0]
+        self.asked.update(others)
+        misspelt = [key for key in self.entries.values if key not in self.asked]
+        if not any(synonyms.get(key) in keys or did_you_mean(key, keys) for key in misspelt):
+            self.refuse(f"{what} Give {one_of(keys)}")
+        self.finish(synonyms)
+        return None
+
+    def refuse_keys(self, keys: Iterable[str], why: Callable[[str], str]) -> None:
+        """Keys that mean something elsewhere but not here."""
+        for key in keys:
+            self.misplaced.add(key)
+            if self.has(key):
+                self.refuse(why(key), self.key_place(key))
+
+    def finish(self, synonyms: Mapping[str, str] | None = None) -> None:
+        """Every key that nobody asked for is a problem."""
+        for key in self.entries.values:
+            if key not in self.asked:
+                meant = (synonyms or {}).get(key)
+                near = f", did you mean '{meant}'?" if meant in self.asked else did_you_mean(key, self.asked)
+                hint = None if near else f"known here: {', '.join(sorted(self.asked - self.misplaced))}"
+                self.refuse(f"unknown key {quoted(key)}{near}", self.entries.keys[key], hint)
+
+
+def plain_value(node: Node) -> object:
+    """The value as Python has it, for arguments that are handed on: YAML's core types."""
+    if isinstance(node, Items):
+        return [plain_value(value) for value in node.values]
+    if isinstance(node, Entries):
+        return {name: plain_value(value) for name, value in node.values.items()}
+    if not node.plain:
+        return node.text
+    if node.empty:
+        return None
+    if node.text in ("true", "True", "TRUE", "false", "False", "FALSE"):
+        return node.text.lower() == "true"
+    if _INT.fullmatch(node.text):
+        return int(node.text)
+    return float(node.text) if _FLOAT.fullmatch(node.text) else node.text
+
+
+def _kind(node: Node) -> str:
+    if isinstance(node, Scalar):
+        return "a text"
+    return "a list" if isinstance(node, Items) else "a mapping"

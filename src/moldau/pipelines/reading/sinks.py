@@ -1,0 +1,141 @@
+"""The `sinks` of a pipeline file: topics (fixed, or computed per row), lake tables, the console.
+
+Here is decided which keys a sink has, which go together and what it is called if the file does not say.
+Whether its expressions compile is Spark's business.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+from typing import Final, get_args
+
+from moldau.base.names import INTERNAL_TOPICS, METADATA_TOPIC
+from moldau.pipelines.problems import quoted
+from moldau.pipelines.reading.sections import Section
+from moldau.pipelines.reading.sources import RECORD_FORMATS, TABLE_FORMATS, Folder, check_avro_schema, read_path
+from moldau.pipelines.spec import ConsoleSink, Sink, TableMode, TableSink, TopicMode, TopicSink
+
+KINDS: Final = ("topic", "route", "table", "console")
+TOPIC_KEYS: Final = ("key", "value", "headers", "partition", "partitions", "schema_file")
+TABLE_KEYS: Final = ("partition_by", "keys", "delete_when")
+KEYS: Final = ("name", "from", "mode", "trigger", "options", "format", *TOPIC_KEYS, *TABLE_KEYS)
+SYNONYMS: Final = {"path": "table", "view": "from", "input": "from", "topics": "topic", "output_mode": "mode",
+                   "partitionBy": "partition_by", "primary_key": "keys"}  # fmt: skip
+_TOPIC_MODES: Final[tuple[TopicMode, ...]] = get_args(TopicMode)
+_TABLE_MODES: Final[tuple[TableMode, ...]] = get_args(TableMode)
+SINK_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+"""Sinks are named in checkpoints' paths."""
+
+
+def read_sink(section: Section, folder: Folder, trigger: str | None) -> Sink | None:
+    """One sink; `trigger` is the pipeline's, for sinks without one of their own."""
+    view = section.required_text("from")
+    kind = section.only_one_of(KINDS, "where does it write to?", KEYS, SYNONYMS)
+    if kind is None:
+        return None
+    if kind in ("topic", "route"):
+        sink: Sink = _topic_sink(section, view, folder, trigger)
+    elif kind == "table":
+        sink = _table_sink(section, view, folder, trigger)
+    else:
+        sink = _console_sink(section, view, trigger)
+    section.finish(SYNONYMS)
+    return sink
+
+
+def _name(section: Section, view: str, target: str) -> str:
+    """What the sink is called: as written, or <from>-to-<target>."""
+    written = section.text("name")
+    if written is not None:
+        if not SINK_NAME.fullmatch(written):
+            message = f"{quoted(written)} cannot be a sink's name: use letters, digits, '.', '_' and '-'"
+            section.refuse(message, section.value_place("name"))
+        return written
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", f"{view}-to-{target}")[:100]
+
+
+def _trigger(section: Section, default: str | None) -> str | None:
+    return section.duration("trigger") if section.has("trigger") else default
+
+
+def _topic_sink(section: Section, view: str, folder: Folder, trigger: str | None) -> TopicSink:
+    topic, route = section.topic("topic"), section.text("route")
+    if topic is not None and (topic in INTERNAL_TOPICS or topic == METADATA_TOPIC):
+        section.refuse(f"{quoted(topic)} belongs to the cluster", section.value_place("topic"))
+    format_ = section.choice("format", RECORD_FORMATS, "json", " of records")
+    schema_file = read_path(section, "schema_file", folder)
+    if format_ == "avro":
+        check_avro_schema(section, schema_file, folder)
+        section.refuse_keys(
+            ("value",), lambda key: "'value' does not go with format avro, which makes the value itself"
+        )
+    else:
+        section.refuse_keys(("schema_file",), lambda key: f"'{key}' is for format avro")
+    section.refuse_keys(TABLE_KEYS, lambda key: f"'{key}' is for tables, not for topics")
+    return TopicSink(
+        name=_name(section, view, topic or "topics"),
+        place=section.place,
+        view=view,
+        topic=topic,
+        route=route,
+        key=section.text("key"),
+        value=section.text("value"),
+        format=format_,
+        schema_file=schema_file,
+        headers=section.mapping("headers"),
+        partition=section.text("partition"),
+        mode=section.choice("mode", _TOPIC_MODES, "append", " of a topic"),
+        partitions=section.count("partitions"),
+        trigger=_trigger(section, trigger),
+        options=section.mapping("options"),
+    )
+
+
+def _table_sink(section: Section, view: str, folder: Folder, trigger: str | None) -> TableSink:
+    written = section.text("table") or ""
+    format_ = section.choice("format", TABLE_FORMATS, "parquet", " of tables")
+    mode = section.choice("mode", _TABLE_MODES, "append", " of a table")
+    section.refuse_keys(TOPIC_KEYS, lambda key: f"'{key}' is for topics, not for tables")
+    sink = TableSink(
+        name=_name(section, view, PurePath(written).name or "table"),
+        place=section.place,
+        view=view,
+        path=folder.resolved(written),
+        format=format_,
+        partition_by=section.texts("partition_by"),
+        mode=mode,
+        keys=section.texts("keys"),
+        delete_when=section.text("delete_when"),
+        trigger=_trigger(section, trigger),
+        options=section.mapping("options"),
+    )
+    if mode == "upsert":
+        _check_upsert(section, sink)
+    else:
+        section.refuse_keys(("keys", "delete_when"), lambda key: f"'{key}' is for  mode: upsert")
+    return sink
+
+
+def _check_upsert(section: Section, sink: TableSink) -> None:
+    place = section.value_place("mode")
+    if sink.format != "delta":
+        section.refuse(
+            "mode upsert needs  format: delta", section.value_place("format") if section.has("format") else place
+        )
+    if not section.has("keys"):
+        section.refuse("mode upsert needs 'keys', the columns that tell rows apart", place)
+
+
+def _console_sink(section: Section, view: str, trigger: str | None) -> ConsoleSink:
+    if not section.flag("console", default=True):
+        section.refuse("'console' can only be true: leave the sink out instead", section.value_place("console"))
+    section.refuse_keys((*TOPIC_KEYS, *TABLE_KEYS, "format"), lambda key: f"'{key}' is not for the console")
+    return ConsoleSink(
+        name=_name(section, view, "console"),
+        place=section.place,
+        view=view,
+        mode=section.choice("mode", _TOPIC_MODES, "append", " of the console"),
+        trigger=_trigger(section, trigger),
+        options=section.mapping("options"),
+    )

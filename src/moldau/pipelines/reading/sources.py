@@ -1,0 +1,345 @@
+"""The `sources` of a pipeline file: topics, files and tables, each a view under its name.
+
+Here is decided which keys a source has and which of them go together. Names across sources and steps are the business
+of `loading`; whether a schema parses is Spark's.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, get_args
+
+from moldau.base.names import topic_name_problem
+from moldau.pipelines.problems import did_you_mean, quoted
+from moldau.pipelines.reading.positions import Entries, Scalar
+from moldau.pipelines.reading.sections import Section
+from moldau.pipelines.reading.times import moment
+from moldau.pipelines.spec import (
+    DROP,
+    FAIL,
+    FileFormat,
+    FileSource,
+    Offsets,
+    RecordFormat,
+    Source,
+    Start,
+    TableFormat,
+    TableSource,
+    TopicSource,
+)
+
+RECORD_FORMATS: Final[tuple[RecordFormat, ...]] = get_args(RecordFormat)
+FILE_FORMATS: Final[tuple[FileFormat, ...]] = get_args(FileFormat)
+TABLE_FORMATS: Final[tuple[TableFormat, ...]] = get_args(TableFormat)
+KINDS: Final = ("topic", "topics", "pattern", "file", "table")
+KEYS: Final = (
+    "format", "schema", "schema_file", "framing", "start", "headers", "watermark", "deduplicate", "dead_letter",
+    "max_per_trigger", "options", "watch",
+)  # fmt: skip
+SYNONYMS: Final = {"path": "file", "subscribe": "topic", "starting_offsets": "start", "dead_letters": "dead_letter"}
+_SUFFIXES: Final[Mapping[str, FileFormat]] = {
+    ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet", ".orc": "orc",
+    ".txt": "text", ".text": "text", ".log": "text",
+}  # fmt: skip
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_FRAMINGS: Final[tuple[Literal["confluent"], ...]] = ("confluent",)
+_EARLIEST, _LATEST = -2, -1
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """Where the pipeline's file lies: relative paths begin here. `check` is off where files need not be there (yet)."""
+
+    path: Path
+    check: bool = True
+
+    def resolved(self, written: str) -> str:
+        """Absolute; a URL stays as it is."""
+        if _SCHEME.match(written) or not written:
+            return written
+        home = str(Path.home()) if written.startswith("~/") else ""
+        return str((self.path / (home + written[1:] if home else written)).absolute())
+
+    def missing(self, path: str) -> bool:
+        """Whether nothing is there, as far as a local path can tell. A glob needs one match."""
+        if not self.check or not path or _SCHEME.match(path):
+            return False
+        return "\0" in path or not (Path(path).exists() or any(glob.iglob(path)))
+
+
+def read_source(name: str, section: Section, folder: Folder) -> Source | None:
+    """One source; None if it cannot even be told which kind it is."""
+    kind = section.only_one_of(KINDS, "where does it read from?", KEYS, SYNONYMS)
+    if kind is None:
+        return None
+    if kind == "file":
+        return _file_source(name, section, folder)
+    if kind == "table":
+        return _table_source(name, section, folder)
+    return _topic_source(name, section, folder)
+
+
+def _topic_source(name: str, section: Section, folder: Folder) -> TopicSource:
+    topics = tuple(section.topic_name(scalar) for key in ("topic", "topics") for scalar in section.scalars(key))
+    pattern = _pattern(section)
+    format_ = section.choice("format", RECORD_FORMATS, "json", " of records")
+    if format_ != "avro":
+        section.refuse_keys(("framing",), lambda key: f"'{key}' is for format avro")
+    schema, schema_file = _record_schema(section, format_, folder)
+    source = TopicSource(
+        name=name,
+        place=section.place,
+        topics=topics,
+        pattern=pattern,
+        format=format_,
+        schema=schema,
+        schema_file=schema_file,
+        framing=section.choice("framing", _FRAMINGS, "confluent") if section.has("framing") else None,
+        start=_start(section, topics),
+        headers=section.flag("headers"),
+        watermark=section.watermark(),
+        deduplicate=section.texts("deduplicate"),
+        dead_letter=_dead_letter(section, topics[0] if topics else name, format_),
+        max_per_trigger=section.count("max_per_trigger"),
+        options=section.mapping("options"),
+    )
+    _refuse_feeding_itself(section, source)
+    _check_deduplicate(section)
+    section.refuse_keys(("watch",), lambda key: f"'{key}' is for files: a topic is always a stream")
+    section.finish(SYNONYMS)
+    return source
+
+
+def _pattern(section: Section) -> str | None:
+    pattern = section.text("pattern")
+    if pattern is not None:
+        try:
+            re.compile(pattern)
+        except (re.error, OverflowError, RecursionError) as error:
+            section.refuse(f"not a regular expression: {error}", section.value_place("pattern"))
+    return pattern
+
+
+def _record_schema(section: Section, format_: RecordFormat, folder: Folder) -> tuple[str | None, Path | None]:
+    if format_ == "avro":
+        schema_file = read_path(section, "schema_file", folder)
+        section.refuse_keys(("schema",), lambda key: "format avro takes its schema from 'schema_file'")
+        check_avro_schema(section, schema_file, folder)
+        return None, schema_file
+    schema, schema_file = _schema(section, folder)
+    if format_ in ("text", "raw"):
+        section.refuse_keys(
+            ("schema", "schema_file"), lambda key: f"'{key}' is not for format {format_}: its one column is 'value'"
+        )
+    elif not (section.has("schema") or section.has("schema_file")):
+        hint = "such as  schema: id string not null, amount double, ts timestamp"
+        section.refuse(f"format {format_} needs a schema", hint=hint)
+    return schema, schema_file
+
+
+def check_avro_schema(section: Section, schema_file: Path | None, folder: Folder) -> None:
+    """Sources and sinks alike. Whether the JSON is good Avro is told when the codec is made from it."""
+    if not section.has("schema_file"):
+        section.refuse("format avro needs 'schema_file', an Avro schema in JSON")
+        return
+    if schema_file is None or not folder.check or "\0" in str(schema_file) or not schema_file.is_file():
+        return
+    try:
+        json.loads(schema_file.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        section.refuse(f"the Avro schema cannot be read: {error}", section.value_place("schema_file"))
+
+
+def _schema(section: Section, folder: Folder) -> tuple[str | None, Path | None]:
+    schema = section.text("schema")
+    schema_file = read_path(section, "schema_file", folder)
+    if section.has("schema") and section.has("schema_file"):
+        section.refuse("'schema' and 'schema_file' do not go together", section.key_place("schema_file"))
+    return schema, schema_file
+
+
+def read_path(section: Section, key: str, folder: Folder) -> Path | None:
+    """A local file that has to be there."""
+    written = section.text(key)
+    if written is None:
+        return None
+    path = Path(folder.resolved(written))
+    if folder.check and ("\0" in written or not path.is_file()):
+        section.refuse(f"there is no file {quoted(written)}", section.value_place(key))
+    return path
+
+
+def _start(section: Section, topics: tuple[str, ...]) -> Start:
+    node = section.node("start")
+    if isinstance(node, Entries):
+        return _start_offsets(section, node, topics)
+    scalar = section.scalar("start", "earliest, latest, a time or offsets")
+    if scalar is None or scalar.text == "earliest":
+        return "earliest"
+    if scalar.text == "latest":
+        return "latest"
+    found = moment(scalar.text)
+    if found is None:
+        near = did_you_mean(scalar.text, ("earliest", "latest"))
+        hint = "earliest, latest, a time such as 2026-01-31T08:00:00Z, or offsets such as {0: 12, 1: 40}"
+        section.refuse(f"cannot start at {quoted(scalar.text)}{near}", scalar.place, None if near else hint)
+        return "earliest"
+    return found
+
+
+def _start_offsets(section: Section, node: Entries, topics: tuple[str, ...]) -> Offsets:
+    """{partition: offset} where there is one topic, else {topic: {partition: offset}}."""
+    if not any(isinstance(value, Entries) for value in node.values.values()):
+        if len(topics) != 1:
+            section.refuse("with several topics, offsets are given by topic: {topic: {partition: offset}}", node.place)
+            return {}
+        return {topics[0]: _partition_offsets(section, node)}
+    offsets = {}
+    for topic, inner in node.values.items():
+        if topics and topic not in topics:
+            section.refuse(f"it does not read {quoted(topic)}{did_you_mean(topic, topics)}", node.keys[topic])
+        if isinstance(inner, Entries):
+            offsets[topic] = _partition_offsets(section, inner)
+        else:
+            section.refuse("offsets are given as {partition: offset}", inner.place)
+    return offsets
+
+
+def _partition_offsets(section: Section, node: Entries) -> Mapping[int, int]:
+    offsets = {}
+    for partition, value in node.values.items():
+        if not re.fullmatch(r"\d{1,9}", partition):
+            section.refuse(f"{quoted(partition)} is not a partition", node.keys[partition])
+            continue
+        offset = _offset(value.text) if isinstance(value, Scalar) else None
+        if offset is None:
+            section.refuse("an offset is a number, earliest or latest", value.place)
+        else:
+            offsets[int(partition)] = offset
+    return offsets
+
+
+def _offset(text: str) -> int | None:
+    named = {"earliest": _EARLIEST, "latest": _LATEST, "-2": _EARLIEST, "-1": _LATEST}
+    if text in named:
+        return named[text]
+    return int(text) if re.fullmatch(r"\d{1,18}", text) else None
+
+
+def _dead_letter(section: Section, stem: str, format_: RecordFormat) -> str:
+    """Raw records fit always, so by default they have no topic for those that do not."""
+    value = section.scalar("dead_letter", "a topic, fail or drop")
+    if format_ == "raw":
+        section.refuse_keys(("dead_letter",), lambda key: f"'{key}' is not for format raw: every record fits")
+        return FAIL
+    if value is not None:
+        return value.text if value.text in (FAIL, DROP) else section.topic_name(value)
+    default = f"{stem}.dead"
+    if not topic_name_problem(stem) and topic_name_problem(default):
+        section.refuse(f"the default dead-letter topic is no legal name: {default}", hint="give it with 'dead_letter'")
+    return default
+
+
+def _refuse_feeding_itself(section: Section, source: TopicSource) -> None:
+    topic = source.dead_letter_topic
+    if topic is not None and reads(source, topic):
+        key = "dead_letter" if section.has("dead_letter") else "pattern" if source.pattern else "topic"
+        section.refuse(
+            f"it would read its own dead letters from {quoted(topic)}",
+            section.value_place(key),
+            "name another topic with 'dead_letter', or use drop or fail",
+        )
+
+
+def reads(source: TopicSource, topic: str) -> bool:
+    if source.pattern is None:
+        return topic in source.topics
+    try:
+        return bool(re.fullmatch(source.pattern, topic))
+    except (re.error, OverflowError, RecursionError):
+        return False
+
+
+def _check_deduplicate(section: Section) -> None:
+    if section.has("deduplicate") and not section.has("watermark"):
+        hint = "such as  watermark: {column: ts, delay: 10 seconds}"
+        section.refuse("'deduplicate' needs a watermark", section.key_place("deduplicate"), hint)
+
+
+def _file_source(name: str, section: Section, folder: Folder) -> FileSource:
+    written = section.text("file") or ""
+    path = folder.resolved(written)
+    if folder.missing(path):
+        section.refuse(f"there is no file {quoted(written)}", section.value_place("file"))
+    format_ = _file_format(section, written)
+    schema, schema_file = _schema(section, folder)
+    watch = section.flag("watch")
+    _check_file_schema(section, format_, watch)
+    if not watch:
+        section.refuse_keys(
+            ("watermark", "deduplicate"), lambda key: f"'{key}' is for streams: a file is one with  watch: true"
+        )
+    source = FileSource(
+        name=name,
+        place=section.place,
+        path=path,
+        format=format_,
+        schema=schema,
+        schema_file=schema_file,
+        watch=watch,
+        watermark=section.watermark(),
+        deduplicate=section.texts("deduplicate"),
+        options=section.mapping("options"),
+    )
+    if watch:
+        _check_deduplicate(section)
+    _refuse_topic_keys(section, "files")
+    section.finish(SYNONYMS)
+    return source
+
+
+def _file_format(section: Section, written: str) -> FileFormat:
+    guess = _SUFFIXES.get(Path(written.rstrip("*")).suffix.lower())
+    if guess is None and written and not section.has("format"):
+        section.refuse(f"missing key 'format': {quoted(written)} does not tell", section.value_place("file"))
+    return section.choice("format", FILE_FORMATS, guess or "text", " of files")
+
+
+def _check_file_schema(section: Section, format_: FileFormat, watch: bool) -> None:
+    has_schema = section.has("schema") or section.has("schema_file")
+    if format_ == "text" and has_schema and section.has("format"):
+        section.refuse_keys(
+            ("schema", "schema_file"), lambda key: f"'{key}' is not for format text: its one column is 'value'"
+        )
+    if watch and format_ != "text" and not has_schema:
+        section.refuse("files that are watched need a schema", hint="such as  schema: id string, name string")
+
+
+def _table_source(name: str, section: Section, folder: Folder) -> TableSource:
+    written = section.text("table") or ""
+    path = folder.resolved(written)
+    if folder.missing(path):
+        section.refuse(f"there is no table {quoted(written)}", section.value_place("table"))
+    source = TableSource(
+        name=name,
+        place=section.place,
+        path=path,
+        format=section.choice("format", TABLE_FORMATS, "parquet", " of tables"),
+        options=section.mapping("options"),
+    )
+    section.refuse_keys(("schema", "schema_file"), lambda key: f"'{key}' is not for tables: a table has its own")
+    section.refuse_keys(("watermark", "deduplicate"), lambda key: f"'{key}' is for streams: a table is none")
+    section.refuse_keys(("watch",), lambda key: f"'{key}' is for files")
+    _refuse_topic_keys(section, "tables")
+    section.finish(SYNONYMS)
+    return source
+
+
+def _refuse_topic_keys(section: Section, what: str) -> None:
+    keys = ("framing", "start", "headers", "dead_letter", "max_per_trigger")
+    section.refuse_keys(keys, lambda key: f"'{key}' is for topics, not for {what}")

@@ -1,0 +1,154 @@
+"""The `steps` of a pipeline file: SQL or a Python function, in order, each a view for those after it.
+
+Whether SQL compiles and which views it uses is told by Spark later; the inputs of a Python step are named in the
+file and so are checked here. A module of the user's is looked at but never imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import warnings
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Final
+
+from moldau.pipelines.problems import did_you_mean, quoted
+from moldau.pipelines.reading.positions import Entries
+from moldau.pipelines.reading.sections import Section, plain_value
+from moldau.pipelines.reading.sources import Folder
+from moldau.pipelines.spec import PythonStep, SqlStep, Step
+
+KEYS: Final = ("name", "watermark", "deduplicate", "inputs", "args")
+SYNONYMS: Final = {"query": "sql", "select": "sql", "function": "python", "from": "inputs", "input": "inputs"}
+_FUNCTION: Final = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)", re.ASCII)
+
+
+def read_step(
+    name: str, section: Section, folder: Folder, above: Collection[str], all_names: Collection[str]
+) -> Step | None:
+    """One step. `above` are the views it may use, `all_names` also those that come later."""
+    section.asked.add("name")
+    kind = section.only_one_of(("sql", "python"), "what does it do?", KEYS, SYNONYMS)
+    if kind is None:
+        return None
+    if kind == "sql":
+        step: Step = _sql_step(name, section)
+    else:
+        step = _python_step(name, section, folder, above, all_names)
+    section.finish(SYNONYMS)
+    return step
+
+
+def _sql_step(name: str, section: Section) -> SqlStep:
+    section.refuse_keys(("inputs", "args"), lambda key: f"'{key}' is for python steps: SQL names its tables itself")
+    scalar = section.scalar("sql", "a text")
+    return SqlStep(
+        name=name,
+        place=section.place,
+        sql=section.text("sql") or "" if scalar else "",
+        sql_place=scalar.map.at(0) if scalar else section.place,
+        watermark=section.watermark(),
+        deduplicate=section.texts("deduplicate"),
+    )
+
+
+def _python_step(
+    name: str, section: Section, folder: Folder, above: Collection[str], all_names: Collection[str]
+) -> PythonStep:
+    module, function = _function(section, folder)
+    return PythonStep(
+        name=name,
+        place=section.place,
+        module=module,
+        function=function,
+        inputs=_inputs(section, above, all_names),
+        args=_args(section),
+        watermark=section.watermark(),
+        deduplicate=section.texts("deduplicate"),
+    )
+
+
+def _function(section: Section, folder: Folder) -> tuple[str, str]:
+    written = section.text("python") or ""
+    found = _FUNCTION.fullmatch(written)
+    place = section.value_place("python")
+    if found is None:
+        if written:
+            section.refuse(f"{quoted(written)} is not module:function", place)
+        return "", ""
+    module, function = found.groups()
+    if folder.check and (problem := module_problem(module, function, folder.path)):
+        section.refuse(problem, place)
+    return module, function
+
+
+def module_problem(module: str, function: str, folder: Path) -> str | None:
+    """What speaks against a function of a module beside the file, as far as reading its source tells."""
+    stem = folder.joinpath(*module.split("."))
+    file = next((path for path in (stem.with_suffix(".py"), stem / "__init__.py") if path.is_file()), None)
+    if file is None:
+        if _installed(module.partition(".")[0]):
+            return None
+        near = did_you_mean(module, (path.stem for path in folder.glob("*.py")))
+        return f"there is no module {quoted(module + '.py')} beside the pipeline's file{near}"
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            tree = ast.parse(file.read_bytes())
+    except SyntaxError as error:
+        return f"{file.name}, line {error.lineno}: {error.msg}"
+    except (OSError, ValueError, RecursionError, MemoryError) as error:
+        return f"{file.name} cannot be read: {error}"
+    names = set(_bound_names(tree))
+    if function in names or "*" in names:
+        return None
+    return f"{file.name} has no function {quoted(function)}{did_you_mean(function, names)}"
+
+
+def _installed(package: str) -> bool:
+    """Looks for it without importing it."""
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ValueError:  # a module without a spec, such as __main__
+        return False
+
+
+def _bound_names(tree: ast.Module) -> Iterator[str]:
+    """What a module binds anywhere, which is enough to catch a misspelling; * if it takes over names of another."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+
+
+def _inputs(section: Section, above: Collection[str], all_names: Collection[str]) -> tuple[str, ...]:
+    if not section.has("inputs"):
+        section.refuse("missing key 'inputs': which views does the function get?")
+    inputs = section.scalars("inputs")
+    for scalar in inputs:
+        if scalar.text in above:
+            continue
+        if scalar.text in all_names:
+            section.refuse(f"the step {quoted(scalar.text)} is not above this one", scalar.place)
+        else:
+            near = did_you_mean(scalar.text, above)
+            hint = None if near else f"there are: {', '.join(above)}" if above else None
+            section.refuse(f"unknown input {quoted(scalar.text)}{near}", scalar.place, hint)
+    return tuple(scalar.text for scalar in inputs)
+
+
+def _args(section: Section) -> dict[str, object]:
+    node = section.node("args")
+    if node is None:
+        return {}
+    if not isinstance(node, Entries):
+        section.refuse("'args' must be a mapping of the function's arguments", section.value_place("args"))
+        return {}
+    for name in node.values:
+        if not name.isidentifier():
+            section.refuse(f"{quoted(name)} cannot be an argument's name", node.keys[name])
+    return {name: plain_value(value) for name, value in node.values.items()}

@@ -1,0 +1,166 @@
+"""${name} and ${env:NAME} in the texts of a pipeline file, replaced before anything else looks at them.
+
+`vars` gives values, --set overrides them, the environment is asked only where the file says so. $${ is a plain ${.
+A replaced text still knows where its characters stood. No reading of the environment but through the mapping handed in.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from moldau.pipelines.problems import Problem, did_you_mean, quoted
+from moldau.pipelines.reading.positions import Entries, Items, Node, Scalar
+from moldau.pipelines.spec import Place, Run, TextMap
+
+REPLACED_LENGTH_MAX = 1024 * 1024
+"""Of all texts with their variables replaced, together: variables made of variables double quickly."""
+_USE = re.compile(r"\$\$\{|\$\{([^}\n]*)(\}?)")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_ENV = "env:"
+
+
+def replaced(root: Entries, settings: Mapping[str, str], environ: Mapping[str, str]) -> tuple[Entries, list[Problem]]:
+    """The tree without `vars` and with every variable replaced, and what was wrong with them."""
+    work = _Replacement(settings, environ)
+    declared = root.values.get("vars")
+    if isinstance(declared, Entries):
+        work.declare(declared)
+    elif declared is not None and not (isinstance(declared, Scalar) and declared.empty):
+        work.refuse("'vars' must be a mapping of names to values", declared.place)
+    rest = {name: value for name, value in root.values.items() if name != "vars"}
+    tree = work.entries(replace(root, values=rest))
+    work.refuse_unused(root.keys.get("vars", root.place))
+    return tree, work.problems
+
+
+@dataclass(slots=True)
+class _Replacement:
+    settings: Mapping[str, str]
+    environ: Mapping[str, str]
+    problems: list[Problem] = field(default_factory=list)
+    _values: dict[str, str] = field(default_factory=dict)
+    _declared: set[str] = field(default_factory=set)
+    _used: set[str] = field(default_factory=set)
+    _length: int = 0
+    _done: dict[int, tuple[Node, Node]] = field(default_factory=dict)
+    """By identity: what an alias repeats is replaced once and complained about once. Holds the old ones alive."""
+
+    def __post_init__(self) -> None:
+        self._values.update(self.settings)
+
+    def refuse(self, message: str, place: Place, hint: str | None = None) -> None:
+        self.problems.append(Problem(message, place, hint))
+
+    def declare(self, declared: Entries) -> None:
+        """In the order of the file, so a variable may be made of those above it."""
+        self._declared.update(declared.values)
+        for name, value in declared.values.items():
+            place = declared.keys[name]
+            if not _NAME.fullmatch(name):
+                self.refuse(f"{quoted(name)} cannot be a variable's name: use letters, digits, _ and -", place)
+            if name in self.settings:
+                continue
+            if not isinstance(value, Scalar):
+                self.refuse(f"the variable {quoted(name)} must be a text", value.place)
+                self._values[name] = ""
+            elif value.empty:
+                self.refuse(
+                    f"the variable {quoted(name)} has no value", place, f"give it one here or with --set {name}=…"
+                )
+                self._values[name] = ""
+            else:
+                self._values[name] = self.scalar(value).text
+
+    def refuse_unused(self, place: Place) -> None:
+        for name in self.settings.keys() - self._declared - self._used:
+            near = did_you_mean(name, self._declared | self._used)
+            self.refuse(f"--set {name}: this file has no such variable{near}", place)
+
+    def node(self, node: Node) -> Node:
+        done = self._done.get(id(node))
+        if done is None:
+            if isinstance(node, Scalar):
+                fresh: Node = self.scalar(node)
+            elif isinstance(node, Items):
+                fresh = replace(node, values=tuple(self.node(value) for value in node.values))
+            else:
+                fresh = self.entries(node)
+            done = self._done[id(node)] = (node, fresh)
+        return done[1]
+
+    def entries(self, node: Entries) -> Entries:
+        return replace(node, values={name: self.node(value) for name, value in node.values.items()})
+
+    def scalar(self, scalar: Scalar) -> Scalar:
+        """A quoted text with a variable in it may be meant as a number, as `"${n}"` has to be inside {…}."""
+        if "${" not in scalar.text:
+            return scalar
+        uses = list(_USE.finditer(scalar.text))
+        plain = scalar.plain or any(use.group(1) is not None for use in uses)
+        return replace(scalar, map=self._replaced_map(scalar.map, uses), plain=plain)
+
+    def _replaced_map(self, old: TextMap, uses: list[re.Match[str]]) -> TextMap:
+        parts: list[str] = []
+        runs: list[Run] = []
+        length = behind = 0
+        for use in uses:
+            value = self._value(use, old.at(use.start()))
+            parts += [old.text[behind : use.start()], value]
+            runs += _shifted(old, behind, use.start(), length - behind)
+            length += use.start() - behind
+            place = old.at(use.start())
+            runs.append(Run(length, place.line, place.column, frozen=True))
+            length += len(value)
+            behind = use.end()
+            self._length += len(value)
+            if self._length > REPLACED_LENGTH_MAX:
+                self._too_long(place)
+                return old
+        parts.append(old.text[behind:])
+        runs += _shifted(old, behind, len(old.text) + 1, length - behind)
+        return TextMap(old.file, "".join(parts), tuple(runs))
+
+    def _too_long(self, place: Place) -> None:
+        """Said once; whatever follows is left as it is."""
+        message = f"with variables replaced, the file grows by more than {REPLACED_LENGTH_MAX} characters"
+        if not any(problem.message == message for problem in self.problems):
+            self.refuse(message, place)
+
+    def _value(self, use: re.Match[str], place: Place) -> str:
+        name, closed = use.group(1), use.group(2)
+        if name is None:
+            return "${"
+        if not closed:
+            self.refuse("'${' without a '}'", place, "write $${ where a plain ${ is meant")
+            return ""
+        if name.startswith(_ENV):
+            return self._from_environment(name.removeprefix(_ENV), place)
+        self._used.add(name)
+        if name in self._values:
+            return self._values[name]
+        if name in self._declared:
+            self.refuse(f"the variable {quoted(name)} is used above the line that gives it a value", place)
+        else:
+            near = did_you_mean(name, self._declared | self._values.keys())
+            hint = None if near else f"add it to vars, or run with --set {name}=…"
+            self.refuse(f"unknown variable {quoted(name)}{near}", place, hint)
+        return ""
+
+    def _from_environment(self, name: str, place: Place) -> str:
+        if name not in self.environ:
+            near = did_you_mean(name, self.environ)
+            self.refuse(f"the environment has no variable {quoted(name)}{near}", place)
+        return self.environ.get(name, "")
+
+
+def _shifted(old: TextMap, start: int, end: int, by: int) -> list[Run]:
+    """The runs of the old text's [start, end), as they are when those characters move by so many."""
+    if start >= end:
+        return []
+    at = max(0, bisect_right(old.runs, start, key=lambda run: run.start) - 1)
+    place = old.at(start)
+    inside = [replace(run, start=run.start + by) for run in old.runs[at + 1 :] if run.start < end]
+    return [Run(start + by, place.line, place.column, old.runs[at].frozen), *inside]

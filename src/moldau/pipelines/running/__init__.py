@@ -1,0 +1,1 @@
+"""Flows kept running: state directory, start order, watching, restarts, what people see."""

@@ -1,0 +1,191 @@
+"""Whose checkpoints these are: refuses to resume a query from a checkpoint that another query, or another plan, wrote.
+
+    identity.json = {"pipeline": name, "id": random hex, "queries": {query: {"id": Spark's query id or null,
+                     "sources": {name: [what is read]}, "steps": {name: digest of its text}, "mode": output mode}}}
+
+Spark itself trusts a checkpoint: with other sources it reads other topics from the offsets of the old ones, with
+another aggregation it fails deep in its state store or, worse, does not. So what each query was is written down here
+before its first batch, and compared before the next run. No Spark in here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from moldau.pipelines.drawing.sql_names import views_used
+from moldau.pipelines.running.state_directory import StateDirectory, StateRefused, read_json, write_json
+from moldau.pipelines.spec import FileSource, Pipeline, PythonStep, Source, SqlStep, Step, TableSource, TopicSource
+
+IDENTITY: Final = "identity.json"
+
+
+@dataclass(frozen=True, slots=True)
+class QueryIdentity:
+    """What a checkpoint is bound to."""
+
+    sources: Mapping[str, Sequence[str]]
+    """Each stream it reads, and from where: topics, patterns, files."""
+    steps: Mapping[str, str] = field(default_factory=dict)
+    """Each step on the way, and the digest of its text."""
+    mode: str = "append"
+    id: str | None = None
+    """Spark's query id, known after the first start."""
+
+
+class WrongCheckpoint(StateRefused):
+    """A checkpoint that this query must not resume from."""
+
+
+def digest(text: str) -> str:
+    """Of a step's text, white space aside: a re-indented query is the same query."""
+    return hashlib.sha256(" ".join(text.split()).encode()).hexdigest()[:16]
+
+
+def of_pipeline(pipeline: Pipeline) -> dict[str, QueryIdentity]:
+    """Every query that a run of the pipeline has, by name: one per sink, one per source with a dead-letter topic."""
+    views = {view.name.casefold(): view for view in (*pipeline.sources.values(), *pipeline.steps)}
+    queries = {
+        f"{source.name}.dead-letters": QueryIdentity(_read_by([source], pipeline.file.parent))
+        for source in pipeline.sources.values()
+        if isinstance(source, TopicSource) and source.dead_letter_topic is not None and source.format != "raw"
+    }
+    for sink in pipeline.sinks:
+        upstream = _upstream(views[sink.view.casefold()], views)
+        sources = [view for view in upstream if not isinstance(view, SqlStep | PythonStep)]
+        steps = {view.name: digest(_text(view)) for view in upstream if not isinstance(view, TableSource)}
+        queries[sink.name] = QueryIdentity(_read_by(sources, pipeline.file.parent), steps, sink.mode)
+    return queries
+
+
+def _upstream(view: Source | Step, views: Mapping[str, Source | Step]) -> list[Source | Step]:
+    """The view and all it is made of, by name."""
+    found: dict[str, Source | Step] = {}
+    waiting = [view]
+    while waiting:
+        one = waiting.pop()
+        if one.name in found:
+            continue
+        found[one.name] = one
+        if isinstance(one, SqlStep):
+            waiting += [views[use.view] for use in views_used(one.sql, views)]
+        elif isinstance(one, PythonStep):
+            waiting += [views[name.casefold()] for name in one.inputs]
+    return [found[name] for name in sorted(found)]
+
+
+def _text(view: Source | Step) -> str:
+    """What of a view the state of a query depends on. A watermark may be moved: Spark takes that well."""
+    assert not isinstance(view, TableSource)
+    watermark = view.watermark.column if view.watermark else ""
+    kept = f"watermark {watermark} deduplicate {' '.join(view.deduplicate)}"
+    if isinstance(view, SqlStep):
+        return f"{view.sql} {kept}"
+    if isinstance(view, PythonStep):
+        return f"{view.module}:{view.function}({', '.join(view.inputs)}) {dict(view.args)} {kept}"
+    return kept
+
+
+def _read_by(sources: Iterable[Source | Step], folder: Path) -> dict[str, list[str]]:
+    """What the streams among the sources read. Paths are told from the folder, which may be moved as a whole."""
+    read: dict[str, list[str]] = {}
+    for source in sources:
+        if isinstance(source, TopicSource):
+            pattern = [f"topics like {source.pattern}"] if source.pattern else []
+            read[source.name] = [*(f"topic {topic}" for topic in source.topics), *pattern]
+        elif isinstance(source, FileSource) and source.watch:
+            read[source.name] = [f"files {os.path.relpath(source.path, folder)}"]
+    return read
+
+
+def check(directory: StateDirectory, pipeline: str, queries: Mapping[str, QueryIdentity]) -> None:
+    """WrongCheckpoint if any of the queries could not rightly go on from where its checkpoint is."""
+    known = read_json(directory.path / IDENTITY)
+    if known is None:
+        _refuse_nameless(directory, queries)
+        return
+    if known["pipeline"] != pipeline:
+        raise WrongCheckpoint(
+            f"{directory.path} holds the checkpoints of pipeline {known['pipeline']}, not of {pipeline};"
+            " give this one a directory of its own with --state DIR"
+        )
+    for name, query in queries.items():
+        if directory.has_progress(name):
+            written = known["queries"].get(name)
+            reason = _mismatch(directory, name, query, written) if written else "is not among those that ran here"
+            if reason:
+                raise WrongCheckpoint(f"sink {name}: {reason}; {_way_out(name)}")
+
+
+def record(
+    directory: StateDirectory, pipeline: str, queries: Mapping[str, QueryIdentity], new_id: Callable[[], str]
+) -> str:
+    """Writes down what the queries are, beside what is known of others; returns the pipeline's id."""
+    known = read_json(directory.path / IDENTITY) or {"pipeline": pipeline, "id": new_id(), "queries": {}}
+    told = {name: asdict(query) | {"id": directory.query_id(name)} for name, query in queries.items()}
+    wanted: dict[str, Any] = known | {"queries": known["queries"] | told}
+    if wanted != known or not (directory.path / IDENTITY).exists():
+        write_json(directory.path / IDENTITY, wanted)
+    return str(known["id"])
+
+
+def forget(directory: StateDirectory, queries: Iterable[str] | None) -> list[str]:
+    """Removes the checkpoints of these queries, or with None of all there are; returns whose there was."""
+    there = directory.queries()
+    gone = there if queries is None else [name for name in queries if name in there]
+    for name in gone:
+        directory.forget(name)
+    if queries is None:
+        (directory.path / IDENTITY).unlink(missing_ok=True)
+    return gone
+
+
+def _refuse_nameless(directory: StateDirectory, queries: Iterable[str]) -> None:
+    for name in queries:
+        if directory.has_progress(name):
+            raise WrongCheckpoint(
+                f"sink {name}: {directory.checkpoint(name)} is a checkpoint, but nothing says of which pipeline"
+                f" ({IDENTITY} is missing); {_way_out(name)}"
+            )
+
+
+def _mismatch(directory: StateDirectory, name: str, now: QueryIdentity, before: Mapping[str, Any]) -> str | None:
+    """Why `now` cannot resume what `before` began, or None.
+
+    A source may get more topics: they begin where its `start` says. Steps may change freely while nothing but offsets
+    is kept, and those of one stream: Spark tells the offsets of several apart by their order in the plan.
+    """
+    if before["id"] and directory.query_id(name) not in (None, before["id"]):
+        return f"{directory.checkpoint(name)} was put there by another query"
+    if not _covers(now.sources, before["sources"]):
+        return f"its checkpoint is about {_streams(before['sources'])}, and it reads {_streams(now.sources)} now"
+    has_state = directory.has_state(name)
+    if not has_state and len(now.sources) < 2:
+        return None
+    holds = "state" if has_state else "the offsets of several streams"
+    changed = [step for step in {**before["steps"], **now.steps} if before["steps"].get(step) != now.steps.get(step)]
+    if changed:
+        plural = "s" if len(changed) > 1 else ""
+        return f"its checkpoint holds {holds}, and step{plural} {', '.join(changed)} changed since"
+    if has_state and now.mode != before["mode"]:
+        return f"its checkpoint holds state in mode {before['mode']}, and the mode is {now.mode} now"
+    return None
+
+
+def _covers(now: Mapping[str, Sequence[str]], before: Mapping[str, Sequence[str]]) -> bool:
+    return now.keys() == before.keys() and all(set(read) <= set(now[name]) for name, read in before.items())
+
+
+def _streams(sources: Mapping[str, Sequence[str]]) -> str:
+    return ", ".join(f"{name} ({', '.join(read)})" for name, read in sources.items()) or "no stream"
+
+
+def _way_out(name: str) -> str:
+    return (
+        f"undo the change, or `moldau pipeline run FILE --fresh {name}` forgets the checkpoint and begins where"
+        " `start` of its sources says"
+    )

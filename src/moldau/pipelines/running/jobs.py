@@ -1,0 +1,102 @@
+"""The flows of a compiled pipeline as jobs to keep running: streaming queries, or batch writes that look like them."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from moldau.pipelines.planning.compiling import Compiled, Flow, Mode, start, write_batch
+from moldau.pipelines.running.run import Job, Query, utc_now
+from moldau.pipelines.running.state_directory import StateDirectory
+
+
+def jobs(compiled: Compiled, directory: StateDirectory, mode: Mode, only: Collection[str]) -> list[Job]:
+    """One per flow whose name is in `only`, in the order of the pipeline."""
+    flows = [flow for flow in compiled.flows if flow.name in only]
+    assert {flow.name for flow in flows} == set(only), (
+        "the identity of a pipeline names the queries that it is compiled to"
+    )
+    if mode is Mode.BATCH:
+        run_id = uuid.uuid4().hex  # one for all attempts: a table that has the batch already skips it
+        return [Job(flow.name, partial(_written, compiled, flow, run_id)) for flow in flows]
+    until_caught_up = mode is Mode.UNTIL_CAUGHT_UP
+    return [Job(flow.name, partial(_started, flow, directory, until_caught_up)) for flow in flows]
+
+
+def activate(session: SparkSession) -> None:
+    """Makes it the session of this thread: Spark looks up the formats of Python packages in that one alone."""
+    java: Any = SparkSession
+    java._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
+
+
+def _started(flow: Flow, directory: StateDirectory, until_caught_up: bool) -> Query:
+    return start(flow, directory.checkpoint(flow.name), until_caught_up)
+
+
+def _written(compiled: Compiled, flow: Flow, run_id: str) -> Query:
+    context = compiled.session.sparkContext
+
+    def write() -> None:
+        activate(compiled.session)
+        context.setJobGroup(run_id + flow.name, flow.name, interruptOnCancel=True)
+        write_batch(flow, run_id)
+
+    return BatchWrite(write, cancel=lambda: context.cancelJobGroup(run_id + flow.name))
+
+
+class BatchWrite:
+    """A batch write in a thread of its own, with the face of a streaming query that runs one batch."""
+
+    def __init__(self, write: Callable[[], None], cancel: Callable[[], None]) -> None:
+        self._write, self._cancel = write, cancel
+        self._began_s = time.monotonic()
+        self._error: Exception | None = None
+        self._report: dict[str, Any] | None = None
+        self._is_cancelled = False
+        self._thread = threading.Thread(target=self._go, name="batch write", daemon=True)
+        self._thread.start()
+
+    def _go(self) -> None:
+        began = utc_now()
+        try:
+            self._write()
+        except Exception as error:  # told by exception(), as a streaming query does
+            self._error = error
+            return
+        took_ms = int((time.monotonic() - self._began_s) * 1000)
+        self._report = {
+            "batchId": 0,
+            "timestamp": began,
+            "durationMs": {"triggerExecution": took_ms, "addBatch": took_ms},
+        }
+
+    @property
+    def isActive(self) -> bool:
+        return self._thread.is_alive()
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        return {"isTriggerActive": self.isActive, "message": "Processing the range"}
+
+    @property
+    def lastProgress(self) -> Mapping[str, Any] | None:
+        return self._report
+
+    @property
+    def recentProgress(self) -> Sequence[Mapping[str, Any]]:
+        return [self._report] if self._report else []
+
+    def exception(self) -> Exception | None:
+        return None if self._is_cancelled else self._error
+
+    def stop(self) -> None:
+        if self.isActive:
+            self._is_cancelled = True
+            self._cancel()
+        self._thread.join()

@@ -1,0 +1,52 @@
+"""When a failed query is started again, and when it is not. Pure: chance and time come from outside.
+
+The pause doubles from failure to failure up to a bound, and half of it is left to chance, so that queries that failed
+together do not come back together. A query that then ran well for a while starts over with short pauses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from moldau.pipelines.running.failures import Failure, Kind
+
+FIRST_PAUSE_S: Final = 1.0
+PAUSE_S_MAX: Final = 30.0
+HEALTHY_S: Final = 60.0
+"""After so long without a failure the query counts as healthy, and its failures are forgotten."""
+PASSING_MAX: Final = 20
+"""Failures in a row that may pass by themselves: with these pauses about nine minutes of trying."""
+SAME_BATCH_MAX: Final = 3
+"""An unknown failure of the same batch, so many times in a row, will not go away."""
+
+
+@dataclass(slots=True)
+class Restarts:
+    """The failures of one query, as far as they count."""
+
+    chance: Callable[[], float]
+    """A number in [0, 1)."""
+    in_a_row: int = 0
+    same_batch: int = 0
+    batch_id: int | None = None
+    last_failure_s: float | None = None
+
+    def pause_after(self, failure: Failure, batch_id: int | None, now_s: float) -> float | None:
+        """Seconds until the query is started again; None if it is not."""
+        if self.last_failure_s is not None and now_s - self.last_failure_s > HEALTHY_S + PAUSE_S_MAX:
+            self.in_a_row = self.same_batch = 0
+        self.last_failure_s = now_s
+        self.same_batch = self.same_batch + 1 if self.in_a_row and batch_id == self.batch_id else 1
+        self.batch_id = batch_id
+        self.in_a_row += 1
+        if failure.kind is Kind.LASTING:
+            return None
+        if self.in_a_row > PASSING_MAX or (failure.kind is Kind.UNKNOWN and self.same_batch >= SAME_BATCH_MAX):
+            return None
+        return self._pause()
+
+    def _pause(self) -> float:
+        whole = min(PAUSE_S_MAX, FIRST_PAUSE_S * 2.0 ** min(self.in_a_row - 1, 30))
+        return whole * (0.5 + self.chance() / 2)

@@ -1,0 +1,270 @@
+"""Keeps the queries of a pipeline running: starts them, watches them, starts failed ones again, stops them cleanly.
+
+A query is anything that looks like Spark's StreamingQuery, started by a function: nothing here imports Spark. One
+thread looks at all of them in turn; signal handlers and the stop file only leave a note that it reads. A signal handler
+must not call `Event.set`, as the thread that it interrupts may hold the event's lock.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
+
+from moldau.base.errors import StorageFault
+from moldau.pipelines.problems import PipelineError
+from moldau.pipelines.running.failures import Failure, Kind, failure_of
+from moldau.pipelines.running.progress import Gauge, QueryStatus, RunState, RunStatus
+from moldau.pipelines.running.restarting import Restarts
+from moldau.pipelines.running.state_directory import StateDirectory
+from moldau.pipelines.running.view import View
+
+LOOK_EVERY_S: Final = 0.2
+TELL_EVERY_S: Final = 1.0
+STOP_LOOK_EVERY_S: Final = 0.03
+"""Spark plans a batch for longer than this: a query that is stopped between two has written nothing of the second."""
+LAST_BATCH_S: Final = 10.0
+"""How long a stop waits for the batches under way."""
+
+
+class Query(Protocol):
+    """What is used of pyspark's StreamingQuery."""
+
+    @property
+    def isActive(self) -> bool: ...
+
+    @property
+    def status(self) -> Mapping[str, Any]: ...
+
+    @property
+    def lastProgress(self) -> Mapping[str, Any] | None: ...
+
+    @property
+    def recentProgress(self) -> Sequence[Mapping[str, Any]]: ...
+
+    def exception(self) -> Exception | None: ...
+
+    def stop(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A query to be kept running."""
+
+    name: str
+    start: Callable[[], Query]
+
+
+@dataclass(slots=True)
+class Stop:
+    """Whether the run is to end; asked a second time, at once. Safe to call from a signal handler."""
+
+    reason: str | None = None
+    at_once: bool = False
+
+    def request(self, reason: str) -> None:
+        if self.reason is None:
+            self.reason = reason
+        else:
+            self.at_once = True
+
+
+@dataclass(slots=True)
+class _Watched:
+    job: Job
+    gauge: Gauge
+    restarts: Restarts
+    query: Query | None = None
+    due_s: float | None = None
+    """When to start it, if it does not run."""
+
+    @property
+    def is_over(self) -> bool:
+        return self.query is None and self.due_s is None
+
+
+@dataclass(slots=True)
+class Run:
+    """One run of a pipeline, from the first start of its queries to the last look at them."""
+
+    jobs: Sequence[Job]
+    directory: StateDirectory
+    view: View
+    stop: Stop
+    status: RunStatus
+    """What is known before it begins: whose run it is."""
+    chance: Callable[[], float]
+    debug: bool = False
+    _watched: list[_Watched] = field(default_factory=list)
+    _told_s: float = 0.0
+    _is_status_lost: bool = False
+
+    def to_the_end(self) -> RunStatus:
+        """Runs until all queries have finished, one has failed for good, or a stop is asked for."""
+        now_s = time.monotonic()
+        for job in self.jobs:
+            gauge = Gauge(QueryStatus(name=job.name))
+            self._watched.append(_Watched(job, gauge, Restarts(self.chance), due_s=now_s))
+        tick = threading.Event()
+        with self.view:
+            self._become("running")
+            try:
+                while not (self._is_to_stop() or all(each.is_over for each in self._watched)):
+                    for each in self._watched:
+                        self._attend(each)
+                    self._tell_if_due()
+                    tick.wait(LOOK_EVERY_S)
+                self._wind_down(tick)
+            finally:
+                self._stop_all()
+                self._become(self._final_state(), self.status.message)
+        return self.status
+
+    # --- one query --------------------------------------------------------------------------------------------------
+
+    def _attend(self, each: _Watched) -> None:
+        if each.query is None:
+            if each.due_s is not None and time.monotonic() >= each.due_s and self.status.state == "running":
+                self._start(each)
+        elif not each.query.isActive:
+            self._ended(each, each.query)
+
+    def _start(self, each: _Watched) -> None:
+        each.due_s = None
+        each.gauge.became("starting")
+        try:
+            each.query = each.job.start()
+        except Exception as error:  # whatever kept it from starting is told, and tried again if that may help
+            self._failed(each, error)
+
+    def _ended(self, each: _Watched, query: Query) -> None:
+        self._take(each, query)
+        each.query = None
+        error = query.exception()
+        if error is not None:
+            self._failed(each, error)
+        else:
+            each.gauge.became("stopped" if self.status.state == "stopping" else "finished")
+
+    def _failed(self, each: _Watched, error: Exception) -> None:
+        failure = _failure(error)
+        status = each.gauge.status
+        pause_s = each.restarts.pause_after(failure, status.batch_id, time.monotonic())
+        if self.debug:
+            self.view.say(f"{each.job.name}: {error}")
+        if pause_s is None or self.status.state != "running":
+            each.gauge.became("failed", last_error=failure.message)
+            if self.status.state == "running":
+                self._become("stopping", f"{each.job.name}: {failure.message}")
+            return
+        each.due_s = time.monotonic() + pause_s
+        each.gauge.became("waiting", last_error=failure.message, restarts=status.restarts + 1)
+        self.view.say(f"{each.job.name}: {failure.message}; starting it again in {pause_s:.1f} s")
+
+    def _take(self, each: _Watched, query: Query) -> None:
+        """Asks for all recent reports only when batches were missed: each costs a call into the JVM."""
+        last, known = query.lastProgress, each.gauge.status.batch_id
+        if last is None:
+            reports: Sequence[Mapping[str, Any]] = ()
+        elif known is not None and last["batchId"] <= known + 1:
+            reports = [last]
+        else:
+            reports = query.recentProgress
+        each.gauge.take(reports, time.time())
+        if each.gauge.status.state == "starting" and str(query.status["message"]).startswith(("Waiting", "Processing")):
+            each.gauge.became("running")
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def _is_to_stop(self) -> bool:
+        if self.stop.reason is None and self.directory.stop_requested():
+            self.stop.request("asked to by `moldau pipeline stop`")
+        if self.stop.reason is not None and self.status.state == "running":
+            self._become("stopping", self.stop.reason)
+        return self.status.state == "stopping"
+
+    def _wind_down(self, tick: threading.Event) -> None:
+        """Stops each query when its batch is done, or all at once if asked twice or when that takes too long."""
+        for each in self._watched:
+            each.due_s = None
+        deadline_s = time.monotonic() + LAST_BATCH_S
+        going = {each.job.name: (each, each.query, _last_batch(each.query)) for each in self._watched if each.query}
+        while going:
+            hurry = self.stop.at_once or time.monotonic() > deadline_s
+            for each, query, batch in list(going.values()):
+                if hurry or not _is_writing(query) or _last_batch(query) != batch:
+                    self._stop_one(each, query)
+                    del going[each.job.name]
+            self._tell_if_due()
+            tick.wait(STOP_LOOK_EVERY_S)
+
+    def _stop_all(self) -> None:
+        for each in self._watched:
+            each.due_s = None
+            if each.query is not None:
+                self._stop_one(each, each.query)
+
+    def _stop_one(self, each: _Watched, query: Query) -> None:
+        try:
+            query.stop()
+        except Exception as error:  # it ends with the session; the run must come to its own end
+            self.view.say(f"{each.job.name} does not stop: {_failure(error).message}")
+        self._take(each, query)
+        each.query = None
+        each.gauge.became("stopped")
+
+    def _final_state(self) -> RunState:
+        states = {each.gauge.status.state for each in self._watched}
+        if "failed" in states:
+            return "failed"
+        return "finished" if states <= {"finished"} else "stopped"
+
+    # --- telling ----------------------------------------------------------------------------------------------------
+
+    def _become(self, state: RunState, message: str | None = None) -> None:
+        self.status = replace(self.status, state=state, message=message)
+        self._tell()
+
+    def _tell_if_due(self) -> None:
+        if time.monotonic() - self._told_s >= TELL_EVERY_S:
+            for each in self._watched:
+                if each.query is not None:
+                    self._take(each, each.query)
+            self._tell()
+
+    def _tell(self) -> None:
+        self._told_s = time.monotonic()
+        queries = tuple(each.gauge.status for each in self._watched)
+        self.status = replace(self.status, updated=utc_now(), queries=queries)
+        self.view.show(self.status)
+        try:
+            self.directory.write_status(self.status.to_json())
+            self._is_status_lost = False
+        except StorageFault as fault:  # the queries can do without; whoever watches should know
+            if not self._is_status_lost:
+                self.view.say(f"`moldau pipeline status` shows old news: {fault}")
+            self._is_status_lost = True
+
+
+def utc_now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _failure(error: Exception) -> Failure:
+    if isinstance(error, PipelineError):
+        return Failure(Kind.LASTING, str(error))
+    return failure_of(f"{type(error).__name__}: {error}")
+
+
+def _last_batch(query: Query) -> int | None:
+    last = query.lastProgress
+    return None if last is None else int(last["batchId"])
+
+
+def _is_writing(query: Query) -> bool:
+    """Whether a batch is under way that has something to write. A query that only waits for data is not."""
+    status = query.status
+    return query.isActive and bool(status["isTriggerActive"]) and str(status["message"]).startswith("Processing")

@@ -1,0 +1,272 @@
+"""What a person sees of a run: a table that renews itself on a terminal, a line every ten seconds elsewhere.
+
+A RunStatus comes in and text goes out; the same table serves `run`, `status` and the summary at the end. Nothing here
+looks at Spark, files or the clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Final, Protocol, TextIO
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from moldau.pipelines.running.progress import QueryStatus, RunStatus
+
+LINE_EVERY_S: Final = 10.0
+SPARKS: Final = "▁▂▃▄▅▆▇█"
+COLUMNS: Final = (
+    "QUERY",
+    "STATE",
+    "ROWS IN/S",
+    "OUT/S",
+    "LAG",
+    "LAG S",
+    "BATCH MS",
+    "STATE ROWS",
+    "WATERMARK",
+    "RESTARTS",
+)
+RATES: Final = ""
+"""The column of sparklines."""
+LEFT: Final = frozenset({"QUERY", "STATE", "WATERMARK", RATES})
+FIRST_TO_GO: Final = (RATES, "WATERMARK", "STATE ROWS", "OUT/S", "BATCH MS", "RESTARTS", "LAG S")
+SUMMARY_COLUMNS: Final = ("QUERY", "STATE", "ROWS IN", "ROWS OUT", "LAG", "BATCHES", "STATE ROWS", "RESTARTS")
+DOTS: Final = {
+    "starting": ("○", "yellow"),
+    "running": ("●", "green"),
+    "waiting": ("↻", "yellow"),
+    "stopping": ("○", "yellow"),
+    "stopped": ("■", "dim"),
+    "finished": ("✔", "green"),
+    "failed": ("✖", "red"),
+    "not running": ("■", "dim"),
+}
+
+
+def number(value: float | None) -> str:
+    """Short for a person: 950, 12.3k, 4.56M."""
+    if value is None:
+        return "-"
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= size * 0.9995:
+            scaled = value / size
+            return f"{scaled:.{2 if scaled < 9.995 else 1 if scaled < 99.95 else 0}f}{unit}"
+    return f"{value:.1f}" if 0 < value < 9.95 and value != int(value) else f"{value:.0f}"
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """One bar per value, the largest of them at full height."""
+    top = max(values, default=0.0)
+    if top <= 0:
+        return SPARKS[0] * len(values)
+    return "".join(SPARKS[min(len(SPARKS) - 1, int(value / top * len(SPARKS)))] for value in values)
+
+
+def cells(query: QueryStatus) -> tuple[str, ...]:
+    """One query under COLUMNS."""
+    return (
+        query.name,
+        query.state,
+        number(query.rows_in_per_second),
+        number(query.rows_out_per_second),
+        number(query.lag_records),
+        number(query.lag_seconds),
+        "-" if query.batch_ms is None else str(query.batch_ms),
+        number(query.state_rows),
+        clock_time(query.watermark),
+        str(query.restarts),
+    )
+
+
+def summary_cells(query: QueryStatus) -> tuple[str, ...]:
+    """One query under SUMMARY_COLUMNS."""
+    return (
+        query.name,
+        query.state,
+        f"{query.rows_in:,}",
+        "-" if query.rows_out is None else f"{query.rows_out:,}",
+        number(query.lag_records),
+        "-" if query.batch_id is None else str(query.batch_id + 1),
+        number(query.state_rows),
+        str(query.restarts),
+    )
+
+
+def clock_time(timestamp: str | None) -> str:
+    """A watermark without its date if that is all it has: Spark begins with 1970, which means none yet."""
+    if timestamp is None or timestamp.startswith("1970-01-01T00:00:00"):
+        return "-"
+    return timestamp.replace("T", " ").removesuffix("Z").partition(".")[0]
+
+
+def table(status: RunStatus, width: int) -> RenderableType:
+    """All queries as they are now, with a sparkline each, and what went wrong below; no wider than that."""
+    rows = [(*cells(query), sparkline(query.rates)) for query in status.queries]
+    shown = _fitting((*COLUMNS, RATES), rows, width)
+    drawn = Table(box=None, pad_edge=False, header_style="bold")
+    for column in shown:
+        drawn.add_column(column, justify="left" if column in LEFT else "right", no_wrap=True)
+    for query, row in zip(status.queries, rows, strict=True):
+        dot, colour = DOTS[query.state]
+        told = dict(zip((*COLUMNS, RATES), row, strict=True))
+        styled = {"STATE": Text(f"{dot} {query.state}", style=colour), RATES: Text(told[RATES], style="cyan")}
+        drawn.add_row(*(styled.get(column, told[column]) for column in shown))
+    return Group(_title(status), drawn, *_errors(status))
+
+
+def _fitting(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """The columns that there is room for; the least telling ones go first."""
+    needed = {
+        column: max(map(len, told)) + (2 if column == "STATE" else 0)
+        for column, *told in zip(columns, columns, *rows, strict=True)
+    }
+    for column in FIRST_TO_GO:
+        if sum(needed.values()) + 2 * (len(needed) - 1) <= width:
+            break
+        del needed[column]
+    return list(needed)
+
+
+def summary(status: RunStatus) -> RenderableType:
+    """The run as a whole, once it is over."""
+    drawn = Table(box=None, pad_edge=False, header_style="bold")
+    for column in SUMMARY_COLUMNS:
+        drawn.add_column(column, justify="left" if column in LEFT else "right")
+    for query in status.queries:
+        dot, colour = DOTS[query.state]
+        name, state, *rest = summary_cells(query)
+        drawn.add_row(name, Text(f"{dot} {state}", style=colour), *rest)
+    return Group(_title(status), drawn, *_errors(status))
+
+
+def plain_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table as padded text, without escape codes: two spaces between columns, numbers to the right."""
+    lines = [list(columns), *map(list, rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if name in LEFT else cell.rjust(width)
+            for cell, width, name in zip(line, widths, columns, strict=True)
+        ).rstrip()
+        for line in lines
+    ]
+
+
+def line(status: RunStatus) -> str:
+    """The run in one line, for a log file."""
+    rows_in = sum(query.rows_in_per_second for query in status.queries)
+    lags = [query.lag_records for query in status.queries if query.lag_records is not None]
+    ages = [query.lag_seconds for query in status.queries if query.lag_seconds is not None]
+    told = [
+        f"{_time_of_day(status.updated)} {status.pipeline} {status.state}",
+        f"{sum(query.state == 'running' for query in status.queries)} of {len(status.queries)} queries running",
+        f"{number(rows_in)} rows/s in",
+        f"{sum(query.rows_in for query in status.queries):,} rows in all",
+    ]
+    if lags:
+        told.append(f"lag {number(sum(lags))}" + (f" ({number(max(ages))} s)" if ages else ""))
+    if restarts := sum(query.restarts for query in status.queries):
+        told.append(f"{restarts} restart{'s' if restarts > 1 else ''}")
+    return " · ".join(told)
+
+
+class View(Protocol):
+    """Where a run shows itself."""
+
+    def __enter__(self) -> View: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def show(self, status: RunStatus) -> None:
+        """The state of things; called about once a second."""
+
+    def say(self, text: str) -> None:
+        """Something happened that is worth a line."""
+
+
+class LiveView:
+    """A table at the bottom of the terminal; what is said scrolls by above it. Ends with the summary in its place."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, refresh_per_second=4, transient=True)
+        self._last: RunStatus | None = None
+
+    def __enter__(self) -> LiveView:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+        if self._last is not None:
+            self._console.print(summary(self._last))
+
+    def show(self, status: RunStatus) -> None:
+        self._last = status
+        self._live.update(table(status, self._console.width))
+
+    def say(self, text: str) -> None:
+        self._console.print(Text(text))
+
+
+class PlainView:
+    """A line every ten seconds on `out`, the summary at the end; what is said goes to `err`."""
+
+    def __init__(self, out: TextIO, err: TextIO) -> None:
+        self._out, self._err = out, err
+        self._last: RunStatus | None = None
+        self._shown_s: float | None = None
+
+    def __enter__(self) -> PlainView:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._last is not None:
+            print(line(self._last), file=self._out)
+            rows = [summary_cells(query) for query in self._last.queries]
+            print("\n".join(plain_rows(SUMMARY_COLUMNS, rows)), file=self._out, flush=True)
+
+    def show(self, status: RunStatus) -> None:
+        self._last = status
+        now_s = datetime.fromisoformat(status.updated).timestamp()
+        if self._shown_s is None or now_s - self._shown_s >= LINE_EVERY_S:
+            self._shown_s = now_s
+            print(line(status), file=self._out, flush=True)
+
+    def say(self, text: str) -> None:
+        print(text, file=self._err, flush=True)
+
+
+def _title(status: RunStatus) -> Text:
+    dot, colour = DOTS[status.state]
+    told = Text.assemble((f"{dot} ", colour), (status.pipeline, "bold"), f"  {status.state}, {status.mode}")
+    told.append(f", since {clock_time(status.started)} UTC, process {status.pid} on {status.host}", style="dim")
+    told.no_wrap, told.overflow = True, "ellipsis"
+    return told
+
+
+def _errors(status: RunStatus) -> list[Text]:
+    told = [
+        Text(f"{query.name}: {query.last_error}", style="red")
+        for query in status.queries
+        if query.last_error and query.state in ("waiting", "failed")
+    ]
+    if status.message:
+        told.append(Text(status.message, style="red" if status.state == "failed" else "yellow"))
+    return told
+
+
+def _time_of_day(timestamp: str) -> str:
+    return timestamp.partition("T")[2][:8]
