@@ -289,7 +289,7 @@ def _short(path: Path) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="A bookstore's night through broker, pipeline and lake, and checked.")
-    parser.add_argument("--events", type=int, default=200_000, metavar="N", help="about so many (default 200000)")
+    parser.add_argument("--events", type=int, default=120_000, metavar="N", help="about so many (default 120000)")
     parser.add_argument("--seconds", type=float, default=20, metavar="S", help="the night lasts so long (default 20)")
     parser.add_argument("--seed", type=int, default=7, help="another seed, another night")
     parser.add_argument("--folder", type=Path, default=HERE / ".demo", help="where everything is kept; made anew")

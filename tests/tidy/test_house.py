@@ -35,6 +35,15 @@ MAY_IMPORT = {
 }
 """A room may import itself and these. `node.py` sees everyone; nobody but the command line and testing sees it."""
 
+PIPELINES_MAY_IMPORT = {
+    "reading": set(),
+    "drawing": set(),
+    "planning": set(),
+    "running": {"drawing", "planning"},
+    "cases": {"planning", "running"},
+}
+"""The same among the rooms of `pipelines`; its `spec.py` and `problems.py` are for all of them."""
+
 PURE = ("base", "wire", "log", "raft", "metadata", "replica")
 NOT_IN_PURE_ROOMS = {"asyncio", "socket", "threading", "time", "subprocess", "logging", "selectors", "uvloop"}
 MAY_TELL_TIME = {"base/clock.py"}
@@ -89,6 +98,19 @@ def test_imports_go_down() -> None:
                 other = parts[1]
                 if other != room and other not in MAY_IMPORT[room]:
                     wrong.append(f"{name_of(path)}:{line} imports {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_imports_go_down_among_pipelines() -> None:
+    wrong = [
+        f"{name_of(path)}:{line} imports {name}"
+        for path in modules()
+        for room, allowed in PIPELINES_MAY_IMPORT.items()
+        if path.is_relative_to(PACKAGE / "pipelines" / room)
+        for name, line in imported(path)
+        if name.startswith("moldau.pipelines.")
+        and name.split(".")[2] in PIPELINES_MAY_IMPORT.keys() - allowed - {room}
+    ]
     assert not wrong, "\n".join(wrong)
 
 

@@ -15,8 +15,8 @@ PIPELINE = """\
 #
 #   moldau start                                 a broker, in a terminal of its own
 #   moldau pipeline test pipeline.yaml           feeds tests/ through it and compares: no broker needed
-#   moldau pipeline run pipeline.yaml            runs it until Ctrl-C, and goes on from there next time
 #   moldau produce orders tests/first-orders/input/orders.txt
+#   moldau pipeline run pipeline.yaml            runs it until Ctrl-C, and goes on from there next time
 #   moldau consume orders.per-minute             what comes out
 #   moldau consume orders.dead --json            what could not be read, and why
 #

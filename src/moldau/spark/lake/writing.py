@@ -26,7 +26,10 @@ def commit(path: str, kind: str, files: Sequence[DataFile], tag: BatchTag, overw
 def abort(path: str, files: Sequence[DataFile], tag: BatchTag) -> None:
     """Drop what the tasks of a failed batch have written, but nothing that a commit has already promised."""
     with storage_faults(path):
-        Journal(local_path(path), tag.query_id).discard(files)
+        journal = Journal(local_path(path), tag.query_id)
+        journal.discard(files)
+        if tag.once and journal.entry() is None:
+            journal.sweep()  # also what killed tasks left: no later batch of this query will
 
 
 def once() -> BatchTag:
