@@ -65,7 +65,15 @@ class Reader:
 
     def __init__(self, address: str) -> None:
         self._consumer = Consumer(
-            {"bootstrap.servers": address, "group.id": "demo", "enable.auto.commit": False, "log_level": 0}
+            {
+                "bootstrap.servers": address,
+                "group.id": "demo",
+                "enable.auto.commit": False,
+                # Topics are read one after the other, on one connection: nobody is to wait for what does not come.
+                "fetch.wait.max.ms": 10,
+                "fetch.queue.backoff.ms": 5,
+                "log_level": 0,
+            }
         )
 
     def close(self) -> None:
@@ -83,6 +91,7 @@ class Reader:
                 if message.error():
                     raise KafkaException(message.error())
             found += messages
+        self._consumer.unassign()
         return found
 
     def count(self, topic: str) -> int:
