@@ -38,6 +38,9 @@ interop: $(READY) ## the tests with real clients and processes
 spark: $(READY) ## the tests with a real Spark
 	$(BIN)/python -m pytest tests/spark
 
+examples: $(READY) ## the test cases of every example, and the notebook
+	MOLDAU_ALL_EXAMPLES=1 $(BIN)/python -m pytest tests/spark/test_examples.py
+
 chaos: $(READY) ## kill a pipeline's driver again and again and count what is left (a quarter of an hour)
 	$(BIN)/python -m pytest -s tests/chaos
 

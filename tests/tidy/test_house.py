@@ -108,8 +108,7 @@ def test_imports_go_down_among_pipelines() -> None:
         for room, allowed in PIPELINES_MAY_IMPORT.items()
         if path.is_relative_to(PACKAGE / "pipelines" / room)
         for name, line in imported(path)
-        if name.startswith("moldau.pipelines.")
-        and name.split(".")[2] in PIPELINES_MAY_IMPORT.keys() - allowed - {room}
+        if name.startswith("moldau.pipelines.") and name.split(".")[2] in PIPELINES_MAY_IMPORT.keys() - allowed - {room}
     ]
     assert not wrong, "\n".join(wrong)
 

@@ -23,6 +23,7 @@ class Script:
 
     def __init__(self, error: Exception | None = None, active: bool = True, writing: bool = False) -> None:
         self.error, self.active, self.writing = error, active, writing
+        self.message = "Processing new data" if writing else "Waiting"
         self.stopped = threading.Event()
         self.reports: list[dict[str, Any]] = []
 
@@ -41,7 +42,7 @@ class Script:
 
     @property
     def status(self) -> Mapping[str, Any]:
-        return {"isTriggerActive": self.writing, "message": "Processing new data" if self.writing else "Waiting"}
+        return {"isTriggerActive": self.writing, "message": self.message}
 
     @property
     def lastProgress(self) -> Mapping[str, Any] | None:
@@ -129,6 +130,28 @@ def test_finished_queries_end_the_run(directory: StateDirectory, view: Heard) ->
     told = directory.read_status()
     assert told is not None
     assert RunStatus.from_json(told) == status
+
+
+def test_few_queries_start_at_once(directory: StateDirectory, view: Heard) -> None:
+    scripts = [Script() for _ in range(5)]
+    for script in scripts:
+        script.message = "Initializing sources"
+    waiting = {str(index): [script] for index, script in enumerate(scripts)}
+    most, stop = 0, Stop()
+
+    def on_show(_: RunStatus) -> None:
+        nonlocal most
+        started = [script for script, still in zip(scripts, waiting.values(), strict=True) if not still]
+        starting = [script for script in started if script.message.startswith("Initializing")]
+        most = max(most, len(starting))
+        if len(starting) == running.STARTING_MAX or (starting and len(started) == len(scripts)):
+            starting[0].message = "Getting offsets from x"
+        if len(started) == len(scripts) and not starting:
+            stop.request("all have started")
+
+    view.on_show = on_show
+    make_run(directory, view, stop, **waiting).to_the_end()
+    assert most == running.STARTING_MAX
 
 
 def test_a_query_that_failed_in_passing_is_started_again(directory: StateDirectory, view: Heard) -> None:

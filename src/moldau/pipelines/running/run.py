@@ -26,6 +26,11 @@ LOOK_EVERY_S: Final = 0.2
 TELL_EVERY_S: Final = 1.0
 STOP_LOOK_EVERY_S: Final = 0.03
 """Spark plans a batch for longer than this: a query that is stopped between two has written nothing of the second."""
+AT_WORK: Final = ("Waiting", "Getting", "Processing")
+"""How Spark's messages begin about a query that has started: it waits for data, asks for offsets, has a batch."""
+STARTING_MAX: Final = 2
+"""How many queries may be starting at once. Each wants Python processes, to which Spark gives ten seconds to answer:
+on a small machine that is busy, many at once would all be too late, again and again."""
 LAST_BATCH_S: Final = 10.0
 """How long a stop waits for the batches under way."""
 
@@ -127,10 +132,18 @@ class Run:
 
     def _attend(self, each: _Watched) -> None:
         if each.query is None:
-            if each.due_s is not None and time.monotonic() >= each.due_s and self.status.state == "running":
+            if self._may_start(each):
                 self._start(each)
         elif not each.query.isActive:
             self._ended(each, each.query)
+        elif each.gauge.status.state == "starting":
+            self._take(each, each.query)
+
+    def _may_start(self, each: _Watched) -> bool:
+        if each.due_s is None or time.monotonic() < each.due_s or self.status.state != "running":
+            return False
+        starting = [one for one in self._watched if one.query is not None and one.gauge.status.state == "starting"]
+        return len(starting) < STARTING_MAX
 
     def _start(self, each: _Watched) -> None:
         each.due_s = None
@@ -174,7 +187,7 @@ class Run:
         else:
             reports = query.recentProgress
         each.gauge.take(reports, time.time())
-        if each.gauge.status.state == "starting" and str(query.status["message"]).startswith(("Waiting", "Processing")):
+        if each.gauge.status.state == "starting" and str(query.status["message"]).startswith(AT_WORK):
             each.gauge.became("running")
 
     # --- the end ----------------------------------------------------------------------------------------------------
