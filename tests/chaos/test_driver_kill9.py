@@ -7,81 +7,15 @@ from __future__ import annotations
 
 import os
 import random
-import re
 import signal
 import subprocess
-import sys
-import threading
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-
-from moldau.spark.java import MissingJava, find_java
+from under_fire import SEED, SPEC, fed, finish_and_check, start
 
 KILLS = int(os.environ.get("MOLDAU_CHAOS_KILLS", "20"))
-SEED = int(os.environ.get("MOLDAU_CHAOS_SEED", "1"))
-RECORDS = 60_000
-PARTITIONS = 3
 LONGEST_LIFE_S = 25.0
-CAUGHT_UP_S = 300
-TABLES = ("delta", "iceberg", "parquet")
-
-SPEC = """
-name: chaos
-sources:
-  numbers:
-    topic: numbers
-    schema: n int not null
-    max_per_trigger: 4000
-sinks:
-  - {from: numbers, name: copy, topic: copy, key: cast(n as string)}
-""" + "".join(
-    f"""
-  - {{from: numbers, name: {kind}, table: lake/{kind}, format: {kind}}}"""
-    for kind in TABLES
-)
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    data = tmp_path_factory.mktemp("broker")
-    command = [sys.executable, "-m", "moldau", "start", "--data-dir", str(data), "--listen", "127.0.0.1:0"]
-    with subprocess.Popen(
-        [*command, "--override", f"num.partitions={PARTITIONS}"], stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        told = re.search(r"ready: (\S+)", process.stdout.readline())
-        assert told
-        yield told[1]
-        process.terminate()
-
-
-def is_broken(number: int) -> bool:
-    return number % 500 == 499
-
-
-def value(number: int) -> bytes:
-    return b'{"n": "broken' if is_broken(number) else b'{"n": %d}' % number
-
-
-def feed(bootstrap: str, is_over: threading.Event) -> None:
-    """Numbers, a few hundred a second; what is left all at once when it is over."""
-    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
-    for number in range(RECORDS):
-        if number % 100 == 0:
-            is_over.wait(0.2)
-        producer.produce("numbers", value(number), key=b"%d" % number)
-        producer.poll(0)
-    assert producer.flush(30) == 0
-
-
-def start(folder: Path, bootstrap: str, *options: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "moldau", "pipeline", "run", str(folder / "chaos.yaml"), "-b", bootstrap, *options]
-    with (folder / "run.log").open("ab") as log:
-        return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
@@ -90,67 +24,15 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def read_topic(bootstrap: str, topic: str) -> list[bytes]:
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "chaos", "enable.auto.commit": False, "log_level": 0}
-    )
-    ends = {
-        index: consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=10)[1]
-        for index in range(PARTITIONS)
-    }
-    consumer.assign([TopicPartition(topic, index, 0) for index in range(PARTITIONS)])
-    values: list[bytes] = []
-    while len(values) < sum(ends.values()):
-        values += [message.value() or b"" for message in consumer.consume(10_000, 5.0) if not message.error()]
-    consumer.close()
-    return values
-
-
-def rows(folder: Path, kind: str) -> list[int]:
-    path = folder / "lake" / kind
-    if kind == "parquet":
-        import pyarrow.dataset
-
-        return pyarrow.dataset.dataset(path, format="parquet", exclude_invalid_files=False).to_table()["n"].to_pylist()
-    if kind == "delta":
-        from deltalake import DeltaTable
-
-        return DeltaTable(path).to_pyarrow_table()["n"].to_pylist()
-    from pyiceberg.table import StaticTable
-
-    return StaticTable.from_metadata(str(path)).scan().to_arrow()["n"].to_pylist()
-
-
-def test_nothing_is_lost_and_tables_hold_every_record_once(broker: str, tmp_path: Path) -> None:
-    try:
-        find_java()
-    except MissingJava as error:
-        pytest.skip(str(error))
+def test_nothing_is_lost_when_the_driver_dies(broker: str, tmp_path: Path) -> None:
     (tmp_path / "chaos.yaml").write_text(SPEC)
     chance = random.Random(SEED)
-    is_over = threading.Event()
-    feeding = threading.Thread(target=feed, args=(broker, is_over))
-    feeding.start()
-    for number in range(KILLS):
-        process = start(tmp_path, broker)
-        life_s = chance.uniform(0.5, LONGEST_LIFE_S)
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(life_s)
-        kill(process)
-        print(f"kill {number + 1} of {KILLS} after {life_s:.1f} s", flush=True)
-    is_over.set()
-    feeding.join()
-    last = start(tmp_path, broker, "--until-caught-up")
-    assert last.wait(CAUGHT_UP_S) == 0, (tmp_path / "run.log").read_text()[-3000:]
-    good = {number for number in range(RECORDS) if not is_broken(number)}
-    for kind in TABLES:
-        seen = Counter(rows(tmp_path, kind))
-        assert set(seen.values()) == {1}, f"{kind} holds a record twice"
-        assert seen.keys() == good, f"{kind} lost records"
-    copied = Counter(read_topic(broker, "copy"))
-    assert copied.keys() == {b'{"n":%d}' % number for number in good}
-    broken = read_topic(broker, "numbers.dead")
-    assert set(broken) == {value(499)}
-    assert len(broken) >= RECORDS - len(good)
-    twice = sum(count - 1 for count in copied.values())
-    print(f"tables: every record once; copy: {twice} of {len(good)} records more than once")
+    with fed(broker):
+        for number in range(KILLS):
+            process = start(tmp_path, broker)
+            life_s = chance.uniform(0.5, LONGEST_LIFE_S)
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(life_s)
+            kill(process)
+            print(f"kill {number + 1} of {KILLS} after {life_s:.1f} s", flush=True)
+    finish_and_check(tmp_path, broker)

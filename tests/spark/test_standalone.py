@@ -16,46 +16,47 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from deltalake import DeltaTable
 
 from moldau.spark.java import find_java
 
 START_TIMEOUT_S = 60
 JOB_TIMEOUT_S = 120
 
-JOB = """
-import json, sys
-import moldau.spark
+SPEC = """
+name: standalone
+sources:
+  numbers: {{topic: {numbers}, schema: n int not null}}
+steps:
+  - {{name: traced, python: "traced:traced", inputs: [numbers]}}
+sinks:
+  - {{name: copy, from: traced, topic: {copy}, key: cast(n as string)}}
+  - {{name: lake, from: numbers, table: lake/numbers, format: delta}}
+"""
+TRACED = """
+import json, os
+from pyspark.sql import functions as F
 
-master, bootstrap, rows, copy, checkpoint = sys.argv[1:]
-spark = moldau.spark.session("standalone", master, quick_start=True, **{
+@F.udf("string")
+def where(_):
+    import moldau, pyspark_moldau
+    return json.dumps([os.getcwd(), os.path.abspath(moldau.__file__), os.path.abspath(pyspark_moldau.__file__)])
+
+def traced(numbers):
+    return numbers.withColumn("made_by", where("n"))
+"""
+CONF = {
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-    "spark.scheduler.minRegisteredResourcesRatio": 1,
-    "spark.sql.shuffle.partitions": 2,
-})
-
-def where(_):
-    import os, moldau, pyspark_moldau
-    yield os.getcwd(), os.path.abspath(moldau.__file__), os.path.abspath(pyspark_moldau.__file__)
-
-found = spark.sparkContext.parallelize(range(2), 2).mapPartitions(where).collect()
-
-kafka = {"kafka.bootstrap.servers": bootstrap}
-made = spark.range(0, 1000, numPartitions=2).selectExpr("cast(id as string) as key", "cast(id as string) as value")
-made.write.format("moldau").options(**kafka).option("topic", rows).mode("append").save()
-
-stream = spark.readStream.format("moldau").options(**kafka).option("subscribe", rows)
-stream = stream.option("startingOffsets", "earliest").load().select("key", "value")
-query = stream.writeStream.format("moldau").options(**kafka).option("topic", copy)
-query = query.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
-query.awaitTermination()
-
-read = spark.read.format("moldau").options(**kafka).option("subscribe", copy).load()
-total = read.selectExpr("count(*)", "sum(cast(cast(value as string) as bigint))").first()
-print(json.dumps({"found": found, "total": list(total)}))
-"""
+    "spark.scheduler.minRegisteredResourcesRatio": "1",
+    "spark.sql.shuffle.partitions": "2",
+}
+RECORDS = 50_000
+PARTITIONS = 2
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +106,26 @@ def awaited(log: Path, pattern: str, times: int = 1) -> list[str]:
     return [str(one) for one in found]
 
 
-def test_executors_read_and_write_topics_with_the_archive_alone(
+def fill(bootstrap: str, topic: str) -> None:
+    """Enough for a task of its own for each partition, so that both executors work."""
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+    for number in range(RECORDS):
+        producer.produce(topic, b'{"n": %d}' % number, partition=number % PARTITIONS)
+        producer.poll(0)
+    assert producer.flush(30) == 0
+
+
+def values(bootstrap: str, topic: str) -> list[dict[str, Any]]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": topic, "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, index, 0) for index in range(PARTITIONS)])
+    got: list[dict[str, Any]] = []
+    while len(got) < RECORDS and (messages := consumer.consume(10_000, 10.0)):
+        got += [json.loads(message.value() or b"") for message in messages]
+    consumer.close()
+    return got
+
+
+def test_a_pipeline_runs_on_executors_that_know_moldau_from_the_archive_alone(
     master: str,
     bare_python: Path,
     clean_environment: dict[str, str],
@@ -113,21 +133,25 @@ def test_executors_read_and_write_topics_with_the_archive_alone(
     create_topic: Callable[[int], str],
     tmp_path: Path,
 ) -> None:
-    rows, copy = create_topic(2), create_topic(2)
-    program = tmp_path / "job.py"
-    program.write_text(JOB)
+    numbers, copy = create_topic(PARTITIONS), create_topic(PARTITIONS)
+    fill(bootstrap, numbers)
+    (tmp_path / "traced.py").write_text(TRACED)
+    (tmp_path / "pipeline.yaml").write_text(SPEC.format(numbers=numbers, copy=copy))
+    conf = [part for item in CONF.items() for part in ("--conf", "=".join(item))]
+    command = [sys.executable, "-m", "moldau", "pipeline", "run", tmp_path / "pipeline.yaml", "--until-caught-up"]
     ran = subprocess.run(
-        [sys.executable, program, master, bootstrap, rows, copy, tmp_path / "checkpoint"],
+        [*command, "--master", master, "-b", bootstrap, *conf],
         env=clean_environment | {"PYSPARK_PYTHON": str(bare_python)},
         capture_output=True,
         text=True,
         timeout=JOB_TIMEOUT_S,
     )
     assert ran.returncode == 0, ran.stderr[-6000:]
-    assert ran.stderr == "", "a driver is quiet"
-    told = json.loads(ran.stdout.splitlines()[-1])
-    assert told["total"] == [1000, sum(range(1000))]
-    for directory, package, face in told["found"]:
+    got = values(bootstrap, copy)
+    assert sorted(row["n"] for row in got) == list(range(RECORDS))
+    assert sorted(DeltaTable(tmp_path / "lake" / "numbers").to_pyarrow_table()["n"].to_pylist()) == list(range(RECORDS))
+    executors = {row["made_by"] for row in got}
+    for directory, package, face in map(json.loads, executors):
         assert package == f"{directory}/moldau.zip/moldau/__init__.py"
         assert face == f"{directory}/moldau.zip/pyspark_moldau/__init__.py"
-    assert len({directory for directory, _, _ in told["found"]}) == 2, "two executors took part"
+    assert len(executors) == 2, "two executors took part"

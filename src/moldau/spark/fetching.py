@@ -41,6 +41,13 @@ class DataLoss(Exception):
     """Records that should be there are not: retention, a truncated or a re-made topic."""
 
 
+def tell_loss(options: ReadOptions, what: str) -> None:
+    """An error or a warning, as the reader wants it."""
+    if options.fail_on_data_loss:
+        raise DataLoss(f"{what}. To read on past the loss, set failOnDataLoss=false")
+    warnings.warn(f"{what}; reading on (failOnDataLoss=false)", stacklevel=2)
+
+
 def fetch(
     cluster: Cluster, ranges: Sequence[Range], schema: pa.Schema, options: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
@@ -209,10 +216,12 @@ class _Fetching:
         end = self._bound(rest.where, LATEST)
         if rest.position < start:
             last = min(start, rest.end) - 1
-            self._tell_loss(f"{rest.where}: offsets {rest.position} to {last} are gone, the log starts at {start}")
+            tell_loss(
+                self._options, f"{rest.where}: offsets {rest.position} to {last} are gone, the log starts at {start}"
+            )
             rest.position = start
         elif rest.position > end:
-            self._tell_loss(f"{rest.where}: offset {rest.position} was expected, but the log ends at {end}")
+            tell_loss(self._options, f"{rest.where}: offset {rest.position} was expected, but the log ends at {end}")
             rest.position = rest.end
 
     def _bound(self, where: TopicPartition, which: int) -> int:
@@ -226,14 +235,10 @@ class _Fetching:
     def _give_up_if_stuck(self, rests: Sequence[_Rest]) -> None:
         if rests and (time.monotonic() - self._progress_at) * 1000 > self._options.poll_timeout_ms:
             stuck = rests[0]
-            self._tell_loss(
+            tell_loss(
+                self._options,
                 f"{stuck.where}: nothing came at offset {stuck.position} (up to {stuck.end} was expected) within"
-                f" {self._options.poll_timeout_ms / 1000:.0f} s"
+                f" {self._options.poll_timeout_ms / 1000:.0f} s",
             )
             for rest in rests:
                 rest.position = rest.end
-
-    def _tell_loss(self, what: str) -> None:
-        if self._options.fail_on_data_loss:
-            raise DataLoss(f"{what}. To read on past the loss, set failOnDataLoss=false")
-        warnings.warn(f"{what}; reading on (failOnDataLoss=false)", stacklevel=2)

@@ -6,7 +6,6 @@ Planning runs in the driver's helper process. It speaks to the cluster about off
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -14,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.spark.cluster import RETRIABLE, Cluster
-from moldau.spark.fetching import DataLoss
+from moldau.spark.fetching import tell_loss
 from moldau.spark.offsets import EARLIEST, LATEST, Offsets, Range, TopicPartition, described, limited
 from moldau.spark.options import Place, ReadOptions
 from moldau.spark.watching import Watch
@@ -146,10 +145,10 @@ class Stream:
         latest = self._cluster.latest(partitions, self._options.read_committed)
         self.seen = latest
         if gone := start.keys() - latest.keys():
-            self._tell_loss(f"{described(gone)} had records to read and is gone")
+            tell_loss(self._options, f"{described(gone)} had records to read and is gone")
         if shrunk := [where for where, offset in latest.items() if offset < start.get(where, 0)]:
             where = min(shrunk)
-            self._tell_loss(f"{where} ends at {latest[where]}, where {start[where]} was reached before")
+            tell_loss(self._options, f"{where} ends at {latest[where]}, where {start[where]} was reached before")
         return latest
 
     def _bear(self, error: Exception) -> None:
@@ -178,11 +177,6 @@ class Stream:
         waiting = sum(max(0, offset - start.get(where, 0)) for where, offset in latest.items())
         has_waited_ms = (time.monotonic() - self._moved_at) * 1000
         return waiting < rows_min and has_waited_ms < self._options.trigger_delay_ms_max
-
-    def _tell_loss(self, what: str) -> None:
-        if self._options.fail_on_data_loss:
-            raise DataLoss(f"{what}. To read on past the loss, set failOnDataLoss=false")
-        warnings.warn(f"{what}; reading on (failOnDataLoss=false)", stacklevel=2)
 
 
 def _has_news(start: Offsets, latest: Offsets) -> bool:

@@ -182,8 +182,10 @@ def _register_sources(session: SparkSession) -> None:
     from moldau.spark.lake.source import LakeSource
     from moldau.spark.source import MoldauSource
 
+    # In this order: Spark remembers, as it registers a source, with which PYTHONPATH the source's workers start.
+    is_given = _give_to_workers(session.sparkContext)
     session.dataSource.register(LakeSource)
-    if _give_to_workers(session.sparkContext):
+    if is_given:
         session.dataSource.register(MoldauSource)
 
 

@@ -1,0 +1,79 @@
+"""kill -9 of executors while their driver goes on: their tasks run again, nothing is lost, tables hold nothing twice.
+
+The executors are processes of their own: Spark's local cluster, two of one core.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from under_fire import SEED, SPEC, fed, finish_and_check, start
+
+KILLS = int(os.environ.get("MOLDAU_CHAOS_EXECUTOR_KILLS", "6"))
+PATIENCE_S = 120.0
+CLUSTER = ("--master", "local-cluster[2,1,700]", "--conf", "spark.executor.memory=600m",
+           "--conf", "spark.deploy.maxExecutorRetries=-1")  # fmt: skip
+
+
+def executors(driver: subprocess.Popen[bytes]) -> list[int]:
+    """The executors of a driver: they are in its process group."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                is_executor = b"CoarseGrainedExecutorBackend" in (entry / "cmdline").read_bytes()
+                if is_executor and os.getpgid(int(entry.name)) == driver.pid:
+                    found.append(int(entry.name))
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it ended as we looked
+    return found
+
+
+def batches(folder: Path) -> int:
+    """How many batches the run's queries have done, by its own status."""
+    try:
+        status = json.loads((folder / ".moldau" / "pipelines" / "chaos" / "status.json").read_text())
+    except FileNotFoundError:
+        return 0
+    return sum(query["batch_id"] or 0 for query in status["queries"])
+
+
+def until(what: str, is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline, f"{what} did not come about"
+        time.sleep(0.2)
+
+
+def test_nothing_is_lost_when_executors_die(broker: str, tmp_path: Path) -> None:
+    (tmp_path / "chaos.yaml").write_text(SPEC)
+    chance = random.Random(SEED)
+    with fed(broker):
+        driver = start(tmp_path, broker, *CLUSTER)
+        try:
+            for number in range(KILLS):
+                before = batches(tmp_path)
+                until("a batch", lambda before=before: batches(tmp_path) > before)  # type: ignore[misc]
+                time.sleep(chance.uniform(0, 2))
+                until("an executor", lambda: bool(executors(driver)))
+                os.kill(chance.choice(executors(driver)), signal.SIGKILL)
+                print(f"executor {number + 1} of {KILLS} killed", flush=True)
+            after = batches(tmp_path)
+            until("a batch after the last kill", lambda: batches(tmp_path) > after)
+            assert driver.poll() is None, "the driver outlives its executors"
+            stop = [sys.executable, "-m", "moldau", "pipeline", "stop", str(tmp_path / "chaos.yaml")]
+            subprocess.run(stop, check=True, timeout=PATIENCE_S, capture_output=True)
+            assert driver.wait(PATIENCE_S) == 0
+        finally:
+            if driver.poll() is None:
+                os.killpg(driver.pid, signal.SIGKILL)
+                driver.wait()
+    finish_and_check(tmp_path, broker)
