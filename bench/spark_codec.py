@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from bench.options import is_wanted
 from bench.report import Table, show
-from moldau.spark.decode import FetchedRecords, decode
-from moldau.spark.encode import EncodeColumns, encode_batches
-from moldau.spark.partitioner import partition_of
+from moldau.spark.records.decode import FetchedRecords, decode
+from moldau.spark.records.encode import EncodeColumns, encode_batches
+from moldau.spark.records.partitioner import partition_of
 from moldau.wire.batch import stamp
 from moldau.wire.compression import Compression
 

@@ -18,6 +18,9 @@ from moldau.spark.producing import Producing
 from moldau.spark.rows import rows_of
 from moldau.spark.source import MoldauSource
 
+CreateTopic = Callable[..., str]
+"""The fixture `create_topic`."""
+
 
 def source(bootstrap: str, options: Mapping[str, str]) -> MoldauSource:
     return MoldauSource({"kafka.bootstrap.servers": bootstrap, **options})

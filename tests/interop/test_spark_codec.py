@@ -16,8 +16,8 @@ from clients import Confluent, Message, confluent_consumer
 from confluent_kafka import OFFSET_BEGINNING, Producer, TopicPartition
 
 from moldau.client.channel import Channel
-from moldau.spark.decode import FetchedRecords, decode, next_offset
-from moldau.spark.encode import EncodeColumns, batch_limits, encode_batches
+from moldau.spark.records.decode import FetchedRecords, decode, next_offset
+from moldau.spark.records.encode import EncodeColumns, batch_limits, encode_batches
 from moldau.wire.apis import ApiKey
 from moldau.wire.compression import Compression
 from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic

@@ -13,8 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
-from conftest import CreateTopic
-from spark_connector import StreamRun, read
+from spark_connector import CreateTopic, StreamRun, read
 
 from moldau.base.errors import KafkaError
 from moldau.spark.fetching import DataLoss

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
-from conftest import CreateTopic
-from spark_connector import producing, write
+from spark_connector import CreateTopic, producing, write
 
 from moldau.base.errors import KafkaError
 

@@ -17,9 +17,9 @@ import pyarrow as pa
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.client.channel import Channel
 from moldau.spark.cluster import BACKOFF_SECONDS_FIRST, RETRIABLE, Cluster, by_topic
-from moldau.spark.decode import FetchedRecords, decode, next_offset
 from moldau.spark.offsets import EARLIEST, LATEST, Range, TopicPartition
 from moldau.spark.options import ReadOptions
+from moldau.spark.records.decode import FetchedRecords, decode, next_offset
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 

@@ -17,9 +17,9 @@ from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.spark.cluster import BACKOFF_SECONDS_FIRST, BACKOFF_SECONDS_MAX, RETRIABLE, Cluster, by_topic
-from moldau.spark.encode import ProducerStamp, batch_limits, encode_batches
 from moldau.spark.offsets import TopicPartition
 from moldau.spark.options import WriteOptions
+from moldau.spark.records.encode import ProducerStamp, batch_limits, encode_batches
 from moldau.spark.rows import Grouped, Rows, grouped
 from moldau.wire.apis import ApiKey
 from moldau.wire.batch import read_header, stamp_producer

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from moldau.spark.encode import EncodeColumns
 from moldau.spark.offsets import TopicPartition
-from moldau.spark.partitioner import partition_of
+from moldau.spark.records.encode import EncodeColumns
+from moldau.spark.records.partitioner import partition_of
 
 STICKY_ROWS: Final = 1000
 """Rows without a key go to one partition in runs of this many, so that batches stay large."""

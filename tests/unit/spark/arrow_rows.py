@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from moldau.base.errors import MalformedData
-from moldau.spark.decode import FetchedRecords, decode
+from moldau.spark.records.decode import FetchedRecords, decode
 from moldau.wire.batch import MAGIC, read_header
 from moldau.wire.compression import Compression
 from moldau.wire.records import Record, build_batch, decode_records

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from record_strategies import Log, logs, record_lists
 
 from moldau.base.errors import MalformedData
-from moldau.spark import bodies
-from moldau.spark import decode as decoder
-from moldau.spark.decode import decode, next_offset
+from moldau.spark.records import bodies
+from moldau.spark.records import decode as decoder
+from moldau.spark.records.decode import decode, next_offset
 from moldau.wire.batch import BATCH_HEADER_BYTES, stamp_crc
 from moldau.wire.compression import Compression
 from moldau.wire.records import IN_LINE, Record, build_batch

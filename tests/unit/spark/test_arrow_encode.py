@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from record_strategies import record_lists
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.spark.encode import EncodeColumns, ProducerStamp, batch_limits, encode, encode_batches
+from moldau.spark.records.encode import EncodeColumns, ProducerStamp, batch_limits, encode, encode_batches
 from moldau.wire.batch import check_crc, read_header
 from moldau.wire.compression import Compression
 from moldau.wire.records import Record, build_batch, decode_records

@@ -16,7 +16,7 @@ from arrow_rows import PARTITION, SCHEMA, TOPIC, Row, decoded, fetched, plain_lo
 
 from moldau.base.errors import MalformedData
 from moldau.base.limits import DECOMPRESSED_BYTES_MAX
-from moldau.spark.decode import decode, next_offset
+from moldau.spark.records.decode import decode, next_offset
 from moldau.wire.batch import BATCH_HEADER_BYTES, CRC_START, stamp_crc
 from moldau.wire.compression import Compression, compress
 from moldau.wire.records import IN_LINE, Record, append_varint, build_batch

@@ -12,7 +12,7 @@ import pytest
 from aiokafka import partitioner as aiokafka
 from hypothesis import given, settings
 
-from moldau.spark.partitioner import murmur2, partition_of
+from moldau.spark.records.partitioner import murmur2, partition_of
 
 KAFKAS_OWN = {
     b"21": -973932308,

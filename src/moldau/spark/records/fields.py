@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from moldau.spark.varints import Bytes, Mask, Numbers, read, require
+from moldau.spark.records.varints import Bytes, Mask, Numbers, read, require
 
 
 class Fields(NamedTuple):

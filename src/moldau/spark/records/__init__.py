@@ -1,0 +1,1 @@
+"""Record batches to Arrow columns and back, and keys to partitions: numpy and pyarrow, no sockets, no Spark."""
