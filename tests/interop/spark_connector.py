@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from random import Random
@@ -18,6 +19,8 @@ from moldau.spark.producing import Producing
 from moldau.spark.rows import rows_of
 from moldau.spark.source import MoldauSource
 
+NOW_MS = time.time_ns() // 1_000_000
+"""Records of long ago would be removed as too old while a test looks at them."""
 CreateTopic = Callable[..., str]
 """The fixture `create_topic`."""
 
@@ -76,7 +79,7 @@ def producing(bootstrap: str, **options: str) -> Iterator[tuple[Producing, Calla
     chosen = write_options({"kafka.bootstrap.servers": bootstrap, **options})
     with closing(Cluster(bootstrap, chosen.properties)) as cluster:
         one = Producing(cluster, chosen, Random(7))
-        yield one, lambda batch: one.send(rows_of(batch, chosen.topic, 1_700_000_000_000, chosen.include_timestamp))
+        yield one, lambda batch: one.send(rows_of(batch, chosen.topic, NOW_MS, chosen.include_timestamp))
         one.flush()
 
 

@@ -25,6 +25,8 @@ from moldau.wire.messages.metadata import MetadataRequest, MetadataRequestTopic,
 from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
 CreateTopic = Callable[..., str]
+ANY_TIME = {"message.timestamp.before.max.ms": "9223372036854775807", "retention.ms": "-1"}
+"""Records of long ago are taken, and not removed as too old while the test looks at them."""
 HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
 SCHEMA = pa.schema(
     [
@@ -110,7 +112,7 @@ def partition(bootstrap: str, topic: str) -> Iterator[Partition]:
 
 @CODECS
 def test_what_librdkafka_wrote_is_decoded(bootstrap: str, create_topic: CreateTopic, codec: Compression) -> None:
-    topic = create_topic(config={"message.timestamp.before.max.ms": "9223372036854775807"})
+    topic = create_topic(config=ANY_TIME)
     messages = mixture(codec, 1500)
     Confluent().produce(bootstrap, topic, messages, codec.name.lower())
     with partition(bootstrap, topic) as log:
@@ -119,7 +121,7 @@ def test_what_librdkafka_wrote_is_decoded(bootstrap: str, create_topic: CreateTo
 
 @CODECS
 def test_what_was_encoded_is_read_by_librdkafka(bootstrap: str, create_topic: CreateTopic, codec: Compression) -> None:
-    topic = create_topic(config={"message.timestamp.before.max.ms": "9223372036854775807"})
+    topic = create_topic(config=ANY_TIME)
     messages = mixture(10 + codec, 1500)
     headers = [[{"key": key, "value": value} for key, value in message.headers] for message in messages]
     columns = EncodeColumns(
@@ -138,7 +140,7 @@ def test_transactions_that_take_turns(bootstrap: str, create_topic: CreateTopic,
     """Whatever librdkafka's own reader of committed records sees."""
     if not has_transactions:
         pytest.skip("this broker has no transactions yet; Apache Kafka is asked with MOLDAU_TEST_BOOTSTRAP")
-    topic = create_topic(config={"message.timestamp.before.max.ms": "9223372036854775807"})
+    topic = create_topic(config=ANY_TIME)
     chance = random.Random(1)
     producers = [Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-{n}"}) for n in range(3)]
     for producer in producers:

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
-from spark_connector import CreateTopic, StreamRun, read
+from spark_connector import NOW_MS, CreateTopic, StreamRun, read
 
 from moldau.base.errors import KafkaError
 from moldau.spark.fetching import DataLoss
@@ -61,7 +61,7 @@ class TestRecords:
                     "value": value,
                     "headers": headers,
                     "partition": number % 3,
-                    "timestamp": 1_700_000_000_000 + number,
+                    "timestamp": NOW_MS + number,
                 }
             )
         produce(bootstrap, topic, sent, **{"compression.type": codec})
@@ -83,7 +83,7 @@ class TestRecords:
     def test_log_append_time(self, bootstrap: str, create_topic: CreateTopic) -> None:
         topic = create_topic(1, {"message.timestamp.type": "LogAppendTime"})
         before = time.time_ns() // 1000
-        produce(bootstrap, topic, [{"value": b"x", "timestamp": 1_700_000_000_000}])
+        produce(bootstrap, topic, [{"value": b"x", "timestamp": NOW_MS}])
         table = read(bootstrap, subscribe=topic)
         assert table["timestampType"].to_pylist() == [1]
         assert before - 5_000_000 <= table["timestamp"].cast(pa.int64()).to_pylist()[0] <= before + 60_000_000
@@ -115,17 +115,17 @@ class TestRanges:
 
     def test_by_time(self, bootstrap: str, create_topic: CreateTopic) -> None:
         topic = create_topic(1)
-        start = 1_700_000_000_000
+        start = NOW_MS
         produce(bootstrap, topic, [{"value": b"%d" % n, "timestamp": start + n, "partition": 0} for n in range(100)])
         table = read(bootstrap, subscribe=topic, startingTimestamp=str(start + 30), endingTimestamp=str(start + 40))
         assert values(table) == list(range(30, 40))
 
     def test_a_time_after_the_last_record(self, bootstrap: str, create_topic: CreateTopic) -> None:
         topic = create_topic(1)
-        produce(bootstrap, topic, [{"value": b"1", "timestamp": 1000}])
+        produce(bootstrap, topic, [{"value": b"1", "timestamp": NOW_MS}])
         with pytest.raises(ValueError, match="startingOffsetsByTimestampStrategy=latest"):
-            read(bootstrap, subscribe=topic, startingTimestamp="5000")
-        options = {"startingTimestamp": "5000", "startingOffsetsByTimestampStrategy": "latest"}
+            read(bootstrap, subscribe=topic, startingTimestamp=str(NOW_MS + 5000))
+        options = {"startingTimestamp": str(NOW_MS + 5000), "startingOffsetsByTimestampStrategy": "latest"}
         assert read(bootstrap, subscribe=topic, **options).num_rows == 0
 
     def test_a_pattern_and_an_assignment(self, bootstrap: str, create_topic: CreateTopic) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
-from spark_connector import CreateTopic, producing, write
+from spark_connector import NOW_MS, CreateTopic, producing, write
 
 from moldau.base.errors import KafkaError
 
@@ -57,7 +57,7 @@ def test_what_is_written_is_what_clients_read(bootstrap: str, create_topic: Crea
         assert [one.value() for one in seen if one.key() == key] == [
             value for each, value in zip(keys, values, strict=True) if each == key
         ], "order within a key"
-    assert {one.timestamp() for one in seen} == {(1, 1_700_000_000_000)}
+    assert {one.timestamp() for one in seen} == {(1, NOW_MS)}
 
 
 def test_large_rows_become_several_batches(bootstrap: str, create_topic: CreateTopic) -> None:
@@ -79,11 +79,11 @@ def test_the_topic_of_each_row(bootstrap: str, admin: AdminClient, topic: Callab
 
 def test_the_partition_and_time_of_each_row(bootstrap: str, create_topic: CreateTopic) -> None:
     topic = create_topic(2)
-    stamps = pa.array([1_600_000_000_123_000, 1_600_000_000_456_000], pa.timestamp("us", "UTC"))
+    stamps = pa.array([(NOW_MS + 123) * 1000, (NOW_MS + 456) * 1000], pa.timestamp("us", "UTC"))
     columns = {"value": pa.array(["a", "b"]), "partition": pa.array([1, 0], pa.int32()), "timestamp": stamps}
     write(bootstrap, pa.record_batch(columns), topic=topic, includeTimestamp="true")
     seen = [(one.partition(), one.value(), one.timestamp()[1]) for one in consume(bootstrap, topic, 2, 2)]
-    assert seen == [(0, b"b", 1_600_000_000_456), (1, b"a", 1_600_000_000_123)]
+    assert seen == [(0, b"b", NOW_MS + 456), (1, b"a", NOW_MS + 123)]
 
 
 @pytest.mark.parametrize("acks", ["0", "1"])
