@@ -136,6 +136,9 @@ class TestRanges:
         assert values(read(bootstrap, subscribePattern=f"{one}.*")) == [*range(5), *range(10, 15), *range(100, 103)]
         assert values(read(bootstrap, assign=f'{{"{one}": [1]}}')) == list(range(10, 15))
 
+    def test_a_pattern_leaves_internal_topics_out(self, bootstrap: str) -> None:
+        assert read(bootstrap, subscribePattern="__.*").num_rows == 0
+
     def test_many_tasks_read_every_record_once(self, bootstrap: str, create_topic: CreateTopic) -> None:
         topic = create_topic(1)
         produce(bootstrap, topic, numbered(5000), **{"compression.type": "lz4", "batch.num.messages": 300})
@@ -292,6 +295,20 @@ class TestLoss:
             assert "was reached before" in str(told[0].message)
             produce(bootstrap, topic, numbered(3, 102))
             assert values(run.batch()) == [102, 103, 104], "what came since the loss was seen"
+
+    def test_a_topic_made_anew_is_waited_for_as_before(
+        self, bootstrap: str, create_topic: CreateTopic, admin: AdminClient
+    ) -> None:
+        topic = create_topic(1)
+        with stream(bootstrap, subscribe=topic, failOnDataLoss="false") as run:
+            assert run.end() == run.at
+            admin.delete_topics([topic])[topic].result(10)
+            create_topic(1, name=topic)
+            run.end()  # the request that waits is refused: this topic has another id
+            before = time.monotonic()
+            for _ in range(3):
+                assert run.end() == run.at
+            assert time.monotonic() - before > 0.8, "it waits again, instead of being refused again and again"
 
     def test_more_was_promised_than_there_is(self, bootstrap: str, create_topic: CreateTopic) -> None:
         topic = create_topic(1)

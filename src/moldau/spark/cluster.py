@@ -68,6 +68,7 @@ class Topic(NamedTuple):
     topic_id: bytes
     leaders: Mapping[int, int]
     """Partition to node id; -1 while there is no leader."""
+    is_internal: bool = False
 
 
 class Unreachable(ConnectionError):
@@ -163,7 +164,7 @@ class Cluster:
                 raise KafkaError(ErrorCode(topic.error_code), f"topic {name}: {ErrorCode(topic.error_code).name}")
             else:
                 leaders = {each.partition_index: each.leader_id for each in topic.partitions}
-                self._topics[name] = Topic(name, bytes(topic.topic_id), leaders)
+                self._topics[name] = Topic(name, bytes(topic.topic_id), leaders, topic.is_internal)
 
     def topic(self, name: str, create: bool = False) -> Topic:
         if name not in self._topics:
@@ -191,7 +192,7 @@ class Cluster:
         self.forget()
         self.refresh(None)
         matches = re.compile(subscription.pattern).fullmatch
-        return sorted(name for name in self._topics if matches(name))
+        return sorted(name for name, topic in self._topics.items() if matches(name) and not topic.is_internal)
 
     def leader(self, where: TopicPartition) -> int:
         node = self.topic(where.topic).leaders.get(where.partition)

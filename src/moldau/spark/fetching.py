@@ -174,12 +174,17 @@ class _Fetching:
     def _received(
         self, response: FetchResponse, rests: Sequence[_Rest]
     ) -> tuple[list[FetchedRecords], KafkaError | None]:
-        """What came, for the decoder; positions move on. A partition that must be asked elsewhere is the trouble."""
+        """What came, for the decoder. A partition that must be asked elsewhere is the trouble.
+
+        Positions move only when the whole answer is understood: what is fetched and then lost to an error in another
+        partition would never be read.
+        """
         if response.error_code:
             raise KafkaError(ErrorCode(response.error_code))
         waiting = {rest.where: rest for rest in rests}
         names = {self._cluster.topic(rest.where.topic).topic_id: rest.where.topic for rest in rests}
         fetched: list[FetchedRecords] = []
+        moves: list[tuple[_Rest, int]] = []
         trouble: KafkaError | None = None
         for topic in response.responses:
             name = topic.topic or names.get(bytes(topic.topic_id), "")
@@ -191,22 +196,15 @@ class _Fetching:
                     self._lost(rest)
                 elif data.error_code:
                     trouble = KafkaError(ErrorCode(data.error_code), f"{rest.where}: {ErrorCode(data.error_code).name}")
-                else:
-                    fetched += self._taken(rest, data)
-        return fetched, trouble
-
-    def _taken(self, rest: _Rest, data: PartitionData) -> Iterator[FetchedRecords]:
-        records = data.records
-        if not records:
-            return
-        assert isinstance(records, memoryview)
-        after = next_offset(records, rest.position)
-        if after > rest.position:
-            aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
-            yield FetchedRecords(*rest.where, records, rest.position, rest.end, aborted)
+                elif (after := _next_position(rest, data)) > rest.position:
+                    fetched.append(_records(rest, data))
+                    moves.append((rest, after))
+        for rest, after in moves:
             rest.position = after
+        if moves:
             self._progress_at = time.monotonic()
             self._backoff = BACKOFF_SECONDS_FIRST
+        return fetched, trouble
 
     # --- what is not there ------------------------------------------------------------------------------------------
 
@@ -242,3 +240,20 @@ class _Fetching:
             )
             for rest in rests:
                 rest.position = rest.end
+
+
+def _next_position(rest: _Rest, data: PartitionData) -> int:
+    """Where the next fetch begins. Bytes that are no batches end the read: they would be the same the next time."""
+    if not data.records:
+        return rest.position
+    assert isinstance(data.records, memoryview)
+    try:
+        return next_offset(data.records, rest.position)
+    except MalformedData as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{rest.where}, {error}") from error
+
+
+def _records(rest: _Rest, data: PartitionData) -> FetchedRecords:
+    assert isinstance(data.records, memoryview)
+    aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
+    return FetchedRecords(*rest.where, data.records, rest.position, rest.end, aborted)

@@ -32,8 +32,9 @@ class Watch:
                 self._parked(node, partitions, ends) for node, partitions in self._cluster.by_leader(ends).items()
             ]
             ready, _, _ = select.select(channels, [], [], seconds)
-            for channel in ready:
-                channel.receive(FetchResponse)
+            answers = [channel.receive(FetchResponse) for channel in ready]
+            if any(map(_is_refused, answers)):
+                self.close()  # a leader has moved or a topic was made anew: to be looked up before the next request
         except (OSError, MalformedData, KafkaError):
             self.close()
             return True
@@ -66,3 +67,7 @@ class Watch:
                 for name, indexes in by_topic(partitions).items()
             ],
         )
+
+
+def _is_refused(answer: FetchResponse) -> bool:
+    return bool(answer.error_code) or any(data.error_code for topic in answer.responses for data in topic.partitions)

@@ -1,0 +1,72 @@
+"""What an answer does to the positions of a read: all of it or nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.spark.cluster import Topic
+from moldau.spark.fetching import _Fetching
+from moldau.spark.offsets import Range, TopicPartition
+from moldau.spark.options import read_options
+from moldau.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from moldau.wire.records import IN_LINE, Record, build_batch
+
+TOPIC_ID = bytes(range(16))
+OPTIONS = read_options({"kafka.bootstrap.servers": "localhost:1", "subscribe": "t"}, is_stream=False)
+
+
+class OneTopic:
+    """All that an answer is read with: the topic's name and id."""
+
+    def topic(self, name: str) -> Topic:
+        return Topic(name, TOPIC_ID, {0: 1, 1: 1})
+
+
+def reading() -> _Fetching:
+    ranges = [Range(TopicPartition("t", index), 0, 10) for index in range(2)]
+    cluster: Any = OneTopic()
+    return _Fetching(cluster, ranges, pa.schema([]), OPTIONS)
+
+
+def answer(*partitions: PartitionData) -> FetchResponse:
+    return FetchResponse(responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=partitions)])
+
+
+def whole() -> memoryview:
+    return memoryview(bytes(build_batch([Record(IN_LINE, 5, None, b"x")] * 3)))
+
+
+def positions(read: _Fetching) -> list[int]:
+    return [rest.position for rest in read._rests]
+
+
+def test_positions_move_behind_what_came() -> None:
+    read = reading()
+    fetched, trouble = read._received(answer(PartitionData(0, records=whole())), read._rests)
+    assert (len(fetched), trouble, positions(read)) == (1, None, [3, 0])
+
+
+def test_what_one_partition_is_refused_does_not_hold_up_another() -> None:
+    read = reading()
+    moved = PartitionData(1, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    fetched, trouble = read._received(answer(PartitionData(0, records=whole()), moved), read._rests)
+    assert (len(fetched), positions(read)) == (1, [3, 0])
+    assert trouble is not None
+    assert trouble.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@pytest.mark.parametrize(
+    ("second", "raised"),
+    [(PartitionData(7), MalformedData), (PartitionData(1, records=memoryview(bytes(100))), KafkaError)],
+    ids=["one that was not asked for", "bytes that are no batch"],
+)
+def test_an_answer_that_breaks_later_moves_nothing(second: PartitionData, raised: type[Exception]) -> None:
+    """Otherwise the records of the first partition would be stepped over when the read goes on."""
+    read = reading()
+    with pytest.raises(raised):
+        read._received(answer(PartitionData(0, records=whole()), second), read._rests)
+    assert positions(read) == [0, 0]
