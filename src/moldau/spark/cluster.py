@@ -166,6 +166,12 @@ class Cluster:
                 leaders = {each.partition_index: each.leader_id for each in topic.partitions}
                 self._topics[name] = Topic(name, bytes(topic.topic_id), leaders, topic.is_internal)
 
+    def topics(self) -> Mapping[str, Topic]:
+        """All that there are now, by name, internal ones too."""
+        self.forget()
+        self.refresh(None)
+        return self._topics
+
     def topic(self, name: str, create: bool = False) -> Topic:
         if name not in self._topics:
             self.refresh([name], create)
@@ -189,10 +195,8 @@ class Cluster:
             names = subscription.topics or tuple({where.topic for where in subscription.partitions})
             self.refresh(names)
             return names
-        self.forget()
-        self.refresh(None)
         matches = re.compile(subscription.pattern).fullmatch
-        return sorted(name for name, topic in self._topics.items() if matches(name) and not topic.is_internal)
+        return sorted(name for name, topic in self.topics().items() if matches(name) and not topic.is_internal)
 
     def leader(self, where: TopicPartition) -> int:
         node = self.topic(where.topic).leaders.get(where.partition)

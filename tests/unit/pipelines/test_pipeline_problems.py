@@ -202,6 +202,7 @@ WRONG = {
                         "does not go with format avro"),
     "sink headers": (sink("topic: x\n«headers»: [a]"), "'headers' must be a mapping, not a list"),
     "sink trigger": (sink("topic: x\ntrigger: «often»"), "'often' is not a duration"),
+    "sink partitions of a route": (sink("route: name\n«partitions»: 3"), "'partitions' goes with 'topic'"),
     "sink keys of a topic": (sink("topic: x\n«keys»: [a]"), "'keys' is for tables, not for topics"),
     "sink name": (sink("topic: x\nname: «a»/b"), "cannot be a sink's name"),
     "sink twice": (sink("topic: x\nname: a").replace("sinks:", "sinks:\n  - {from: users, console: true, name: A}")

@@ -73,6 +73,10 @@ def _topic_sink(section: Section, view: str, folder: Folder, trigger: str | None
     else:
         section.refuse_keys(("schema_file",), lambda key: f"'{key}' is for format avro")
     section.refuse_keys(TABLE_KEYS, lambda key: f"'{key}' is for tables, not for topics")
+    if route is not None:
+        section.refuse_keys(
+            ("partitions",), lambda key: "'partitions' goes with 'topic': topics by route are made as records come"
+        )
     return TopicSink(
         name=_name(section, view, topic or "topics"),
         place=section.place,

@@ -13,7 +13,6 @@ from moldau.base.errors import KafkaError, MalformedData, UnusableProperty
 from moldau.pipelines.problems import InvalidPipeline, PipelineError, Problem, did_you_mean
 from moldau.pipelines.spec import Pipeline, TopicSink, TopicSource
 from moldau.spark.cluster import Cluster
-from moldau.spark.options import Subscription
 
 ANSWER_S: Final = 5.0
 
@@ -28,8 +27,7 @@ def prepare(pipeline: Pipeline, sinks: Collection[str]) -> list[str]:
             return []  # for Java's client alone, as keys in a JKS file are: its own connector will tell
         raise PipelineError(f"kafka: {error}") from error
     try:
-        cluster.refresh(None)
-        known = {where.topic for where in cluster.partitions(Subscription(pattern=".*"))}
+        known = set(cluster.topics())
         _refuse_missing(pipeline, known)
         return list(_create(cluster, pipeline, sinks, known))
     except KafkaError as error:
