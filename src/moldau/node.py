@@ -40,6 +40,7 @@ from moldau.replica.waiting import ParkedFetches
 from moldau.runtime.admin import Admin
 from moldau.runtime.controller_loop import Controller, MetadataLog
 from moldau.runtime.flusher import GroupFlusher
+from moldau.runtime.group_coordinator import GroupCoordinator, offsets_topic
 from moldau.runtime.housekeeping import Housekeeping
 from moldau.runtime.producer_ids import ProducerIds
 from moldau.runtime.quorum_state_file import QuorumStateFile
@@ -108,6 +109,7 @@ class Node:
         """Answers what was asked, brings everything to disk, and marks the directory as cleanly left."""
         grace_s = FAILED_GRACE_S if self.failed.done() else STOP_GRACE_S
         self._parked.release_all()
+        self._groups.close()
         for listener in self._listeners:
             await listener.stop(grace_s)
         for task in self._tasks:
@@ -176,6 +178,22 @@ class Node:
             settings.delete_topic_enable,
             self._rng,
         )
+        self._groups = GroupCoordinator(
+            settings.groups,
+            offsets_topic(
+                settings.offsets_topic_num_partitions,
+                settings.offsets_topic_replication_factor,
+                settings.offsets_topic_segment_bytes,
+            ),
+            settings.node_id,
+            self._partitions,
+            self._current,
+            self._admin,
+            self._clock,
+            self._timers,
+            self._rng,
+        )
+        self._current.follow(self._groups.follow)
         self._parked: ParkedFetches[FetchResponse] = ParkedFetches(self._timers)
         self._housekeeping = Housekeeping(
             self._partitions, self._store, self._flusher, self._clock, settings.producer_id_expiration_ms
@@ -188,6 +206,7 @@ class Node:
             current=self._current,
             partitions=self._partitions,
             admin=self._admin,
+            groups=self._groups,
             producer_ids=ProducerIds(self._admin.allocate_producer_ids),
             sessions=SessionCache(
                 settings.max_incremental_fetch_session_cache_slots, FETCH_SESSION_EVICTION_MS, self._rng
@@ -240,6 +259,7 @@ class Node:
             keep.every(OPEN_RETRY_MS, lambda: self._partitions.retry(self._current.image, self._clock.now_ms())),
             keep.every(min(settings.log_flush_scheduler_interval_ms, 1000), keep.flush_by_time),
             keep.every(settings.producer_id_expiration_check_interval_ms, keep.expire_producers),
+            keep.every(settings.offsets_retention_check_interval_ms, self._groups.expire_offsets),
             keep.keep_checkpoints(settings.replica_high_watermark_checkpoint_interval_ms),
         ]
 

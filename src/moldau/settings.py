@@ -18,6 +18,8 @@ from moldau.base.ids import NodeId
 from moldau.base.listeners import WILDCARD_HOSTS, Listener, parse_listener, parse_protocol_map
 from moldau.base.setting_sources import Said, SettingsError, Values, read_environment, read_file
 from moldau.base.topic_configs import TOPIC_CONFIGS, topic_config_values
+from moldau.coordinator.group.assignors import ASSIGNORS
+from moldau.coordinator.group.settings import GroupSettings
 
 __all__ = ["Settings", "SettingsError", "check_cluster_id", "from_properties", "load"]
 
@@ -56,6 +58,11 @@ class Settings:
     replica_high_watermark_checkpoint_interval_ms: int
     producer_id_expiration_ms: int
     producer_id_expiration_check_interval_ms: int
+    offsets_topic_num_partitions: int
+    offsets_topic_replication_factor: int
+    offsets_topic_segment_bytes: int
+    offsets_retention_check_interval_ms: int
+    groups: GroupSettings
     properties: Mapping[str, str]
     """Every property that was given, as text."""
     warnings: tuple[str, ...] = ()
@@ -151,8 +158,33 @@ def _settings(said: Mapping[str, Said], cluster_id: str | None) -> Settings:
         replica_high_watermark_checkpoint_interval_ms=values.integer("replica.high.watermark.checkpoint.interval.ms"),
         producer_id_expiration_ms=values.integer("producer.id.expiration.ms"),
         producer_id_expiration_check_interval_ms=values.integer("producer.id.expiration.check.interval.ms"),
+        offsets_topic_num_partitions=values.integer("offsets.topic.num.partitions"),
+        offsets_topic_replication_factor=values.integer("offsets.topic.replication.factor"),
+        offsets_topic_segment_bytes=values.integer("offsets.topic.segment.bytes"),
+        offsets_retention_check_interval_ms=values.integer("offsets.retention.check.interval.ms"),
+        groups=_groups(values),
         properties={key: each.text for key, each in said.items() if broker_config(key)},
         warnings=(*values.warnings(), *_directories_left_out(values), *_compaction_left_out(values)),
+    )
+
+
+def _groups(values: Values) -> GroupSettings:
+    assignors = values.items("group.consumer.assignors")
+    for name in assignors:
+        if name not in ASSIGNORS:
+            raise values.refusal("group.consumer.assignors", f"{name!r} is not known; expected {', '.join(ASSIGNORS)}")
+    return GroupSettings(
+        initial_rebalance_delay_ms=values.integer("group.initial.rebalance.delay.ms"),
+        min_session_timeout_ms=values.integer("group.min.session.timeout.ms"),
+        max_session_timeout_ms=values.integer("group.max.session.timeout.ms"),
+        max_size=values.integer("group.max.size"),
+        consumer_session_timeout_ms=values.integer("group.consumer.session.timeout.ms"),
+        consumer_heartbeat_interval_ms=values.integer("group.consumer.heartbeat.interval.ms"),
+        consumer_max_size=values.integer("group.consumer.max.size"),
+        consumer_assignors=assignors,
+        consumer_migration_policy=(values.text("group.consumer.migration.policy") or "").lower(),
+        offset_metadata_bytes_max=values.integer("offset.metadata.max.bytes"),
+        offsets_retention_ms=values.integer("offsets.retention.minutes") * 60_000,
     )
 
 

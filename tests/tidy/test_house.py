@@ -24,13 +24,14 @@ MAY_IMPORT = {
     "log": {"base", "wire"},
     "raft": {"base", "wire"},
     "metadata": {"base", "wire"},
+    "coordinator": {"base", "wire", "metadata"},
     "replica": {"base", "wire", "log", "metadata"},
     "client": {"base", "wire"},
-    "runtime": {"base", "wire", "log", "raft", "metadata", "replica", "client"},
-    "server": {"base", "wire", "log", "metadata", "replica", "runtime"},
+    "runtime": {"base", "wire", "log", "raft", "metadata", "coordinator", "replica", "client"},
+    "server": {"base", "wire", "log", "metadata", "coordinator", "replica", "runtime"},
     "spark": {"base", "wire", "client"},
     "pipelines": {"base", "wire", "client", "spark"},
-    "cli": {"base", "wire", "client", "log", "settings", "node", "spark", "pipelines", "testing"},
+    "cli": {"base", "wire", "client", "coordinator", "log", "settings", "node", "spark", "pipelines", "testing"},
     "testing": {"base", "wire", "log", "node", "settings"},
 }
 """A room may import itself and these. `node.py` sees everyone; nobody but the command line and testing sees it."""
@@ -44,7 +45,7 @@ PIPELINES_MAY_IMPORT = {
 }
 """The same among the rooms of `pipelines`; its `spec.py` and `problems.py` are for all of them."""
 
-PURE = ("base", "wire", "log", "raft", "metadata", "replica")
+PURE = ("base", "wire", "log", "raft", "metadata", "coordinator", "replica")
 NOT_IN_PURE_ROOMS = {"asyncio", "socket", "threading", "time", "subprocess", "logging", "selectors", "uvloop"}
 MAY_TELL_TIME = {"base/clock.py"}
 ASYNC_ROOMS = {"server", "runtime", "client", "testing", "node"}

@@ -1,9 +1,9 @@
 """Broker keys of Kafka's that Moldau acts on: type, default, the values they take, and one line on each.
 
-Defaults are Kafka's but for five that Kafka leaves to server.properties or to /tmp, so that nothing need be set:
-node.id, process.roles, controller.listener.names, listeners (this machine only: an open port is asked for, not given)
-and log.dir; and for the two socket buffers (docs/decisions/003-raw-sockets.md). The keys without effect stand in
-`accepted_configs`; nothing but rows lives here.
+Defaults are Kafka's but for seven that Kafka leaves to server.properties or to /tmp, so that nothing need be set:
+node.id, process.roles, controller.listener.names, listeners (this machine only: an open port is asked for, not given),
+log.dir, offsets.topic.replication.factor and group.initial.rebalance.delay.ms; and for the two socket buffers
+(docs/decisions/003-raw-sockets.md). The keys without effect stand in `accepted_configs`; nothing but rows lives here.
 """
 
 from __future__ import annotations
@@ -102,6 +102,27 @@ _ROWS: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("replica.high.watermark.checkpoint.interval.ms", LONG, 5000),
     ConfigDef("producer.id.expiration.ms", INT, 86_400_000, Range(1), update_mode=CLUSTER_WIDE),
     ConfigDef("producer.id.expiration.check.interval.ms", INT, 600_000, Range(1), internal=True),
+    # Groups and their offsets
+    ConfigDef("offsets.topic.replication.factor", ConfigType.SHORT, 1, Range(1)),
+    ConfigDef("offsets.topic.num.partitions", INT, 50, Range(1)),
+    ConfigDef("offsets.topic.segment.bytes", INT, 104_857_600, Range(1)),
+    ConfigDef("offset.metadata.max.bytes", INT, 4096),
+    ConfigDef("offsets.retention.minutes", INT, 10_080, Range(1)),
+    ConfigDef("offsets.retention.check.interval.ms", LONG, 600_000, Range(1)),
+    ConfigDef("group.min.session.timeout.ms", INT, 6000),
+    ConfigDef("group.max.session.timeout.ms", INT, 1_800_000),
+    ConfigDef("group.initial.rebalance.delay.ms", INT, 0),
+    ConfigDef("group.max.size", INT, INT_MAX, Range(1)),
+    ConfigDef("group.consumer.session.timeout.ms", INT, 45_000, Range(1)),
+    ConfigDef("group.consumer.heartbeat.interval.ms", INT, 5000, Range(1)),
+    ConfigDef("group.consumer.max.size", INT, INT_MAX, Range(1)),
+    ConfigDef("group.consumer.assignors", LIST, ("uniform", "range")),
+    ConfigDef(
+        "group.consumer.migration.policy",
+        STRING,
+        "bidirectional",
+        OneOf(("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"), ignore_case=True),
+    ),
 )
 
 _DOCUMENTATION: Final[Mapping[str, str]] = {
@@ -155,6 +176,22 @@ _DOCUMENTATION: Final[Mapping[str, str]] = {
     "log.message.timestamp.type": "Whether a record carries its producer's time or the broker's.",
     "log.message.timestamp.before.max.ms": "How far behind the broker's clock a record's time may lie.",
     "log.message.timestamp.after.max.ms": "How far ahead of the broker's clock a record's time may lie.",
+    # Groups and their offsets
+    "offsets.topic.replication.factor": "Replicas of the topic that groups and their offsets are kept in.",
+    "offsets.topic.num.partitions": "Partitions of that topic; fixed once it exists.",
+    "offsets.topic.segment.bytes": "Segment size of that topic: small ones load and clean faster.",
+    "offset.metadata.max.bytes": "Longest note that may be committed with an offset.",
+    "offsets.retention.minutes": "How long offsets are kept after the last member has left their group.",
+    "offsets.retention.check.interval.ms": "How often offsets are looked over for expiry.",
+    "group.min.session.timeout.ms": "Shortest session a classic member may ask for.",
+    "group.max.session.timeout.ms": "Longest session a classic member may ask for.",
+    "group.initial.rebalance.delay.ms": "How long an empty group waits for more members before it shares out.",
+    "group.max.size": "Most members of a classic group.",
+    "group.consumer.session.timeout.ms": "Silence after which a member of a consumer group is expelled.",
+    "group.consumer.heartbeat.interval.ms": "How often members of consumer groups are told to be heard of.",
+    "group.consumer.max.size": "Most members of a consumer group.",
+    "group.consumer.assignors": "How partitions may be shared out by the server; the first is the default.",
+    "group.consumer.migration.policy": "Which way a group with members may change its protocol.",
     # Replicas and producers
     "message.max.bytes": "Largest batch of records accepted.",
     "min.insync.replicas": "Replicas that must have a write before acks=all is answered.",

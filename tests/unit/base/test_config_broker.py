@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import moldau
+from moldau import settings
 from moldau.base.accepted_configs import ACCEPTED
 from moldau.base.broker_configs import (
     BROKER_CONFIGS,
@@ -133,4 +135,5 @@ def test_a_key_is_served_when_something_obeys_it_and_only_then() -> None:
         "min.insync.replicas"
     }
     defaults = {synonym.name for name in of_topics for synonym in TOPIC_CONFIGS[name].synonyms}
-    assert wired | defaults | WORKED_OUT_BY_SETTINGS == SERVED_NAMES
+    of_groups = set(re.findall(r'"([a-z.]+)"', inspect.getsource(settings._groups)))
+    assert wired | defaults | of_groups | WORKED_OUT_BY_SETTINGS == SERVED_NAMES

@@ -11,6 +11,7 @@ from moldau.replica.partitions import Partitions
 from moldau.replica.sessions import SessionCache
 from moldau.replica.waiting import ParkedFetches
 from moldau.runtime.admin import Admin
+from moldau.runtime.group_coordinator import GroupCoordinator
 from moldau.runtime.producer_ids import ProducerIds
 from moldau.server.handlers.api_versions import ApiVersions
 from moldau.server.handlers.controlled import controlled
@@ -21,6 +22,10 @@ from moldau.server.handlers.describe_log_dirs import DescribeLogDirs, DiskSpace
 from moldau.server.handlers.describe_producers import DescribeProducers
 from moldau.server.handlers.describe_topic_partitions import DescribeTopicPartitions
 from moldau.server.handlers.fetch import Fetch
+from moldau.server.handlers.groups.find_coordinator import FindCoordinator
+from moldau.server.handlers.groups.listing import DeleteGroups, DescribeGroups, ListGroups
+from moldau.server.handlers.groups.membership import Heartbeat, JoinGroup, LeaveGroup, SyncGroup
+from moldau.server.handlers.groups.offsets import OffsetCommit, OffsetDelete, OffsetFetch
 from moldau.server.handlers.init_producer_id import InitProducerId
 from moldau.server.handlers.list_offsets import ListOffsets
 from moldau.server.handlers.metadata import Metadata
@@ -37,6 +42,7 @@ class Parts:
     current: CurrentImage
     partitions: Partitions
     admin: Admin
+    groups: GroupCoordinator
     producer_ids: ProducerIds
     sessions: SessionCache
     parked: ParkedFetches[FetchResponse]
@@ -68,5 +74,16 @@ def handlers(node: Parts) -> list[Handler]:
         DescribeCluster(current, node.cluster_id),
         DescribeProducers(partitions),
         DescribeTopicPartitions(current),
+        FindCoordinator(current, node.groups),
+        JoinGroup(node.groups),
+        SyncGroup(node.groups),
+        Heartbeat(node.groups),
+        LeaveGroup(node.groups),
+        OffsetCommit(node.groups),
+        OffsetFetch(node.groups),
+        OffsetDelete(node.groups),
+        ListGroups(node.groups),
+        DescribeGroups(node.groups),
+        DeleteGroups(node.groups),
         *controlled(admin),
     ]

@@ -11,6 +11,7 @@ from functools import partial
 from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.later import Later
+from moldau.base.names import INTERNAL_TOPICS
 from moldau.log.validate import RecordsRejected
 from moldau.metadata.current import CurrentImage
 from moldau.replica.partition import ACKS_ALL
@@ -30,6 +31,7 @@ from moldau.wire.messages.produce import (
 
 ZSTD_FROM_VERSION = 7
 TOPIC_ID_FROM_VERSION = 13
+ADMIN_CLIENT_ID = "__admin_client"
 Waiting = list[tuple[PartitionProduceResponse, Later[ErrorCode]]]
 
 
@@ -75,6 +77,9 @@ class Produce:
         waiting: Waiting,
     ) -> PartitionProduceResponse:
         """Appends one partition's batch. Whatever is wrong with it is said for this partition alone."""
+        if name in INTERNAL_TOPICS and caller.client_id != ADMIN_CLIENT_ID:
+            # What coordinators remember is theirs to write. Kafka lets this one name through, for its own repairs.
+            return PartitionProduceResponse(data.index, ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
         partition = self._partitions.find(name, data.index)
         if partition is None:
             return PartitionProduceResponse(data.index, unknown, -1)

@@ -1,0 +1,157 @@
+"""The requests of the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, answered for one shard's groups.
+
+A group that members of both protocols share is the other kind's; requests to it are passed to `migration`.
+"""
+
+from __future__ import annotations
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.later import Later
+from moldau.coordinator.group.classic.group import ClassicGroup, State
+from moldau.coordinator.group.classic.joining import Joining
+from moldau.coordinator.group.classic.rebalance import Effects, Rebalance, answer_sync
+from moldau.coordinator.group.records import GroupMetadataKey, GroupMetadataValue
+from moldau.coordinator.group.state import GroupState
+from moldau.coordinator.machine import Client, Outcome
+from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from moldau.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
+from moldau.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+class ClassicGroups:
+    def __init__(self, state: GroupState) -> None:
+        self._state = state
+        self._rebalance = Rebalance(state)
+        self._joining = Joining(state, self._rebalance)
+
+    def join(self, ask: JoinGroupRequest, client: Client) -> Outcome[JoinGroupResponse]:
+        settings = self._state.settings
+        if not settings.min_session_timeout_ms <= ask.session_timeout_ms <= settings.max_session_timeout_ms:
+            raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
+        effects = Effects()
+        found = self._state.groups.get(ask.group_id)
+        if found is not None and not isinstance(found, ClassicGroup):
+            if not found.is_empty:
+                raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+            # Nobody is left who spoke the other protocol: the group begins anew, its offsets stay.
+            effects.records += found.tombstones()
+            del self._state.groups[ask.group_id]
+        return self._joining.join(ask, client, effects)
+
+    def sync(self, ask: SyncGroupRequest, client: Client) -> Outcome[SyncGroupResponse]:
+        group = self._group(ask.group_id)
+        if group.is_empty:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        member = group.check_member(ask.member_id, ask.group_instance_id)
+        if ask.generation_id != group.generation:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        for said, known in (
+            (ask.protocol_type, group.protocol_type_said),
+            (ask.protocol_name, group.protocol_name),
+        ):
+            if said is not None and known is not None and said != known:
+                raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if group.state is State.PREPARING_REBALANCE:
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+        self._rebalance.synced(group, member.member_id)
+        if group.state is State.STABLE:
+            return Outcome(_share(group, member.assignment))
+        effects = Effects()
+        answer_sync(member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS), effects)
+        member.syncing = Later()
+        if group.leader != member.member_id:
+            return Outcome(member.syncing, answers=effects.answers)
+        return self._share_out(group, ask, member.syncing, effects)
+
+    def _share_out(
+        self, group: ClassicGroup, ask: SyncGroupRequest, waiting: Later[SyncGroupResponse], effects: Effects
+    ) -> Outcome[SyncGroupResponse]:
+        """The leader's word goes to the log; with it the group is stable, and those who wait get their shares."""
+        shares = {each.member_id: bytes(each.assignment) for each in ask.assignments}
+        record = group.record(shares)
+        waiting_before = [(member, member.syncing) for member in group.members.values()]
+        for member in group.members.values():
+            if answer_sync(member, _share(group, shares.get(member.member_id, b"")), effects):
+                self._rebalance.expect_heartbeat(group, member.member_id, member.session_timeout_ms)
+
+        def refused(error: KafkaError) -> Outcome[None]:
+            """Too large for the log: all are told, and begin again."""
+            for member, syncing in waiting_before:
+                member.syncing = syncing
+            failed = Effects()
+            self._rebalance.fail_sync(group, error.code, failed)
+            self._rebalance.prepare(group, failed)
+            return failed.outcome()
+
+        return Outcome(waiting, [record], effects.answers, refused)
+
+    def heartbeat(self, ask: HeartbeatRequest, client: Client) -> Outcome[HeartbeatResponse]:
+        group = self._group(ask.group_id)
+        member = group.check_member(ask.member_id, ask.group_instance_id)
+        if ask.generation_id != group.generation:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        self._rebalance.expect_heartbeat(group, member.member_id, member.session_timeout_ms)
+        if group.state is State.PREPARING_REBALANCE:
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+        return Outcome(HeartbeatResponse())
+
+    def leave(self, ask: LeaveGroupRequest, client: Client) -> Outcome[LeaveGroupResponse]:
+        group = self._group(ask.group_id)
+        effects = Effects()
+        results = [self._leave(group, identity, effects) for identity in ask.members]
+        if any(not result.error_code for result in results):
+            self._rebalance.after_loss(group, effects)
+        return Outcome(LeaveGroupResponse(members=results), effects.records, effects.answers)
+
+    def _leave(self, group: ClassicGroup, identity: MemberIdentity, effects: Effects) -> MemberResponse:
+        result = MemberResponse(identity.member_id, identity.group_instance_id)
+        member_id = identity.member_id
+        if not member_id and identity.group_instance_id is not None:
+            # Somebody who looks after the group removes a static member by its name.
+            member_id = group.static_members.get(identity.group_instance_id, "")
+        try:
+            if member_id in group.pending_members:
+                self._rebalance.expect_no_heartbeat(group, member_id)
+                group.remove(member_id)
+            else:
+                member = group.check_member(member_id, identity.group_instance_id)
+                self._rebalance.expel(group, member, effects)
+        except KafkaError as refused:
+            result.error_code = refused.code
+        return result
+
+    def heard_of(self, group: ClassicGroup, member_id: str) -> None:
+        """A member gave a sign of life other than a heartbeat."""
+        self._rebalance.expect_heartbeat(group, member_id, group.members[member_id].session_timeout_ms)
+
+    def _group(self, group_id: str) -> ClassicGroup:
+        group = self._state.groups.get(group_id)
+        if not isinstance(group, ClassicGroup):
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return group
+
+    # --- the log ------------------------------------------------------------------------------------------------
+
+    def apply(self, key: GroupMetadataKey, value: GroupMetadataValue | None) -> None:
+        group = self._state.groups.get(key.group)
+        if value is None:
+            if isinstance(group, ClassicGroup):
+                del self._state.groups[key.group]
+            return
+        if not isinstance(group, ClassicGroup):
+            group = self._state.groups[key.group] = ClassicGroup(key.group)
+        group.load(value)
+
+    def loaded(self) -> None:
+        """The log was replayed: members are given a whole session's time to be heard of."""
+        for group in self._state.groups.values():
+            if isinstance(group, ClassicGroup):
+                for member in group.members.values():
+                    self._rebalance.expect_heartbeat(group, member.member_id, member.session_timeout_ms)
+
+
+def _share(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        protocol_type=group.protocol_type_said, protocol_name=group.protocol_name, assignment=assignment
+    )

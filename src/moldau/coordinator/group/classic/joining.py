@@ -1,0 +1,215 @@
+"""JoinGroup to a classic group: who is let in, under which id, and whether the others must share anew."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Final
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.later import Later
+from moldau.coordinator.group.classic.group import ClassicGroup, ClassicMember, Protocol, State
+from moldau.coordinator.group.classic.rebalance import (
+    NEW_MEMBER_JOIN_TIMEOUT_MS,
+    Effects,
+    Rebalance,
+    answer_join,
+    answer_sync,
+    joined,
+)
+from moldau.coordinator.group.state import GroupState
+from moldau.coordinator.machine import Client, Outcome
+from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from moldau.wire.messages.sync_group import SyncGroupResponse
+
+MEMBER_ID_REQUIRED_FROM: Final = 4
+"""A member must come back with the id it was given, so that one which never got its answer is not waited for."""
+SKIP_ASSIGNMENT_FROM: Final = 9
+
+
+class Joining:
+    def __init__(self, state: GroupState, rebalance: Rebalance) -> None:
+        self._state = state
+        self._rebalance = rebalance
+
+    def join(self, ask: JoinGroupRequest, client: Client, effects: Effects) -> Outcome[JoinGroupResponse]:
+        """`effects` may hold what had to happen before."""
+        group = self._group(ask)
+        if not self._has_room(group, ask.member_id):
+            group.remove(ask.member_id)
+            return _refused(ErrorCode.GROUP_MAX_SIZE_REACHED)
+        if not group.supports(ask.protocol_type, [protocol.name for protocol in ask.protocols]):
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        self._state.groups[group.group_id] = group
+        waiting: Later[JoinGroupResponse] = Later()
+        if ask.member_id:
+            return self._known(group, ask, client, waiting, effects)
+        if ask.group_instance_id is not None:
+            return self._static(group, ask, client, waiting, effects)
+        member_id = f"{client.client_id}-{self._uuid()}"
+        if client.version >= MEMBER_ID_REQUIRED_FROM:
+            group.pending_members.add(member_id)
+            self._rebalance.expect_heartbeat(group, member_id, ask.session_timeout_ms)
+            return _refused(ErrorCode.MEMBER_ID_REQUIRED, member_id, effects)
+        return self._add(group, ask, client, member_id, waiting, effects)
+
+    def _group(self, ask: JoinGroupRequest) -> ClassicGroup:
+        group = self._state.groups.get(ask.group_id)
+        if group is not None:
+            assert isinstance(group, ClassicGroup)
+            return group
+        if ask.member_id:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return ClassicGroup(ask.group_id)
+
+    def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
+        """A group over its size loses those who come last; while it rebalances, those count who have come already."""
+        member = group.members.get(member_id)
+        if group.state is State.EMPTY:
+            return True
+        if group.state is State.PREPARING_REBALANCE:
+            is_there = member is not None and member.joining is not None
+            return is_there or group.joining_count < self._state.settings.max_size
+        return member is not None or len(group.members) < self._state.settings.max_size
+
+    def _add(
+        self,
+        group: ClassicGroup,
+        ask: JoinGroupRequest,
+        client: Client,
+        member_id: str,
+        waiting: Later[JoinGroupResponse],
+        effects: Effects,
+    ) -> Outcome[JoinGroupResponse]:
+        member = ClassicMember(
+            member_id,
+            ask.group_instance_id,
+            client.client_id,
+            client.host,
+            _rebalance_timeout_ms(ask, client),
+            ask.session_timeout_ms,
+            _protocols(ask),
+            joining=waiting,
+            is_new=True,
+        )
+        if not group.members:
+            group.protocol_type_said = ask.protocol_type
+        if group.state is State.PREPARING_REBALANCE and group.previous_state is State.EMPTY:
+            group.new_member_added = True
+        group.add(member)
+        self._rebalance.expect_heartbeat(group, member_id, NEW_MEMBER_JOIN_TIMEOUT_MS)
+        self._rebalance.after_join(group, effects)
+        return Outcome(waiting, effects.records, effects.answers)
+
+    def _known(
+        self,
+        group: ClassicGroup,
+        ask: JoinGroupRequest,
+        client: Client,
+        waiting: Later[JoinGroupResponse],
+        effects: Effects,
+    ) -> Outcome[JoinGroupResponse]:
+        """One who was here before, or was given its id a moment ago."""
+        if ask.member_id in group.pending_members:
+            if ask.group_instance_id is not None:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)  # ids in waiting are never those of static members
+            return self._add(group, ask, client, ask.member_id, waiting, effects)
+        member = group.check_member(ask.member_id, ask.group_instance_id)
+        if group.state is State.EMPTY:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        is_same = member.protocols == _protocols(ask)
+        if group.state is State.COMPLETING_REBALANCE and is_same:
+            # It may have missed the answer to its first JoinGroup.
+            return Outcome(joined(group, member))
+        if group.state is State.STABLE and is_same and group.leader != member.member_id:
+            return Outcome(joined(group, member))
+        self._wait(group, member, ask, client, waiting, effects)
+        self._rebalance.after_join(group, effects)
+        return Outcome(waiting, effects.records, effects.answers)
+
+    def _wait(
+        self,
+        group: ClassicGroup,
+        member: ClassicMember,
+        ask: JoinGroupRequest,
+        client: Client,
+        waiting: Later[JoinGroupResponse],
+        effects: Effects,
+    ) -> None:
+        """The member as it is now, waiting for the others. An older request of its own waits no longer."""
+        again = JoinGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id)
+        answer_join(group, member, again, effects)
+        group.update(member, _protocols(ask), _rebalance_timeout_ms(ask, client), ask.session_timeout_ms)
+        member.joining = waiting
+        group.joining_count += 1
+
+    # --- static members (KIP-345) -------------------------------------------------------------------------------
+
+    def _static(
+        self,
+        group: ClassicGroup,
+        ask: JoinGroupRequest,
+        client: Client,
+        waiting: Later[JoinGroupResponse],
+        effects: Effects,
+    ) -> Outcome[JoinGroupResponse]:
+        instance_id = ask.group_instance_id or ""
+        member_id = f"{instance_id}-{self._uuid()}"
+        old_member_id = group.static_members.get(instance_id)
+        if old_member_id is None:
+            return self._add(group, ask, client, member_id, waiting, effects)
+        old_leader = group.leader
+        self._fence(group, group.members[old_member_id], effects)
+        self._rebalance.expect_no_heartbeat(group, old_member_id)
+        member = group.rename(old_member_id, member_id)
+        self._wait(group, member, ask, client, waiting, effects)
+        self._rebalance.expect_heartbeat(group, member_id, member.session_timeout_ms)
+        if group.state is State.STABLE and group.select_protocol() == group.protocol_name:
+            return self._resume(group, member, client, old_leader, effects)
+        if group.state is State.PREPARING_REBALANCE:
+            self._rebalance.complete_join_if_all(group, effects)
+        else:
+            # The leader may have shared out already, and to the old id.
+            self._rebalance.prepare(group, effects)
+        return Outcome(waiting, effects.records, effects.answers)
+
+    def _fence(self, group: ClassicGroup, member: ClassicMember, effects: Effects) -> None:
+        """Whoever else goes by this instance id is no longer a member."""
+        code = ErrorCode.FENCED_INSTANCE_ID
+        answer_join(group, member, JoinGroupResponse(error_code=code, member_id=member.member_id), effects)
+        answer_sync(member, SyncGroupResponse(error_code=code), effects)
+
+    def _resume(
+        self, group: ClassicGroup, member: ClassicMember, client: Client, old_leader: str | None, effects: Effects
+    ) -> Outcome[JoinGroupResponse]:
+        """Nothing changes but the member's id: it keeps what it had, and nobody else need know."""
+        waiting = member.joining
+        assert waiting is not None
+        response = joined(group, member, skip_assignment=group.leader == member.member_id)
+        if client.version < SKIP_ASSIGNMENT_FROM:
+            # Told that it leads, it would share out anew, and nobody would listen.
+            response.leader, response.members, response.skip_assignment = old_leader or "", (), False
+        answer_join(group, member, response, effects)
+        member.is_new = False
+        record = group.record({each.member_id: each.assignment for each in group.members.values()})
+        return Outcome(waiting, [*effects.records, record], effects.answers)
+
+    def _uuid(self) -> str:
+        return str(uuid.UUID(bytes=self._state.rng.randbytes(16), version=4))
+
+
+def _protocols(ask: JoinGroupRequest) -> tuple[Protocol, ...]:
+    """Each name once, the first that was given."""
+    named: dict[str, Protocol] = {}
+    for protocol in ask.protocols:
+        named.setdefault(protocol.name, Protocol(protocol.name, bytes(protocol.metadata)))
+    return tuple(named.values())
+
+
+def _rebalance_timeout_ms(ask: JoinGroupRequest, client: Client) -> int:
+    """Version 0 knew only one timeout."""
+    return ask.session_timeout_ms if client.version == 0 else max(ask.rebalance_timeout_ms, 0)
+
+
+def _refused(code: ErrorCode, member_id: str = "", effects: Effects | None = None) -> Outcome[JoinGroupResponse]:
+    response = JoinGroupResponse(error_code=code, member_id=member_id)
+    return Outcome(response, effects.records, effects.answers) if effects else Outcome(response)

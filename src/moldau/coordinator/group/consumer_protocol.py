@@ -1,0 +1,98 @@
+"""What consumers of the classic protocol say to each other through the coordinator: subscriptions and assignments.
+
+To the coordinator they are bytes; it looks inside only to know which topics a group reads, and to let a group
+change its protocol while it runs. Two bytes of version, then the body; a newer version only adds fields at the end.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+from moldau.base.errors import MalformedData
+from moldau.wire.codec import decode_from, encode
+from moldau.wire.schema import Buffer, Message
+
+PROTOCOL_TYPE: Final = "consumer"
+NEVER_FLEXIBLE: Final = 2**15
+_VERSION: Final = struct.Struct(">h")
+M = TypeVar("M", bound=Message)
+
+
+class TopicPartitions(Message):
+    __slots__ = ("partitions", "topic")
+    SCHEMA = """
+        topic string 0+
+        partitions []int32 0+
+    """
+
+    def __init__(self, topic: str = "", partitions: Sequence[int] = ()) -> None:
+        self.topic = topic
+        self.partitions = partitions
+
+
+class Subscription(Message):
+    __slots__ = ("generation_id", "owned_partitions", "rack_id", "topics", "user_data")
+    VERSIONS = (0, 3)
+    FLEXIBLE = NEVER_FLEXIBLE
+    SCHEMA = """
+        topics []string 0+
+        user_data bytes 0+ null=0+
+        owned_partitions []TopicPartitions 1+
+        generation_id int32 2+
+        rack_id string 3+ null=3+
+    """
+
+    def __init__(
+        self,
+        topics: Sequence[str] = (),
+        user_data: bytes | None = None,
+        owned_partitions: Sequence[TopicPartitions] = (),
+        generation_id: int = -1,
+        rack_id: str | None = None,
+    ) -> None:
+        self.topics = topics
+        self.user_data = user_data
+        self.owned_partitions = owned_partitions
+        self.generation_id = generation_id
+        self.rack_id = rack_id
+
+
+class Assignment(Message):
+    __slots__ = ("assigned_partitions", "user_data")
+    VERSIONS = (0, 3)
+    FLEXIBLE = NEVER_FLEXIBLE
+    SCHEMA = """
+        assigned_partitions []TopicPartitions 0+
+        user_data bytes 0+ null=0+
+    """
+
+    def __init__(self, assigned_partitions: Sequence[TopicPartitions] = (), user_data: bytes | None = None) -> None:
+        self.assigned_partitions = assigned_partitions
+        self.user_data = user_data
+
+
+def read(cls: type[M], data: Buffer) -> tuple[M, int]:
+    """The message and its version. Raises MalformedData for what is none."""
+    if len(data) < _VERSION.size:
+        raise MalformedData(f"{cls.__name__} without its version")
+    version: int = _VERSION.unpack_from(data)[0]
+    if version < 0:
+        raise MalformedData(f"{cls.__name__} has no version {version}")
+    message, _ = decode_from(cls, data, min(version, cls.VERSIONS[1]), _VERSION.size)
+    return message, version
+
+
+def write(message: Subscription | Assignment, version: int) -> bytes:
+    out = bytearray(_VERSION.pack(version))
+    encode(message, min(version, message.VERSIONS[1]), out)
+    return bytes(out)
+
+
+def subscribed_topics(subscription: Buffer) -> frozenset[str]:
+    """Only the names. They come first in every version, so nothing behind them need be understood."""
+    if len(subscription) < _VERSION.size:
+        raise MalformedData("Subscription without its version")
+    message, _ = decode_from(Subscription, subscription, 0, _VERSION.size)
+    return frozenset(message.topics)

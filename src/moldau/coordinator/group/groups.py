@@ -1,0 +1,118 @@
+"""One shard of the group coordinator as a machine: what it can be asked, what is laid over it, what it does by itself.
+
+It knows no log, no socket and no clock of its own. `runtime/shard` appends what it decides and brings it time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from random import Random
+from typing import Any
+
+from moldau.base.clock import Clock
+from moldau.base.later import Later
+from moldau.coordinator.group import listing, serde
+from moldau.coordinator.group.classic.group import ClassicGroup
+from moldau.coordinator.group.classic.groups import ClassicGroups
+from moldau.coordinator.group.offsets import Offsets
+from moldau.coordinator.group.records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from moldau.coordinator.group.settings import GroupSettings
+from moldau.coordinator.group.state import GroupState
+from moldau.coordinator.machine import Action, Client, CoordinatorRecord, Outcome
+from moldau.metadata.current import CurrentImage
+from moldau.wire.messages.delete_groups import DeletableGroupResult
+from moldau.wire.messages.describe_groups import DescribedGroup
+from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from moldau.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from moldau.wire.messages.list_groups import ListedGroup
+from moldau.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from moldau.wire.schema import Buffer
+
+
+class Groups:
+    def __init__(self, settings: GroupSettings, current: CurrentImage, clock: Clock, rng: Random) -> None:
+        self.state = GroupState(settings, current, clock, rng)
+        self.classic = ClassicGroups(self.state)
+        self.offsets = Offsets(self.state, self.classic.heard_of)
+
+    # --- asked by members ---------------------------------------------------------------------------------------
+
+    def join(self, ask: JoinGroupRequest, client: Client) -> Outcome[JoinGroupResponse]:
+        return self.classic.join(ask, client)
+
+    def sync(self, ask: SyncGroupRequest, client: Client) -> Outcome[SyncGroupResponse]:
+        return self.classic.sync(ask, client)
+
+    def heartbeat(self, ask: HeartbeatRequest, client: Client) -> Outcome[HeartbeatResponse]:
+        return self.classic.heartbeat(ask, client)
+
+    def leave(self, ask: LeaveGroupRequest, client: Client) -> Outcome[LeaveGroupResponse]:
+        return self.classic.leave(ask, client)
+
+    # --- asked by others --------------------------------------------------------------------------------------------
+
+    def listed(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
+        return listing.listed(self.state, states, types)
+
+    def described(self, group_id: str, version: int, with_operations: bool) -> DescribedGroup:
+        return listing.described(self.state, group_id, version, with_operations)
+
+    def delete(self, group_id: str) -> Outcome[DeletableGroupResult]:
+        return listing.delete(self.state, self.offsets, group_id)
+
+    # --- by itself ----------------------------------------------------------------------------------------------
+
+    def next_deadline_ms(self) -> int | None:
+        return self.state.deadlines.next_ms()
+
+    def due(self, now_ms: int) -> list[Action]:
+        return self.state.deadlines.due(now_ms)
+
+    def expire(self, now_ms: int) -> Iterator[Outcome[None]]:
+        """Offsets that nobody will come back for, group by group, and groups of which nothing is left."""
+        for group in list(self.state.groups.values()):
+            records, are_all = self.offsets.expired(group, now_ms)
+            is_waited_for = isinstance(group, ClassicGroup) and bool(group.pending_members)
+            if are_all and group.is_empty and not is_waited_for:
+                records += group.tombstones()
+            if records:
+                yield Outcome(None, records)
+
+    def topics_changed(self, changed: Collection[str], deleted: Collection[str]) -> Outcome[None]:
+        return Outcome(None, self.offsets.of_deleted_topics(list(deleted)))
+
+    def waiting(self) -> Iterator[Later[Any]]:
+        """All who have not been answered yet, for when this machine is given up."""
+        for group in self.state.groups.values():
+            if isinstance(group, ClassicGroup):
+                for member in group.members.values():
+                    yield from (each for each in (member.joining, member.syncing) if each is not None)
+
+    # --- the log ------------------------------------------------------------------------------------------------
+
+    def encode(self, record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
+        return serde.encode_record(record)
+
+    def replay(self, key: Buffer, value: Buffer | None) -> None:
+        record = serde.decode_record(key, value)
+        if record is not None:
+            self.apply(record)
+
+    def apply(self, record: CoordinatorRecord) -> None:
+        key, value = record
+        if isinstance(key, OffsetCommitKey):
+            assert value is None or isinstance(value, OffsetCommitValue)
+            self.offsets.apply(key, value)
+        elif isinstance(key, GroupMetadataKey):
+            assert value is None or isinstance(value, GroupMetadataValue)
+            self.classic.apply(key, value)
+
+    def loaded(self) -> None:
+        """The whole log was replayed."""
+        self.classic.loaded()

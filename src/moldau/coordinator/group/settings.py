@@ -1,0 +1,22 @@
+"""What the group coordinator is told, by Kafka's own names without `group.`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    initial_rebalance_delay_ms: int = 3_000
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 1_800_000
+    max_size: int = 2**31 - 1
+    consumer_session_timeout_ms: int = 45_000
+    consumer_heartbeat_interval_ms: int = 5_000
+    consumer_max_size: int = 2**31 - 1
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    """The first is taken where no member names one."""
+    consumer_migration_policy: str = "bidirectional"
+    """Which way a group may change its protocol while it has members: disabled, upgrade, downgrade, bidirectional."""
+    offset_metadata_bytes_max: int = 4_096
+    offsets_retention_ms: int = 7 * 24 * 3_600_000

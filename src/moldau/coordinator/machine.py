@@ -1,0 +1,110 @@
+"""The three words of a coordinator: decide, append, apply.
+
+A decision reads the state and names records; the records are appended to a replicated log; `apply` lays them over the
+state, live and on replay alike. Whoever asked is answered when the records are committed. What is soft, who waits for
+whom and until when, lives in the machine's memory alone and is gone with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from moldau.base.errors import KafkaError
+from moldau.base.later import Later
+from moldau.wire.schema import Message
+
+R = TypeVar("R")
+
+
+class CoordinatorRecord(NamedTuple):
+    """A fact for the log. Without a value it is a tombstone: the fact that was there under the key is no more."""
+
+    key: Message
+    value: Message | None
+
+
+class Answer(NamedTuple):
+    """What somebody who waited is told."""
+
+    waiting: Later[Any]
+    response: Any
+
+
+@dataclass(slots=True)
+class Outcome(Generic[R]):
+    """What a request, or a deadline, comes to."""
+
+    response: R | Later[R]
+    """A Later is completed by an answer of this or of a later outcome."""
+    records: Sequence[CoordinatorRecord] = ()
+    """All of them or none get into the log."""
+    answers: Sequence[Answer] = ()
+    """To others who waited, told when the records are committed."""
+    refused: Callable[[KafkaError], Outcome[None]] | None = None
+    """The log will not take the records, as when they are too large. Without it, whoever asked is told just that."""
+
+
+NOTHING: Outcome[None] = Outcome(None)
+
+
+class Client(NamedTuple):
+    """Who asks, as far as a coordinator wants to know."""
+
+    client_id: str
+    host: str
+    """With a slash before it, as Kafka shows it."""
+    version: int
+    """Of the request."""
+
+
+Action = Callable[[], Outcome[None]]
+
+
+class Deadlines:
+    """What happens by itself when time has come, by key. Putting off a deadline that was set costs one assignment:
+    its place in the heap is looked at again only when the old time comes."""
+
+    def __init__(self) -> None:
+        self._set: dict[Hashable, tuple[int, Action]] = {}
+        self._heap: list[tuple[int, int, Hashable]] = []
+        self._count = 0
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._set
+
+    def schedule(self, key: Hashable, at_ms: int, action: Action) -> None:
+        """At that time, on the clock that never goes back. A deadline under the same key is replaced."""
+        before = self._set.get(key)
+        self._set[key] = (at_ms, action)
+        if before is None or at_ms < before[0]:
+            self._push(at_ms, key)
+
+    def cancel(self, key: Hashable) -> None:
+        self._set.pop(key, None)
+
+    def next_ms(self) -> int | None:
+        """When to look again; there may be nothing to do then."""
+        return self._heap[0][0] if self._heap else None
+
+    def due(self, now_ms: int) -> list[Action]:
+        """What is to be done now. Each is taken out and will not come again by itself."""
+        actions = []
+        while self._heap and self._heap[0][0] <= now_ms:
+            _, _, key = heappop(self._heap)
+            found = self._set.get(key)
+            if found is None:
+                continue
+            at_ms, action = found
+            if at_ms > now_ms:
+                self._push(at_ms, key)
+            else:
+                del self._set[key]
+                actions.append(action)
+        return actions
+
+    def _push(self, at_ms: int, key: Hashable) -> None:
+        self._count += 1
+        heappush(self._heap, (at_ms, self._count, key))

@@ -1,0 +1,263 @@
+"""One partition of a coordinator's log and the machine over it: the single writer that decides, appends, applies, and
+answers when it is committed.
+
+What is decided in one turn of the loop goes to the log as one batch. If the log refuses it, the machine knows things
+that never were: it is dropped with all who wait, and another is made from the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, Protocol, TypeVar
+
+from moldau.base.clock import Clock, Timer, Timers
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
+from moldau.base.later import Later
+from moldau.coordinator.machine import Action, Answer, CoordinatorRecord, Outcome
+from moldau.log.walk import walk_headers
+from moldau.replica.partition import ACKS_ALL, Partition
+from moldau.wire.batch import BATCH_HEADER_BYTES
+from moldau.wire.records import IN_LINE, Record, build_batch, decode_records
+from moldau.wire.schema import Buffer
+
+R = TypeVar("R")
+log = logging.getLogger("moldau.coordinator")
+LOAD_TURN_RECORDS: Final = 2_000
+"""Records replayed before others get their turn."""
+RECORD_OVERHEAD_BYTES: Final = 32
+"""More than a record's lengths, deltas and attributes can take."""
+UNWRITABLE: Final = (struct.error, ValueError, OverflowError)
+"""What the codec says to a string that its length field cannot count."""
+
+
+_FAILURES: Final = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.NOT_COORDINATOR,
+}
+"""What clients are told when the log does not take what was decided."""
+
+
+class Machine(Protocol):
+    """What a shard needs of the machine over its log."""
+
+    def encode(self, record: CoordinatorRecord) -> tuple[bytes, bytes | None]: ...
+
+    def apply(self, record: CoordinatorRecord) -> None: ...
+
+    def replay(self, key: Buffer, value: Buffer | None) -> None: ...
+
+    def loaded(self) -> None: ...
+
+    def next_deadline_ms(self) -> int | None: ...
+
+    def due(self, now_ms: int) -> list[Action]: ...
+
+    def waiting(self) -> Iterator[Later[Any]]: ...
+
+
+class Shard:
+    """`machine` is what requests are put to, by way of `submit`. `on_failed` is called once, if the log refuses."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        machine: Machine,
+        clock: Clock,
+        timers: Timers,
+        on_failed: Callable[[Shard], None],
+    ) -> None:
+        self.partition = partition
+        self._machine = machine
+        self._clock = clock
+        self._timers = timers
+        self._on_failed = on_failed
+        self._refusal: ErrorCode | None = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        self._records: list[Record] = []
+        self._bytes = BATCH_HEADER_BYTES
+        self._answers: list[Answer] = []
+        """Those of this turn."""
+        self._unacknowledged: deque[list[Answer]] = deque()
+        """Those of turns that are written and not committed yet."""
+        self._is_failed = False
+        self._timer: Timer | None = None
+        self._timer_ms = 0
+
+    @property
+    def is_ready(self) -> bool:
+        return self._refusal is None
+
+    # --- requests -----------------------------------------------------------------------------------------------
+
+    def submit(self, decide: Callable[[], Outcome[R]]) -> R | Later[R]:
+        """The answer, or a promise of it. Raises KafkaError, and a promise may come to one instead of its answer."""
+        if self._refusal is not None:
+            raise KafkaError(self._refusal)
+        outcome: Outcome[Any] = decide()
+        if outcome.records:
+            outcome = self._take(outcome)
+        try:
+            return self._park(outcome)
+        finally:
+            self._arm()
+
+    def _take(self, outcome: Outcome[Any]) -> Outcome[Any]:
+        """Makes the outcome's records facts, to be written at the end of this turn; all of them or none."""
+        try:
+            records = [self._encoded(record) for record in outcome.records]
+            size = sum(map(_size, records))
+            if BATCH_HEADER_BYTES + size > self.partition.log.config.max_message_bytes:
+                raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
+        except (KafkaError, *UNWRITABLE) as error:
+            refusal = error if isinstance(error, KafkaError) else KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
+            if outcome.refused is None:
+                raise refusal from error
+            told = outcome.refused(refusal)
+            taken = self._take(told) if told.records else told
+            return Outcome(outcome.response, taken.records, taken.answers)
+        if self._bytes + size > self.partition.log.config.max_message_bytes:
+            self._write()
+        for record in outcome.records:
+            self._machine.apply(record)
+        if not self._records:
+            self._timers.soon(self._write)
+        self._records += records
+        self._bytes += size
+        return outcome
+
+    def _encoded(self, record: CoordinatorRecord) -> Record:
+        key, value = self._machine.encode(record)
+        return Record(IN_LINE, self._clock.now_ms(), key, value)
+
+    def _park(self, outcome: Outcome[Any]) -> Any:
+        """Nobody is told what rests on records that are not committed, be they their own or others'."""
+        response = outcome.response
+        if not self._records and not self._unacknowledged:
+            _tell(outcome.answers)
+            return response
+        turn = self._answers if self._records else self._unacknowledged[-1]
+        turn += outcome.answers
+        if isinstance(response, Later):
+            return response
+        waiting: Later[Any] = Later()
+        turn.append(Answer(waiting, response))
+        return waiting
+
+    # --- the log ------------------------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        if not self._records:
+            return
+        records, self._records = self._records, []
+        answers, self._answers = self._answers, []
+        self._bytes = BATCH_HEADER_BYTES
+        self._unacknowledged.append(answers)
+        try:
+            batch = memoryview(build_batch(records))
+            appended = self.partition.append(batch, ACKS_ALL, self._clock.now_ms())
+        except KafkaError as refused:
+            self._fail(refused)
+            return
+        promise = self.partition.acknowledged(appended.last_offset)
+        if promise is None:
+            self._acknowledged(ErrorCode.NONE)
+        else:
+            promise.then(self._acknowledged)
+
+    def _acknowledged(self, code: ErrorCode) -> None:
+        if self._is_failed:
+            return
+        if code is ErrorCode.NONE:
+            _tell(self._unacknowledged.popleft())
+        else:
+            self._fail(KafkaError(code))
+
+    def _fail(self, error: KafkaError) -> None:
+        log.warning("%s: %s; what was not committed is forgotten", self.partition.name, error)
+        self.close(_FAILURES.get(error.code, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        self._on_failed(self)
+
+    def close(self, code: ErrorCode) -> None:
+        """Nothing more is decided here; all who wait are told why."""
+        self._refusal = code
+        self._is_failed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        told = [answer.waiting for turn in (*self._unacknowledged, self._answers) for answer in turn]
+        told += self._machine.waiting()
+        self._unacknowledged.clear()
+        self._records, self._answers = [], []
+        _tell([Answer(waiting, KafkaError(code)) for waiting in told])
+
+    # --- loading ------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Replays the log, a piece in each turn of the loop."""
+        self._load_on(self._replayed())
+
+    def _load_on(self, steps: Iterator[None]) -> None:
+        if self._is_failed:
+            return
+        try:
+            next(steps)
+        except StopIteration:
+            self._refusal = None
+            self._machine.loaded()
+            self._arm()
+        except StorageFault as fault:
+            self._fail(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)))
+        else:
+            self._timers.soon(lambda: self._load_on(steps))
+
+    def _replayed(self) -> Iterator[None]:
+        """Yields now and then, for others to have their turn."""
+        count = unreadable = 0
+        for segment in list(self.partition.log.segments):
+            for position, header in walk_headers(segment.file, 0, segment.size):
+                if header.is_control:
+                    continue
+                for record in decode_records(segment.read_batch(position, header.size_in_bytes), header):
+                    try:
+                        self._machine.replay(record.key or b"", record.value)
+                    except MalformedData:
+                        unreadable += 1
+                count += header.record_count
+                if count >= LOAD_TURN_RECORDS:
+                    count = 0
+                    yield
+        if unreadable:
+            log.warning("%s: %d records cannot be read and are left out", self.partition.name, unreadable)
+
+    # --- time ---------------------------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        """Sees to it that the next deadline is not missed."""
+        due_ms = self._machine.next_deadline_ms()
+        if due_ms is None or self._is_failed or (self._timer is not None and self._timer_ms <= due_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = due_ms
+        self._timer = self._timers.after_ms(max(due_ms - self._clock.elapsed_ms(), 0), self._beat)
+
+    def _beat(self) -> None:
+        self._timer = None
+        try:
+            for action in self._machine.due(self._clock.elapsed_ms()):
+                if self._is_failed:
+                    return
+                self.submit(action)
+        finally:
+            self._arm()
+
+
+def _size(record: Record) -> int:
+    return len(record.key or b"") + len(record.value or b"") + RECORD_OVERHEAD_BYTES
+
+
+def _tell(answers: Sequence[Answer]) -> None:
+    for waiting, response in answers:
+        waiting.complete(response)

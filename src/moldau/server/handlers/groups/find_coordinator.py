@@ -1,0 +1,78 @@
+"""FindCoordinator v0–6. Which node has a group; from v4 on for several groups at once.
+
+Key type 0 is a group, 1 a transactional id, 2 (from v6) a share group. This release coordinates groups only.
+"""
+
+from __future__ import annotations
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.later import Later
+from moldau.metadata.current import CurrentImage
+from moldau.runtime.group_coordinator import GroupCoordinator
+from moldau.server.router import Caller
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+GROUP = 0
+TRANSACTION = 1
+SHARE = 2
+SHARE_FROM = 6
+SEVERAL_FROM = 4
+
+
+class FindCoordinator:
+    api = ApiKey.FIND_COORDINATOR
+    versions = (0, 6)
+
+    def __init__(self, current: CurrentImage, coordinator: GroupCoordinator) -> None:
+        self._current = current
+        self._coordinator = coordinator
+
+    def answer(
+        self, ask: FindCoordinatorRequest, caller: Caller
+    ) -> FindCoordinatorResponse | Later[FindCoordinatorResponse]:
+        keys = ask.coordinator_keys if caller.version >= SEVERAL_FROM else [ask.key]
+        if ask.key_type != GROUP:
+            return _response([_not_served(ask, key, caller) for key in keys], caller)
+        opened = self._coordinator.open()
+        if opened.done:
+            return _response([self._find(key, opened.value(), caller) for key in keys], caller)
+        return opened.map(lambda code: _response([self._find(key, code, caller) for key in keys], caller))
+
+    def _find(self, key: str, opened: ErrorCode, caller: Caller) -> Coordinator:
+        if opened not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The groups' topic: {opened.name}.")
+        try:
+            node_id = self._coordinator.find(key)
+        except KafkaError:
+            return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        broker = self._current.image.brokers.get(node_id)
+        endpoint = broker.endpoint(caller.listener) if broker is not None else None
+        if endpoint is None:
+            return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return Coordinator(key, node_id, endpoint.host, endpoint.port)
+
+
+def _not_served(ask: FindCoordinatorRequest, key: str, caller: Caller) -> Coordinator:
+    if ask.key_type == TRANSACTION:
+        return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "Transactions are not served.")
+    if ask.key_type == SHARE and caller.version >= SHARE_FROM:
+        return _refused(key, ErrorCode.INVALID_REQUEST, "Share groups are not served.")
+    return _refused(key, ErrorCode.INVALID_REQUEST)
+
+
+def _refused(key: str, code: ErrorCode, message: str | None = None) -> Coordinator:
+    return Coordinator(key, -1, "", -1, code, message)
+
+
+def _response(found: list[Coordinator], caller: Caller) -> FindCoordinatorResponse:
+    if caller.version >= SEVERAL_FROM:
+        return FindCoordinatorResponse(coordinators=found)
+    one = found[0]
+    return FindCoordinatorResponse(
+        error_code=one.error_code,
+        error_message=one.error_message,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )

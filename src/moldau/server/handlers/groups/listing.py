@@ -1,0 +1,81 @@
+"""ListGroups v0–5 (by state from v4, by type from v5), DescribeGroups v0–6, DeleteGroups v0–2."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moldau.base.errors import KafkaError
+from moldau.base.later import Later
+from moldau.coordinator.machine import Outcome
+from moldau.runtime.group_coordinator import GroupCoordinator
+from moldau.server.handlers.groups import answered, gathered
+from moldau.server.router import Caller
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from moldau.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from moldau.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+
+
+class ListGroups:
+    api = ApiKey.LIST_GROUPS
+    versions = (0, 5)
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def answer(self, ask: ListGroupsRequest, caller: Caller) -> ListGroupsResponse | Later[ListGroupsResponse]:
+        try:
+            found = self._coordinator.submit_all(
+                lambda groups: Outcome(groups.listed(ask.states_filter, ask.types_filter))
+            )
+        except KafkaError as refused:
+            return ListGroupsResponse(error_code=refused.code)
+        return gathered(found, _listed)
+
+
+def _listed(parts: list[Any]) -> ListGroupsResponse:
+    for part in parts:
+        if isinstance(part, KafkaError):
+            return ListGroupsResponse(error_code=part.code)
+    return ListGroupsResponse(groups=[group for part in parts for group in part])
+
+
+class DescribeGroups:
+    api = ApiKey.DESCRIBE_GROUPS
+    versions = (0, 6)
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def answer(
+        self, ask: DescribeGroupsRequest, caller: Caller
+    ) -> DescribeGroupsResponse | Later[DescribeGroupsResponse]:
+        found = [self._described(group_id, ask, caller.version) for group_id in ask.groups]
+        return gathered(found, lambda groups: DescribeGroupsResponse(groups=groups))
+
+    def _described(self, group_id: str, ask: DescribeGroupsRequest, version: int) -> Any:
+        return answered(
+            lambda: self._coordinator.submit(
+                group_id,
+                lambda groups: Outcome(groups.described(group_id, version, ask.include_authorized_operations)),
+            ),
+            lambda refused: DescribedGroup(error_code=refused.code, group_id=group_id),
+        )
+
+
+class DeleteGroups:
+    api = ApiKey.DELETE_GROUPS
+    versions = (0, 2)
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def answer(self, ask: DeleteGroupsRequest, caller: Caller) -> DeleteGroupsResponse | Later[DeleteGroupsResponse]:
+        found = [self._deleted(group_id) for group_id in dict.fromkeys(ask.groups_names)]
+        return gathered(found, lambda results: DeleteGroupsResponse(results=results))
+
+    def _deleted(self, group_id: str) -> Any:
+        return answered(
+            lambda: self._coordinator.submit(group_id, lambda groups: groups.delete(group_id)),
+            lambda refused: DeletableGroupResult(group_id, refused.code),
+        )

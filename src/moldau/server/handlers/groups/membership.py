@@ -1,0 +1,113 @@
+"""JoinGroup v0–9, SyncGroup v0–5, Heartbeat v0–4, LeaveGroup v0–5: the classic protocol.
+
+JoinGroup v4: the member comes back with the id it was given (KIP-394); v5: static members (KIP-345); v9: a static
+leader that returns need not share out (KIP-814). SyncGroup v5 says which protocol it means. LeaveGroup v3
+is for several members.
+"""
+
+from __future__ import annotations
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.later import Later
+from moldau.coordinator.group.groups import Groups
+from moldau.coordinator.machine import Outcome
+from moldau.runtime.group_coordinator import GroupCoordinator
+from moldau.server.handlers.groups import answered, client_of
+from moldau.server.router import Caller
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from moldau.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from moldau.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+NO_PROTOCOL_IS_NULL_FROM = 7
+LEAVE_SEVERAL_FROM = 3
+
+
+class JoinGroup:
+    api = ApiKey.JOIN_GROUP
+    versions = (0, 9)
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def answer(self, ask: JoinGroupRequest, caller: Caller) -> JoinGroupResponse | Later[JoinGroupResponse]:
+        client = client_of(caller)
+        answer = answered(
+            lambda: self._coordinator.submit(ask.group_id, lambda groups: groups.join(ask, client)),
+            lambda refused: JoinGroupResponse(error_code=_code(refused), member_id=ask.member_id, protocol_name=None),
+        )
+        if caller.version >= NO_PROTOCOL_IS_NULL_FROM:
+            return answer
+        return answer.map(_without_null) if isinstance(answer, Later) else _without_null(answer)
+
+
+def _without_null(response: JoinGroupResponse) -> JoinGroupResponse:
+    response.protocol_name = response.protocol_name or ""
+    return response
+
+
+class SyncGroup:
+    api = ApiKey.SYNC_GROUP
+    versions = (0, 5)
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def answer(self, ask: SyncGroupRequest, caller: Caller) -> SyncGroupResponse | Later[SyncGroupResponse]:
+        client = client_of(caller)
+        return answered(
+            lambda: self._coordinator.submit(ask.group_id, lambda groups: groups.sync(ask, client)),
+            lambda refused: SyncGroupResponse(error_code=_code(refused)),
+        )
+
+
+class Heartbeat:
+    api = ApiKey.HEARTBEAT
+    versions = (0, 4)
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def answer(self, ask: HeartbeatRequest, caller: Caller) -> HeartbeatResponse | Later[HeartbeatResponse]:
+        client = client_of(caller)
+        return answered(
+            lambda: self._coordinator.submit(ask.group_id, lambda groups: groups.heartbeat(ask, client)),
+            # A coordinator that is being loaded is no reason to leave: the next heartbeat will be answered.
+            lambda refused: HeartbeatResponse(
+                error_code=0 if refused.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else refused.code
+            ),
+        )
+
+
+class LeaveGroup:
+    api = ApiKey.LEAVE_GROUP
+    versions = (0, 5)
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def answer(self, ask: LeaveGroupRequest, caller: Caller) -> LeaveGroupResponse | Later[LeaveGroupResponse]:
+        client = client_of(caller)
+        is_one = caller.version < LEAVE_SEVERAL_FROM
+        if is_one:
+            ask.members = [MemberIdentity(ask.member_id)]
+
+        def leave(groups: Groups) -> Outcome[LeaveGroupResponse]:
+            outcome = groups.leave(ask, client)
+            response = outcome.response
+            assert isinstance(response, LeaveGroupResponse)
+            if is_one:
+                response.error_code = response.members[0].error_code
+            return outcome
+
+        return answered(
+            lambda: self._coordinator.submit(ask.group_id, leave),
+            lambda refused: LeaveGroupResponse(error_code=_code(refused)),
+        )
+
+
+def _code(refused: KafkaError) -> ErrorCode:
+    """What the log would not take is nothing these APIs have a word for."""
+    too_large = refused.code is ErrorCode.RECORD_LIST_TOO_LARGE
+    return ErrorCode.UNKNOWN_SERVER_ERROR if too_large else refused.code

@@ -1,0 +1,148 @@
+"""OffsetCommit v2–10, OffsetFetch v1–10, OffsetDelete v0.
+
+OffsetCommit v10 and OffsetFetch v10 name topics by id; OffsetFetch v2: null means all topics; v8: several groups at
+once; v9: a member says who it is (KIP-848). Before v8 there was one group and no more.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.later import Later
+from moldau.coordinator.machine import Client
+from moldau.runtime.group_coordinator import GroupCoordinator
+from moldau.server.handlers.groups import answered, client_of, gathered
+from moldau.server.router import Caller
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from moldau.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from moldau.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+
+SEVERAL_FROM = 8
+ERROR_OF_GROUP_FROM = 2
+
+
+class OffsetCommit:
+    api = ApiKey.OFFSET_COMMIT
+    versions = (2, 10)
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def answer(self, ask: OffsetCommitRequest, caller: Caller) -> OffsetCommitResponse | Later[OffsetCommitResponse]:
+        client = client_of(caller)
+        return answered(
+            lambda: self._coordinator.submit(
+                ask.group_id, lambda groups: groups.offsets.commit(ask, client), may_be_empty=True
+            ),
+            lambda refused: _commit_refused(ask, refused),
+        )
+
+
+def _commit_refused(ask: OffsetCommitRequest, refused: KafkaError) -> OffsetCommitResponse:
+    """There is no error for the whole: every partition is told."""
+    too_large = refused.code is ErrorCode.RECORD_LIST_TOO_LARGE
+    code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE if too_large else refused.code
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                topic.topic_id,
+                topic.name,
+                [OffsetCommitResponsePartition(each.partition_index, code) for each in topic.partitions],
+            )
+            for topic in ask.topics
+        ]
+    )
+
+
+class OffsetFetch:
+    api = ApiKey.OFFSET_FETCH
+    versions = (1, 10)
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def answer(self, ask: OffsetFetchRequest, caller: Caller) -> OffsetFetchResponse | Later[OffsetFetchResponse]:
+        client = client_of(caller)
+        if caller.version >= SEVERAL_FROM:
+            found = [self._of_group(group, client) for group in ask.groups]
+            return gathered(found, lambda groups: OffsetFetchResponse(groups=groups))
+        one = self._of_group(_only_group(ask), client)
+        return gathered([one], lambda groups: _only_response(groups[0], ask, caller.version))
+
+    def _of_group(self, ask: OffsetFetchRequestGroup, client: Client) -> Any:
+        return answered(
+            lambda: self._coordinator.submit(
+                ask.group_id, lambda groups: groups.offsets.fetch(ask, client), may_be_empty=True
+            ),
+            lambda refused: OffsetFetchResponseGroup(ask.group_id, error_code=refused.code),
+        )
+
+
+def _only_group(ask: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+    topics = None
+    if ask.topics is not None:
+        topics = [
+            OffsetFetchRequestTopics(name=each.name, partition_indexes=each.partition_indexes) for each in ask.topics
+        ]
+    return OffsetFetchRequestGroup(ask.group_id, topics=topics)
+
+
+def _only_response(group: OffsetFetchResponseGroup, ask: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
+    topics = [
+        OffsetFetchResponseTopic(
+            topic.name,
+            [
+                OffsetFetchResponsePartition(
+                    each.partition_index,
+                    each.committed_offset,
+                    each.committed_leader_epoch,
+                    each.metadata,
+                    each.error_code,
+                )
+                for each in topic.partitions
+            ],
+        )
+        for topic in group.topics
+    ]
+    if group.error_code and version < ERROR_OF_GROUP_FROM:
+        # Version 1 has no place for it but each partition.
+        topics = [
+            OffsetFetchResponseTopic(
+                topic.name,
+                [
+                    OffsetFetchResponsePartition(index, -1, -1, "", group.error_code)
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in ask.topics or ()
+        ]
+    return OffsetFetchResponse(topics=topics, error_code=group.error_code)
+
+
+class OffsetDelete:
+    api = ApiKey.OFFSET_DELETE
+    versions = (0, 0)
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def answer(self, ask: OffsetDeleteRequest, caller: Caller) -> OffsetDeleteResponse | Later[OffsetDeleteResponse]:
+        return answered(
+            lambda: self._coordinator.submit(ask.group_id, lambda groups: groups.offsets.delete(ask)),
+            lambda refused: OffsetDeleteResponse(error_code=refused.code),
+        )
