@@ -13,6 +13,7 @@ from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.ids import TopicPartition, Uuid
 from moldau.base.later import Later
 from moldau.log.log import Appended, Log, Slice
+from moldau.log.validate import Origin
 from moldau.metadata.image import PartitionState
 from moldau.replica.flushing import Flusher
 
@@ -79,15 +80,15 @@ class Partition:
             # Found at start and perhaps never synced: without this, it would be seen with the next append only.
             self._flusher.request(self)
 
-    def append(self, batches: memoryview, acks: int, now_ms: int) -> Appended:
-        """Takes a client's batches into the log, or raises KafkaError and leaves the log as it was."""
+    def append(self, batches: memoryview, acks: int, now_ms: int, origin: Origin = Origin.CLIENT) -> Appended:
+        """Takes somebody's batches into the log, or raises KafkaError and leaves the log as it was."""
         if self.state.leader != self._node_id or self.is_closed:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if acks == ACKS_ALL and len(self.state.isr) < min(self.min_insync_replicas, len(self.state.replicas)):
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{len(self.state.isr)} in-sync replicas of {self.name}")
         log = self.log
         try:
-            appended = log.append(batches, leader_epoch=self.state.leader_epoch, now_ms=now_ms)
+            appended = log.append(batches, leader_epoch=self.state.leader_epoch, now_ms=now_ms, origin=origin)
         except StorageFault as fault:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
         if not appended.duplicate:

@@ -17,6 +17,7 @@ from moldau.base.clock import Clock, Timer, Timers
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
 from moldau.base.later import Later
 from moldau.coordinator.machine import Action, Answer, CoordinatorRecord, Outcome
+from moldau.log.validate import Origin
 from moldau.log.walk import walk_headers
 from moldau.replica.partition import ACKS_ALL, Partition
 from moldau.wire.batch import BATCH_HEADER_BYTES
@@ -157,7 +158,7 @@ class Shard:
         self._unacknowledged.append(answers)
         try:
             batch = memoryview(build_batch(records))
-            appended = self.partition.append(batch, ACKS_ALL, self._clock.now_ms())
+            appended = self.partition.append(batch, ACKS_ALL, self._clock.now_ms(), Origin.COORDINATOR)
         except KafkaError as refused:
             self._fail(refused)
             return

@@ -6,7 +6,7 @@ A group belongs to the partition that its id hashes to, as everywhere in Kafka.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final, Generic, TypeVar
 
 from moldau.base.clock import Clock, Timers
@@ -24,6 +24,7 @@ M = TypeVar("M", bound=Machine)
 R = TypeVar("R")
 RELOAD_MS: Final = 1_000
 """How long a shard whose log refused stays away: what was wrong with the disk is seldom over at once."""
+HASHES_KEPT: Final = 4_096
 
 
 class Shards(Generic[M]):
@@ -126,6 +127,7 @@ def _given(outcome: Outcome[None]) -> Outcome[None]:
     return outcome
 
 
+@lru_cache(maxsize=HASHES_KEPT)
 def java_hash(text: str) -> int:
     """Java's hash of a string without its sign, which every Kafka client and broker places groups by."""
     value = 0

@@ -18,7 +18,6 @@ from moldau.coordinator.machine import Client, CoordinatorRecord, Outcome
 from moldau.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -43,7 +42,6 @@ BY_TOPIC_ID_FROM: Final = 10
 GROUP_NOT_FOUND_FROM: Final = 9
 NO_OFFSET: Final = -1
 NO_RETENTION: Final = -1
-CheckPartition = Callable[[str, int], None]
 
 
 class Offsets:
@@ -55,71 +53,60 @@ class Offsets:
     # --- commit -------------------------------------------------------------------------------------------------
 
     def commit(self, ask: OffsetCommitRequest, client: Client) -> Outcome[OffsetCommitResponse]:
-        check = self._check_commit(ask, client)
+        """Who commits matters only if there is something to commit: what does not exist is told so to anybody."""
         now_ms = self._state.clock.now_ms()
         expire_ms = NO_OFFSET if ask.retention_time_ms == NO_RETENTION else now_ms + ask.retention_time_ms
-        records: list[CoordinatorRecord] = []
-        topics = [self._commit(ask.group_id, topic, client, now_ms, expire_ms, check, records) for topic in ask.topics]
-        return Outcome(OffsetCommitResponse(topics=topics), records)
+        taken: list[CoordinatorRecord] = []
+        topics = []
+        is_judged = False
+        for topic in ask.topics:
+            code, name, count = self._find(topic.topic_id, topic.name, client)
+            done = []
+            for partition in topic.partitions:
+                index = partition.partition_index
+                judged = code or self._judged(partition, count)
+                done.append(OffsetCommitResponsePartition(index, judged))
+                is_judged |= judged in (ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE)
+                if not judged:
+                    value = _value(partition, topic.topic_id, now_ms, expire_ms)
+                    taken.append(CoordinatorRecord(OffsetCommitKey(ask.group_id, name, index), value))
+            topics.append(OffsetCommitResponseTopic(topic.topic_id, topic.name, done))
+        if is_judged:
+            self._check_committer(ask, client, taken)
+        return Outcome(OffsetCommitResponse(topics=topics), taken)
 
-    def _check_commit(self, ask: OffsetCommitRequest, client: Client) -> CheckPartition | None:
+    def _judged(self, partition: OffsetCommitRequestPartition, partition_count: int) -> ErrorCode:
+        if not 0 <= partition.partition_index < partition_count:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        metadata = partition.committed_metadata
+        if metadata and len(metadata) > self._state.settings.offset_metadata_bytes_max:
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        return ErrorCode.NONE
+
+    def _check_committer(self, ask: OffsetCommitRequest, client: Client, taken: list[CoordinatorRecord]) -> None:
         epoch = ask.generation_id_or_member_epoch
         group = self._state.groups.get(ask.group_id)
         if group is None:
             if epoch < 0:
-                return None
+                return
             missing = client.version >= GROUP_NOT_FOUND_FROM
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.ILLEGAL_GENERATION)
         check = group.check_commit(ask.member_id, ask.group_instance_id, epoch, client.version)
+        if check is not None:
+            for key, _ in taken:
+                assert isinstance(key, OffsetCommitKey)
+                check(key.topic, key.partition)
         if isinstance(group, ClassicGroup) and ask.member_id in group.members:
             self._heard_of(group, ask.member_id)
-        return check
 
-    def _commit(
-        self,
-        group_id: str,
-        topic: OffsetCommitRequestTopic,
-        client: Client,
-        now_ms: int,
-        expire_ms: int,
-        check: CheckPartition | None,
-        records: list[CoordinatorRecord],
-    ) -> OffsetCommitResponseTopic:
-        answer = OffsetCommitResponseTopic(topic.topic_id, topic.name)
-        try:
-            name = self._name(topic.topic_id, topic.name, client)
-        except KafkaError as unknown:
-            answer.partitions = [
-                OffsetCommitResponsePartition(each.partition_index, unknown.code) for each in topic.partitions
-            ]
-            return answer
-        done = []
-        for partition in topic.partitions:
-            if self._is_too_long(partition.committed_metadata):
-                code = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            else:
-                code = ErrorCode.NONE
-                if check is not None:
-                    check(name, partition.partition_index)
-                key = OffsetCommitKey(group_id, name, partition.partition_index)
-                records.append(CoordinatorRecord(key, _value(partition, topic.topic_id, now_ms, expire_ms)))
-            done.append(OffsetCommitResponsePartition(partition.partition_index, code))
-        answer.partitions = done
-        return answer
-
-    def _is_too_long(self, metadata: str | None) -> bool:
-        return metadata is not None and len(metadata) > self._state.settings.offset_metadata_bytes_max
-
-    def _name(self, topic_id: bytes, name: str, client: Client) -> str:
+    def _find(self, topic_id: bytes, name: str, client: Client) -> tuple[ErrorCode, str, int]:
+        """What is wrong with the topic, its name, and how many partitions it has."""
         image = self._state.current.image
         if client.version >= BY_TOPIC_ID_FROM:
-            topic = image.topic_by_id(topic_id)
-            if topic is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-            return topic.name
-        if name not in image.topics:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return name
+            topic, unknown = image.topic_by_id(topic_id), ErrorCode.UNKNOWN_TOPIC_ID
+        else:
+            topic, unknown = image.topics.get(name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return (unknown, name, 0) if topic is None else (ErrorCode.NONE, topic.name, len(topic.partitions))
 
     # --- fetch --------------------------------------------------------------------------------------------------
 
@@ -174,16 +161,18 @@ class Offsets:
     def _delete(
         self, group: Group, topic: OffsetDeleteRequestTopic, records: list[CoordinatorRecord]
     ) -> OffsetDeleteResponseTopic:
-        code = ErrorCode.NONE
-        if topic.name not in self._state.current.image.topics:
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        elif group.is_subscribed_to(topic.name):
-            code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-        else:
-            known = self._state.offsets.get(group.group_id, {}).get(topic.name, {})
-            indexes = [each.partition_index for each in topic.partitions if each.partition_index in known]
-            records += _tombstones(group.group_id, topic.name, indexes)
-        done = [OffsetDeleteResponsePartition(each.partition_index, code) for each in topic.partitions]
+        image = self._state.current.image.topics.get(topic.name)
+        there = range(len(image.partitions)) if image is not None else range(0)
+        is_read = group.is_subscribed_to(topic.name)
+        committed = self._state.offsets.get(group.group_id, {}).get(topic.name, {})
+        done = []
+        for index in (each.partition_index for each in topic.partitions):
+            code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_read else ErrorCode.NONE
+            if index not in there:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif index in committed and not is_read:
+                records += _tombstones(group.group_id, topic.name, [index])
+            done.append(OffsetDeleteResponsePartition(index, code))
         return OffsetDeleteResponseTopic(topic.name, done)
 
     def tombstones(self, group_id: str) -> list[CoordinatorRecord]:

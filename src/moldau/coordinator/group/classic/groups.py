@@ -5,6 +5,8 @@ A group that members of both protocols share is the other kind's; requests to it
 
 from __future__ import annotations
 
+from typing import Final
+
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.later import Later
 from moldau.coordinator.group.classic.group import ClassicGroup, State
@@ -17,6 +19,9 @@ from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from moldau.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 from moldau.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+PROTOCOL_SAID_FROM: Final = 5
+"""From this version on, SyncGroup says which protocol the assignment is made by."""
 
 
 class ClassicGroups:
@@ -40,6 +45,8 @@ class ClassicGroups:
         return self._joining.join(ask, client, effects)
 
     def sync(self, ask: SyncGroupRequest, client: Client) -> Outcome[SyncGroupResponse]:
+        if client.version >= PROTOCOL_SAID_FROM and (ask.protocol_type is None or ask.protocol_name is None):
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         group = self._group(ask.group_id)
         if group.is_empty:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)

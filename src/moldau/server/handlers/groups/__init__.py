@@ -5,6 +5,7 @@ error, now or later, becomes an answer in the API's own form.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from moldau.base.errors import KafkaError
@@ -47,5 +48,5 @@ def gathered(answers: list[Any], combine: Callable[[list[Any]], R]) -> R | Later
 
     for place, answer in enumerate(answers):
         if isinstance(answer, Later):
-            answer.then(lambda value, place=place: arrived(place, value))
+            answer.then(partial(arrived, place))
     return whole

@@ -58,6 +58,7 @@ class DescribeGroups:
             lambda: self._coordinator.submit(
                 group_id,
                 lambda groups: Outcome(groups.described(group_id, version, ask.include_authorized_operations)),
+                may_be_empty=True,
             ),
             lambda refused: DescribedGroup(error_code=refused.code, group_id=group_id),
         )
@@ -76,6 +77,6 @@ class DeleteGroups:
 
     def _deleted(self, group_id: str) -> Any:
         return answered(
-            lambda: self._coordinator.submit(group_id, lambda groups: groups.delete(group_id)),
+            lambda: self._coordinator.submit(group_id, lambda groups: groups.delete(group_id), may_be_empty=True),
             lambda refused: DeletableGroupResult(group_id, refused.code),
         )

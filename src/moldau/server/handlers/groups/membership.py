@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.later import Later
-from moldau.coordinator.group.groups import Groups
-from moldau.coordinator.machine import Outcome
 from moldau.runtime.group_coordinator import GroupCoordinator
 from moldau.server.handlers.groups import answered, client_of
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from moldau.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from moldau.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 from moldau.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 NO_PROTOCOL_IS_NULL_FROM = 7
@@ -35,15 +33,16 @@ class JoinGroup:
         client = client_of(caller)
         answer = answered(
             lambda: self._coordinator.submit(ask.group_id, lambda groups: groups.join(ask, client)),
-            lambda refused: JoinGroupResponse(error_code=_code(refused), member_id=ask.member_id, protocol_name=None),
+            lambda refused: JoinGroupResponse(error_code=_code(refused), member_id=ask.member_id),
         )
-        if caller.version >= NO_PROTOCOL_IS_NULL_FROM:
-            return answer
-        return answer.map(_without_null) if isinstance(answer, Later) else _without_null(answer)
+        if isinstance(answer, Later):
+            return answer.map(lambda response: _fitting(response, caller.version))
+        return _fitting(answer, caller.version)
 
 
-def _without_null(response: JoinGroupResponse) -> JoinGroupResponse:
-    response.protocol_name = response.protocol_name or ""
+def _fitting(response: JoinGroupResponse, version: int) -> JoinGroupResponse:
+    """No protocol is null where that can be said."""
+    response.protocol_name = response.protocol_name or (None if version >= NO_PROTOCOL_IS_NULL_FROM else "")
     return response
 
 
@@ -92,19 +91,28 @@ class LeaveGroup:
         is_one = caller.version < LEAVE_SEVERAL_FROM
         if is_one:
             ask.members = [MemberIdentity(ask.member_id)]
-
-        def leave(groups: Groups) -> Outcome[LeaveGroupResponse]:
-            outcome = groups.leave(ask, client)
-            response = outcome.response
-            assert isinstance(response, LeaveGroupResponse)
-            if is_one:
-                response.error_code = response.members[0].error_code
-            return outcome
-
-        return answered(
-            lambda: self._coordinator.submit(ask.group_id, leave),
-            lambda refused: LeaveGroupResponse(error_code=_code(refused)),
+        answer = answered(
+            lambda: self._coordinator.submit(ask.group_id, lambda groups: groups.leave(ask, client)),
+            lambda refused: _leave_refused(ask, refused),
         )
+        if not is_one:
+            return answer
+        return answer.map(_of_one) if isinstance(answer, Later) else _of_one(answer)
+
+
+def _leave_refused(ask: LeaveGroupRequest, refused: KafkaError) -> LeaveGroupResponse:
+    """A group that is not there has no such members: that is said of each."""
+    if refused.code is not ErrorCode.UNKNOWN_MEMBER_ID:
+        return LeaveGroupResponse(error_code=_code(refused))
+    return LeaveGroupResponse(
+        members=[MemberResponse(each.member_id, each.group_instance_id, refused.code) for each in ask.members]
+    )
+
+
+def _of_one(response: LeaveGroupResponse) -> LeaveGroupResponse:
+    if response.members:
+        response.error_code = response.members[0].error_code
+    return response
 
 
 def _code(refused: KafkaError) -> ErrorCode:
