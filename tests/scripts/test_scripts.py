@@ -5,14 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from classic_groups_actor import ClassicGroupsActor
+from consumer_groups_actor import ConsumerGroupsActor
 from controller_actor import ControllerActor
 from conversation import converse, parse
 from sessions_actor import SessionsActor
 
 HERE = Path(__file__).parent
-ACTORS: dict[str, type[SessionsActor] | type[ControllerActor]] = {
+ACTORS: dict[str, type[SessionsActor | ControllerActor | ClassicGroupsActor | ConsumerGroupsActor]] = {
     "fetch_sessions": SessionsActor,
     "controller": ControllerActor,
+    "classic_groups": ClassicGroupsActor,
+    "consumer_groups": ConsumerGroupsActor,
 }
 SCRIPTS = sorted(HERE.glob("*/*.txt"))
 

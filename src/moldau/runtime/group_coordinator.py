@@ -88,11 +88,7 @@ class GroupCoordinator:
         self._shards.follow(image, changes)
         if changes.topics or changes.removed:
             # The machines look at the image themselves, and it is not in force before all have followed.
-            self._timers.soon(lambda: self._topics_changed(changes))
-
-    def _topics_changed(self, changes: Changes) -> None:
-        deleted = {removed.name for removed in changes.removed}
-        self._shards.tell(lambda groups: groups.topics_changed(changes.topics, deleted))
+            self._timers.soon(lambda: self._shards.tell(lambda groups: groups.topics_changed(image, changes)))
 
     def expire_offsets(self) -> None:
         """Forgets what nobody will come back for."""

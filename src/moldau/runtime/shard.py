@@ -100,10 +100,9 @@ class Shard:
         outcome: Outcome[Any] = decide()
         if outcome.records:
             outcome = self._take(outcome)
-        try:
-            return self._park(outcome)
-        finally:
-            self._arm()
+        answer: R | Later[R] = self._park(outcome)
+        self._arm()
+        return answer
 
     def _take(self, outcome: Outcome[Any]) -> Outcome[Any]:
         """Makes the outcome's records facts, to be written at the end of this turn; all of them or none."""

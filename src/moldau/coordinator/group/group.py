@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from moldau.base.ids import Uuid
 from moldau.coordinator.machine import CoordinatorRecord
+
+PartitionCheck = Callable[[Uuid, int], None]
+"""Raises KafkaError for a partition, by topic id, that may not be committed."""
 
 
 class Group(Protocol):
@@ -33,9 +37,7 @@ class Group(Protocol):
         """Whether a member reads the topic, as far as anybody can know: its offsets are then not to be removed."""
         ...
 
-    def check_commit(
-        self, member_id: str, instance_id: str | None, epoch: int, version: int
-    ) -> Callable[[str, int], None] | None:
+    def check_commit(self, member_id: str, instance_id: str | None, epoch: int, version: int) -> PartitionCheck | None:
         """Raises KafkaError unless whoever says so may commit; `epoch` is the generation or the member's epoch.
 
         If it depends on the partition, what is returned raises for those of which it may not.

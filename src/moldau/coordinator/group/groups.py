@@ -14,6 +14,7 @@ from moldau.base.later import Later
 from moldau.coordinator.group import listing, serde
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.classic.groups import ClassicGroups
+from moldau.coordinator.group.consumer.heartbeat import ConsumerGroups
 from moldau.coordinator.group.offsets import Offsets
 from moldau.coordinator.group.records import (
     GroupMetadataKey,
@@ -24,7 +25,14 @@ from moldau.coordinator.group.records import (
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.group.state import GroupState
 from moldau.coordinator.machine import Action, Client, CoordinatorRecord, Outcome
+from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
+from moldau.metadata.image import MetadataImage
+from moldau.wire.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
+from moldau.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from moldau.wire.messages.delete_groups import DeletableGroupResult
 from moldau.wire.messages.describe_groups import DescribedGroup
 from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -39,6 +47,7 @@ class Groups:
     def __init__(self, settings: GroupSettings, current: CurrentImage, clock: Clock, rng: Random) -> None:
         self.state = GroupState(settings, current, clock, rng)
         self.classic = ClassicGroups(self.state)
+        self.consumer = ConsumerGroups(self.state)
         self.offsets = Offsets(self.state, self.classic.heard_of)
 
     # --- asked by members ---------------------------------------------------------------------------------------
@@ -55,6 +64,11 @@ class Groups:
     def leave(self, ask: LeaveGroupRequest, client: Client) -> Outcome[LeaveGroupResponse]:
         return self.classic.leave(ask, client)
 
+    def consumer_heartbeat(
+        self, ask: ConsumerGroupHeartbeatRequest, client: Client
+    ) -> Outcome[ConsumerGroupHeartbeatResponse]:
+        return self.consumer.heartbeat(ask, client)
+
     # --- asked by others --------------------------------------------------------------------------------------------
 
     def listed(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
@@ -62,6 +76,9 @@ class Groups:
 
     def described(self, group_id: str, version: int, with_operations: bool) -> DescribedGroup:
         return listing.described(self.state, group_id, version, with_operations)
+
+    def consumer_described(self, group_id: str, with_operations: bool) -> DescribedConsumerGroup:
+        return listing.consumer_described(self.state, group_id, with_operations)
 
     def delete(self, group_id: str) -> Outcome[DeletableGroupResult]:
         return listing.delete(self.state, self.offsets, group_id)
@@ -84,8 +101,9 @@ class Groups:
             if records:
                 yield Outcome(None, records)
 
-    def topics_changed(self, changed: Collection[str], deleted: Collection[str]) -> Outcome[None]:
-        return Outcome(None, self.offsets.of_deleted_topics(list(deleted)))
+    def topics_changed(self, image: MetadataImage, changes: Changes) -> Outcome[None]:
+        self.consumer.follow(image, changes)
+        return Outcome(None, self.offsets.of_deleted_topics([topic.name for topic in changes.removed]))
 
     def waiting(self) -> Iterator[Later[Any]]:
         """All who have not been answered yet, for when this machine is given up."""
@@ -112,7 +130,10 @@ class Groups:
         elif isinstance(key, GroupMetadataKey):
             assert value is None or isinstance(value, GroupMetadataValue)
             self.classic.apply(key, value)
+        else:
+            self.consumer.apply(key, value)
 
     def loaded(self) -> None:
         """The whole log was replayed."""
         self.classic.loaded()
+        self.consumer.loaded()

@@ -7,10 +7,13 @@ from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.coordinator.group.classic.group import ClassicGroup, ClassicMember, State
+from moldau.coordinator.group.consumer import describe as consumer
+from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.group import Group
 from moldau.coordinator.group.offsets import Offsets
 from moldau.coordinator.group.state import GroupState
 from moldau.coordinator.machine import Outcome
+from moldau.wire.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
 from moldau.wire.messages.delete_groups import DeletableGroupResult
 from moldau.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from moldau.wire.messages.list_groups import ListedGroup
@@ -56,6 +59,16 @@ def not_found(group_id: str, group: Group | None, version: int) -> DescribedGrou
     why = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a classic group."
     code = ErrorCode.GROUP_ID_NOT_FOUND
     return DescribedGroup(code, why, group_id, "Dead", authorized_operations=NOT_ASKED)
+
+
+def consumer_described(state: GroupState, group_id: str, with_operations: bool) -> DescribedConsumerGroup:
+    group = state.groups.get(group_id)
+    if not isinstance(group, ConsumerGroup):
+        why = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a consumer group."
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, why)
+    found = consumer.described(group, state.current.image, state.settings.consumer_assignors)
+    found.authorized_operations = GROUP_OPERATIONS if with_operations else NOT_ASKED
+    return found
 
 
 def _member(member: ClassicMember, protocol: str | None) -> DescribedGroupMember:

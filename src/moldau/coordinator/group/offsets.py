@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.ids import ZERO_UUID
+from moldau.base.ids import ZERO_UUID, Uuid
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.group import Group
 from moldau.coordinator.group.records import OffsetCommitKey, OffsetCommitValue
 from moldau.coordinator.group.state import GroupState
 from moldau.coordinator.machine import Client, CoordinatorRecord, Outcome
+from moldau.metadata.image import TopicImage
 from moldau.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -57,33 +58,38 @@ class Offsets:
         now_ms = self._state.clock.now_ms()
         expire_ms = NO_OFFSET if ask.retention_time_ms == NO_RETENTION else now_ms + ask.retention_time_ms
         taken: list[CoordinatorRecord] = []
+        known: list[tuple[Uuid, int]] = []
         topics = []
-        is_judged = False
         for topic in ask.topics:
-            code, name, count = self._find(topic.topic_id, topic.name, client)
+            found, unknown = self._find(topic.topic_id, topic.name, client)
             done = []
             for partition in topic.partitions:
                 index = partition.partition_index
-                judged = code or self._judged(partition, count)
-                done.append(OffsetCommitResponsePartition(index, judged))
-                is_judged |= judged in (ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE)
-                if not judged:
+                code = self._judged(partition, found, unknown)
+                done.append(OffsetCommitResponsePartition(index, code))
+                if found is not None and 0 <= index < len(found.partitions):
+                    known.append((found.id, index))
+                if found is not None and not code:
                     value = _value(partition, topic.topic_id, now_ms, expire_ms)
-                    taken.append(CoordinatorRecord(OffsetCommitKey(ask.group_id, name, index), value))
+                    taken.append(CoordinatorRecord(OffsetCommitKey(ask.group_id, found.name, index), value))
             topics.append(OffsetCommitResponseTopic(topic.topic_id, topic.name, done))
-        if is_judged:
-            self._check_committer(ask, client, taken)
+        if known:
+            self._check_committer(ask, client, known)
         return Outcome(OffsetCommitResponse(topics=topics), taken)
 
-    def _judged(self, partition: OffsetCommitRequestPartition, partition_count: int) -> ErrorCode:
-        if not 0 <= partition.partition_index < partition_count:
+    def _judged(
+        self, partition: OffsetCommitRequestPartition, topic: TopicImage | None, unknown: ErrorCode
+    ) -> ErrorCode:
+        if topic is None:
+            return unknown
+        if not 0 <= partition.partition_index < len(topic.partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         metadata = partition.committed_metadata
         if metadata and len(metadata) > self._state.settings.offset_metadata_bytes_max:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         return ErrorCode.NONE
 
-    def _check_committer(self, ask: OffsetCommitRequest, client: Client, taken: list[CoordinatorRecord]) -> None:
+    def _check_committer(self, ask: OffsetCommitRequest, client: Client, partitions: list[tuple[Uuid, int]]) -> None:
         epoch = ask.generation_id_or_member_epoch
         group = self._state.groups.get(ask.group_id)
         if group is None:
@@ -93,20 +99,17 @@ class Offsets:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.ILLEGAL_GENERATION)
         check = group.check_commit(ask.member_id, ask.group_instance_id, epoch, client.version)
         if check is not None:
-            for key, _ in taken:
-                assert isinstance(key, OffsetCommitKey)
-                check(key.topic, key.partition)
+            for topic_id, index in partitions:
+                check(topic_id, index)
         if isinstance(group, ClassicGroup) and ask.member_id in group.members:
             self._heard_of(group, ask.member_id)
 
-    def _find(self, topic_id: bytes, name: str, client: Client) -> tuple[ErrorCode, str, int]:
-        """What is wrong with the topic, its name, and how many partitions it has."""
+    def _find(self, topic_id: Uuid, name: str, client: Client) -> tuple[TopicImage | None, ErrorCode]:
+        """The topic, and what to say if there is none."""
         image = self._state.current.image
         if client.version >= BY_TOPIC_ID_FROM:
-            topic, unknown = image.topic_by_id(topic_id), ErrorCode.UNKNOWN_TOPIC_ID
-        else:
-            topic, unknown = image.topics.get(name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return (unknown, name, 0) if topic is None else (ErrorCode.NONE, topic.name, len(topic.partitions))
+            return image.topic_by_id(topic_id), ErrorCode.UNKNOWN_TOPIC_ID
+        return image.topics.get(name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     # --- fetch --------------------------------------------------------------------------------------------------
 

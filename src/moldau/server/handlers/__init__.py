@@ -22,6 +22,7 @@ from moldau.server.handlers.describe_log_dirs import DescribeLogDirs, DiskSpace
 from moldau.server.handlers.describe_producers import DescribeProducers
 from moldau.server.handlers.describe_topic_partitions import DescribeTopicPartitions
 from moldau.server.handlers.fetch import Fetch
+from moldau.server.handlers.groups.consumer import ConsumerGroupDescribe, ConsumerGroupHeartbeat
 from moldau.server.handlers.groups.find_coordinator import FindCoordinator
 from moldau.server.handlers.groups.listing import DeleteGroups, DescribeGroups, ListGroups
 from moldau.server.handlers.groups.membership import Heartbeat, JoinGroup, LeaveGroup, SyncGroup
@@ -85,5 +86,7 @@ def handlers(node: Parts) -> list[Handler]:
         ListGroups(node.groups),
         DescribeGroups(node.groups),
         DeleteGroups(node.groups),
+        ConsumerGroupHeartbeat(node.groups),
+        ConsumerGroupDescribe(node.groups),
         *controlled(admin),
     ]

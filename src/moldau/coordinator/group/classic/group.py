@@ -9,7 +9,7 @@ The log holds a group as it was when it last became Stable or Empty; all in betw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from typing import NamedTuple
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.later import Later
 from moldau.coordinator.group.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
+from moldau.coordinator.group.group import PartitionCheck
 from moldau.coordinator.group.records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from moldau.coordinator.machine import CoordinatorRecord
 from moldau.wire.messages.join_group import JoinGroupResponse
@@ -150,7 +151,7 @@ class ClassicGroup:
 
     def check_commit(
         self, member_id: str, instance_id: str | None, epoch: int, version: int
-    ) -> Callable[[str, int], None] | None:
+    ) -> PartitionCheck | None:
         if epoch < 0 and self.is_empty:
             return None
         if epoch >= 0 or member_id or instance_id is not None:

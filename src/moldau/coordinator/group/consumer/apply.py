@@ -1,0 +1,152 @@
+"""Records make consumer groups, live and on replay alike. Nothing is refused: a log may have lost older records to
+compaction, so that a thing is spoken of before, or taken back without, its having been made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from moldau.coordinator.group import consumer_records as logged
+from moldau.coordinator.group.consumer.group import NO_EPOCH, ConsumerGroup
+from moldau.coordinator.group.consumer.member import (
+    LEAVE_EPOCH,
+    NO_PARTITIONS,
+    ConsumerMember,
+    MemberState,
+    Partitions,
+)
+from moldau.coordinator.group.consumer.subscriptions import Interest, Resolved
+from moldau.coordinator.group.state import GroupState
+from moldau.wire.schema import Message
+
+
+class ConsumerRecords:
+    def __init__(self, state: GroupState, interest: Interest) -> None:
+        self._state = state
+        self._interest = interest
+        self._ways: dict[type[Message], Callable[[Any, Any], None]] = {
+            logged.ConsumerGroupMetadataKey: self._group,
+            logged.ConsumerGroupMemberMetadataKey: self._member,
+            logged.ConsumerGroupTargetAssignmentMetadataKey: self._target_epoch,
+            logged.ConsumerGroupTargetAssignmentMemberKey: self._target,
+            logged.ConsumerGroupCurrentMemberAssignmentKey: self._current,
+            logged.ConsumerGroupRegularExpressionKey: self._pattern,
+        }
+
+    def apply(self, key: Message, value: Message | None) -> None:
+        self._ways[key.__class__](key, value)
+
+    def _found(self, group_id: str) -> ConsumerGroup | None:
+        group = self._state.groups.get(group_id)
+        return group if isinstance(group, ConsumerGroup) else None
+
+    def _made(self, group_id: str) -> ConsumerGroup:
+        """What is there under another type is gone: it only held offsets, or its tombstone is in the log before."""
+        group = self._found(group_id)
+        if group is None:
+            group = self._state.groups[group_id] = ConsumerGroup(group_id, self._interest)
+        return group
+
+    def _group(self, key: logged.ConsumerGroupMetadataKey, value: logged.ConsumerGroupMetadataValue | None) -> None:
+        if value is not None:
+            group = self._made(key.group_id)
+            group.epoch = value.epoch
+            group.metadata_hash = value.metadata_hash
+        elif (gone := self._found(key.group_id)) is not None:
+            gone.subscriptions.forgotten()
+            del self._state.groups[key.group_id]
+
+    def _member(
+        self, key: logged.ConsumerGroupMemberMetadataKey, value: logged.ConsumerGroupMemberMetadataValue | None
+    ) -> None:
+        if value is not None:
+            group = self._made(key.group_id)
+            group.put(_told(group.members.get(key.member_id) or ConsumerMember(member_id=key.member_id), value))
+        elif (found := self._found(key.group_id)) is not None:
+            found.remove(key.member_id)
+
+    def _target_epoch(
+        self,
+        key: logged.ConsumerGroupTargetAssignmentMetadataKey,
+        value: logged.ConsumerGroupTargetAssignmentMetadataValue | None,
+    ) -> None:
+        group = self._found(key.group_id) if value is None else self._made(key.group_id)
+        if group is not None:
+            group.assignment_epoch = NO_EPOCH if value is None else value.assignment_epoch
+            group.assignment_timestamp_ms = 0 if value is None else value.assignment_timestamp
+
+    def _target(
+        self,
+        key: logged.ConsumerGroupTargetAssignmentMemberKey,
+        value: logged.ConsumerGroupTargetAssignmentMemberValue | None,
+    ) -> None:
+        if value is not None:
+            target = {each.topic_id: frozenset(each.partitions) for each in value.topic_partitions}
+            self._made(key.group_id).targets[key.member_id] = target
+        elif (found := self._found(key.group_id)) is not None:
+            found.targets.pop(key.member_id, None)
+
+    def _current(
+        self,
+        key: logged.ConsumerGroupCurrentMemberAssignmentKey,
+        value: logged.ConsumerGroupCurrentMemberAssignmentValue | None,
+    ) -> None:
+        if value is not None:
+            group = self._made(key.group_id)
+            member = group.members.get(key.member_id) or ConsumerMember(member_id=key.member_id)
+            group.put(_come_to(member, value))
+        elif (found := self._found(key.group_id)) is not None and key.member_id in found.members:
+            found.put(_come_to(found.members[key.member_id], _LEFT))
+
+    def _pattern(
+        self, key: logged.ConsumerGroupRegularExpressionKey, value: logged.ConsumerGroupRegularExpressionValue | None
+    ) -> None:
+        if value is not None:
+            resolved = Resolved(frozenset(value.topics), value.version, value.timestamp)
+            self._made(key.group_id).subscriptions.resolve(key.regular_expression, resolved)
+        elif (found := self._found(key.group_id)) is not None:
+            found.subscriptions.resolve(key.regular_expression, None)
+
+
+_LEFT = logged.ConsumerGroupCurrentMemberAssignmentValue(LEAVE_EPOCH, LEAVE_EPOCH, MemberState.STABLE)
+
+
+def _told(member: ConsumerMember, value: logged.ConsumerGroupMemberMetadataValue) -> ConsumerMember:
+    return replace(
+        member,
+        instance_id=value.instance_id,
+        rack_id=value.rack_id,
+        client_id=value.client_id,
+        client_host=value.client_host,
+        topic_names=frozenset(value.subscribed_topic_names),
+        pattern=value.subscribed_topic_regex or "",
+        rebalance_timeout_ms=value.rebalance_timeout_ms,
+        server_assignor=value.server_assignor,
+        classic_member_metadata=value.classic_member_metadata,
+    )
+
+
+def _come_to(member: ConsumerMember, value: logged.ConsumerGroupCurrentMemberAssignmentValue) -> ConsumerMember:
+    return replace(
+        member,
+        member_epoch=value.member_epoch,
+        previous_member_epoch=value.previous_member_epoch,
+        state=MemberState(value.state),
+        assigned=_partitions(value.assigned_partitions, value.member_epoch),
+        pending_revocation=_partitions(value.partitions_pending_revocation, value.member_epoch),
+    )
+
+
+def _partitions(topics: Sequence[logged.TopicPartitions], member_epoch: int) -> Partitions:
+    """Older writers do not tell the epoch of each partition; it can be no later than the member's."""
+    if not topics:
+        return NO_PARTITIONS
+    found = {}
+    for topic in topics:
+        epochs = topic.assignment_epochs
+        if epochs is None or len(epochs) != len(topic.partitions):
+            epochs = [max(member_epoch, 0)] * len(topic.partitions)
+        found[topic.topic_id] = dict(zip(topic.partitions, epochs, strict=True))
+    return found

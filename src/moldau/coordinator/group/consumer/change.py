@@ -1,0 +1,128 @@
+"""A member's change on its way to the log. The group is as it was; this is how it will be, step by step:
+
+say        what the member tells of itself
+look       what the group reads, and whether the topics are still as they were: if not, the group's epoch moves
+retarget   what every member should have in that epoch
+reconcile  what this member can have of it now
+"""
+
+from __future__ import annotations
+
+from moldau.coordinator.group.consumer import records
+from moldau.coordinator.group.consumer.group import ConsumerGroup
+from moldau.coordinator.group.consumer.member import NO_TARGET, ConsumerMember, Target
+from moldau.coordinator.group.consumer.patterns import Patterns
+from moldau.coordinator.group.consumer.reconcile import Owned, reconciled
+from moldau.coordinator.group.consumer.subscriptions import Resolved, Subscriptions, count
+from moldau.coordinator.group.consumer.target import assignment, members_after, metadata_hash, preferred_assignor
+from moldau.coordinator.group.state import GroupState
+from moldau.coordinator.machine import CoordinatorRecord
+
+
+class Change:
+    def __init__(self, state: GroupState, group: ConsumerGroup, before: ConsumerMember) -> None:
+        self._state = state
+        self.group = group
+        self.before = before
+        self.member = before
+        self.replaced: str | None = None
+        """The id under which a static member was known before it came back."""
+        self.epoch = group.epoch
+        self.assignment_epoch = group.assignment_epoch
+        self.target: Target = NO_TARGET
+        self.subscriptions: Subscriptions = group.subscriptions
+        self.has_looked = False
+        self.records: list[CoordinatorRecord] = []
+
+    @property
+    def has_subscription_changed(self) -> bool:
+        return not self.member.reads_as(self.before)
+
+    def replace(self, left: ConsumerMember) -> None:
+        """A static member is back under another id: what was the old one's becomes the new one's."""
+        group_id = self.group.group_id
+        self.replaced = left.member_id
+        self.records += records.member_gone(group_id, left.member_id)
+        self.records.append(records.member_metadata(group_id, self.before))
+        target = self.group.target_of(left.member_id)
+        self.records.append(records.member_target(group_id, self.before.member_id, target))
+        self.records.append(records.member_assignment(group_id, self.before))
+
+    def say(self, member: ConsumerMember) -> None:
+        self.member = member
+        if member != self.before:
+            self.records.append(records.member_metadata(self.group.group_id, member))
+
+    def look(self, patterns: Patterns) -> None:
+        if not self.has_subscription_changed and not self.group.must_look:
+            return
+        self.subscriptions = self.group.subscriptions.copy()
+        self.subscriptions.add(self.member)
+        self.subscriptions.remove(self.before)
+        has_moved = self._resolve(patterns)
+        found = metadata_hash(self.subscriptions.topics, self._state.current.image)
+        self.has_looked = True
+        if self.has_subscription_changed or has_moved or found != self.group.metadata_hash:
+            self.epoch += 1
+            self.records.append(records.group_epoch(self.group.group_id, self.epoch, found))
+
+    def _resolve(self, patterns: Patterns) -> bool:
+        """Whether a pattern stands for other topics than the group knew."""
+        group_id = self.group.group_id
+        self.records += [records.pattern_gone(group_id, pattern) for pattern in self.subscriptions.drop_unread()]
+        has_moved = False
+        for pattern in self.subscriptions.patterns:
+            topics = patterns.topics(pattern)
+            known = self.subscriptions.resolved.get(pattern)
+            if known is None or known.topics != topics:
+                resolved = Resolved(topics, self._state.current.image.offset, self._state.clock.now_ms())
+                self.subscriptions.resolve(pattern, resolved)
+                self.records.append(records.pattern(group_id, pattern, resolved))
+                has_moved = True
+        return has_moved
+
+    def retarget(self) -> None:
+        member_id = self.member.member_id
+        if self.group.assignment_epoch >= self.epoch:
+            self.target = self.group.target_of(self.replaced or member_id)
+            return
+        targets = dict(self.group.targets)
+        if self.replaced is not None:
+            targets[member_id] = targets.pop(self.replaced, NO_TARGET)
+        members = members_after(self.group, self.member, self.replaced)
+        made = assignment(self._assignor(), members, targets, self.subscriptions, self._state.current.image)
+        group_id = self.group.group_id
+        for each in members:
+            if made.get(each, NO_TARGET) != targets.get(each):
+                self.records.append(records.member_target(group_id, each, made.get(each, NO_TARGET)))
+        self.records.append(records.target_epoch(group_id, self.epoch, self._state.clock.now_ms()))
+        self.assignment_epoch = self.epoch
+        self.target = made.get(member_id, NO_TARGET)
+
+    def _assignor(self) -> str:
+        counts = dict(self.group.assignors)
+        if self.member.server_assignor is not None:
+            count(counts, self.member.server_assignor, 1)
+        if self.before.server_assignor is not None:
+            count(counts, self.before.server_assignor, -1)
+        return preferred_assignor(counts, self._state.settings.consumer_assignors)
+
+    def reconcile(self, owned: Owned | None) -> bool:
+        """Whether the member could go a step."""
+        if self.member.is_reconciled_to(self.assignment_epoch) and not self.has_subscription_changed:
+            return False
+        mine = (None, self.member.member_id)
+        owners = self.group.owners
+        after = reconciled(
+            self.member,
+            self.assignment_epoch,
+            self.target,
+            owned,
+            self.subscriptions.topic_ids(self.member, self._state.current.image),
+            lambda topic_id, partition: owners.get((topic_id, partition)) in mine,
+        )
+        if after == self.member:
+            return False
+        self.member = after
+        self.records.append(records.member_assignment(self.group.group_id, after))
+        return True

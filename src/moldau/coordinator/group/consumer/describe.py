@@ -1,0 +1,58 @@
+"""ConsumerGroupDescribe: a consumer group as administrators see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from moldau.base.ids import Uuid
+from moldau.coordinator.group.consumer.group import ConsumerGroup
+from moldau.coordinator.group.consumer.member import ConsumerMember
+from moldau.coordinator.group.consumer.target import preferred_assignor
+from moldau.metadata.image import MetadataImage
+from moldau.wire.messages.consumer_group_describe import Assignment, DescribedGroup, Member, TopicPartitions
+
+CLASSIC_MEMBER: Final = 0
+CONSUMER_MEMBER: Final = 1
+
+
+def described(group: ConsumerGroup, image: MetadataImage, assignors: Sequence[str]) -> DescribedGroup:
+    return DescribedGroup(
+        group_id=group.group_id,
+        group_state=group.state_name,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=preferred_assignor(group.assignors, assignors),
+        members=[_member(group, member, image) for member in group.members.values()],
+    )
+
+
+def _member(group: ConsumerGroup, member: ConsumerMember, image: MetadataImage) -> Member:
+    """What it has yet to give up is still its own."""
+    has = {topic_id: set(partitions) for topic_id, partitions in member.assigned.items()}
+    for topic_id, partitions in member.pending_revocation.items():
+        has.setdefault(topic_id, set()).update(partitions)
+    return Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.member_epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.topic_names),
+        subscribed_topic_regex=member.pattern,
+        assignment=_assignment(has.items(), image),
+        target_assignment=_assignment(group.target_of(member.member_id).items(), image),
+        member_type=CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,
+    )
+
+
+def _assignment(by_topic: Iterable[tuple[Uuid, Iterable[int]]], image: MetadataImage) -> Assignment:
+    """Topics that are no more have no name to be shown by."""
+    return Assignment(
+        [
+            TopicPartitions(topic_id, image.topic_names[topic_id], sorted(partitions))
+            for topic_id, partitions in sorted(by_topic, key=lambda each: each[0])
+            if topic_id in image.topic_names
+        ]
+    )

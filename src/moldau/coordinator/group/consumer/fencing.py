@@ -1,0 +1,70 @@
+"""Members that go: by themselves, because they were not heard of, or because they would not give up a partition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from moldau.coordinator.group.consumer import records
+from moldau.coordinator.group.consumer.group import ConsumerGroup
+from moldau.coordinator.group.consumer.member import ConsumerMember, MemberState
+from moldau.coordinator.group.consumer.migration import Migration
+from moldau.coordinator.group.consumer.target import metadata_hash
+from moldau.coordinator.group.state import GroupState
+from moldau.coordinator.machine import NOTHING, CoordinatorRecord, Outcome
+
+
+class Fencing:
+    def __init__(self, state: GroupState, migration: Migration) -> None:
+        self._state = state
+        self._migration = migration
+
+    def removal(self, group: ConsumerGroup, members: Sequence[ConsumerMember]) -> list[CoordinatorRecord]:
+        """What takes members out of their group. Its epoch moves; the next heartbeat of anybody makes a new target."""
+        for member in members:
+            self.forget(group.group_id, member.member_id)
+        downgraded = self._migration.downgraded(group, members)
+        if downgraded is not None:
+            return downgraded
+        group_id = group.group_id
+        gone = [record for member in members for record in records.member_gone(group_id, member.member_id)]
+        subscriptions = group.subscriptions.copy()
+        for member in members:
+            subscriptions.remove(member)
+        for pattern in subscriptions.drop_unread():
+            gone.append(records.pattern_gone(group_id, pattern))
+        found = metadata_hash(subscriptions.topics, self._state.current.image)
+        return [*gone, records.group_epoch(group_id, group.epoch + 1, found)]
+
+    # --- deadlines ----------------------------------------------------------------------------------------------
+
+    def heard_of(self, group_id: str, member_id: str) -> None:
+        self._state.deadlines.schedule(
+            ("session", group_id, member_id),
+            self._state.clock.elapsed_ms() + self._state.settings.consumer_session_timeout_ms,
+            lambda: self._expired(group_id, member_id, None),
+        )
+
+    def expect_revocation(self, group_id: str, member: ConsumerMember) -> None:
+        """A member that has to give up partitions is given its rebalance timeout for it; one that need not, none."""
+        key = ("rebalance", group_id, member.member_id)
+        if member.state is not MemberState.UNREVOKED:
+            self._state.deadlines.cancel(key)
+            return
+        self._state.deadlines.schedule(
+            key,
+            self._state.clock.elapsed_ms() + member.rebalance_timeout_ms,
+            lambda: self._expired(group_id, member.member_id, member.member_epoch),
+        )
+
+    def forget(self, group_id: str, member_id: str) -> None:
+        self._state.deadlines.cancel(("session", group_id, member_id))
+        self._state.deadlines.cancel(("rebalance", group_id, member_id))
+
+    def _expired(self, group_id: str, member_id: str, in_epoch: int | None) -> Outcome[None]:
+        group = self._state.groups.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            return NOTHING
+        member = group.members.get(member_id)
+        if member is None or in_epoch not in (None, member.member_epoch):
+            return NOTHING
+        return Outcome(None, self.removal(group, [member]))

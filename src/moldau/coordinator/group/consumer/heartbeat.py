@@ -1,0 +1,200 @@
+"""ConsumerGroupHeartbeat (KIP-848): the one request with which a member joins, stays, gets and gives up partitions, and
+leaves; and what else a shard wants of its consumer groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import uuid_text
+from moldau.coordinator.group.consumer import records
+from moldau.coordinator.group.consumer.apply import ConsumerRecords
+from moldau.coordinator.group.consumer.change import Change
+from moldau.coordinator.group.consumer.fencing import Fencing
+from moldau.coordinator.group.consumer.group import ConsumerGroup
+from moldau.coordinator.group.consumer.member import (
+    JOIN_EPOCH,
+    STATIC_LEAVE_EPOCH,
+    ConsumerMember,
+    Partitions,
+)
+from moldau.coordinator.group.consumer.migration import Migration, NoMigration
+from moldau.coordinator.group.consumer.patterns import Patterns
+from moldau.coordinator.group.consumer.subscriptions import Interest
+from moldau.coordinator.group.consumer.validate import (
+    check_epoch,
+    check_instance,
+    check_released,
+    check_request,
+    check_room,
+    is_full,
+    owned_partitions,
+)
+from moldau.coordinator.group.state import GroupState
+from moldau.coordinator.machine import Client, CoordinatorRecord, Outcome
+from moldau.metadata.apply import Changes
+from moldau.metadata.controller.topics import new_uuid
+from moldau.metadata.image import MetadataImage
+from moldau.wire.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ResponseTopicPartitions,
+)
+from moldau.wire.schema import Message
+
+
+class ConsumerGroups:
+    def __init__(self, state: GroupState, migration: Migration | None = None) -> None:
+        self._state = state
+        self._migration: Migration = migration or NoMigration()
+        self._interest = Interest()
+        self._patterns = Patterns(state.current)
+        self._log = ConsumerRecords(state, self._interest)
+        self.fencing = Fencing(state, self._migration)
+
+    # --- the request --------------------------------------------------------------------------------------------
+
+    def heartbeat(self, ask: ConsumerGroupHeartbeatRequest, client: Client) -> Outcome[ConsumerGroupHeartbeatResponse]:
+        check_request(ask, client.version, self._state.settings.consumer_assignors)
+        return self._leave(ask) if ask.member_epoch < JOIN_EPOCH else self._beat(ask, client)
+
+    def _beat(self, ask: ConsumerGroupHeartbeatRequest, client: Client) -> Outcome[ConsumerGroupHeartbeatResponse]:
+        group, upgrade = self._group_for(ask)
+        check_room(group, ask.member_id, self._state.settings.consumer_max_size)
+        change = self._change(group, ask)
+        change.records[:0] = upgrade
+        change.say(_told(change.before, ask, client))
+        if change.has_subscription_changed:
+            self._patterns.check(change.member.pattern)
+        change.look(self._patterns)
+        change.retarget()
+        has_moved = change.reconcile(owned_partitions(ask))
+        self._expect(change, has_moved)
+        return Outcome(self._response(ask, change), change.records, refused=self._looked(change))
+
+    def _looked(self, change: Change) -> Callable[[KafkaError], Outcome[None]] | None:
+        """Whoever looked need not look again, unless the log will not take what was found."""
+        if not change.has_looked:
+            return None
+        change.group.must_look = False
+
+        def refused(error: KafkaError) -> Outcome[None]:
+            change.group.must_look = True
+            raise error
+
+        return refused
+
+    def _group_for(self, ask: ConsumerGroupHeartbeatRequest) -> tuple[ConsumerGroup, list[CoordinatorRecord]]:
+        """The group, or the one that it will be, and what makes it so."""
+        group = self._state.groups.get(ask.group_id)
+        if isinstance(group, ConsumerGroup):
+            return group, []
+        if ask.member_epoch != JOIN_EPOCH:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {ask.group_id}")
+        if group is None:
+            return ConsumerGroup(ask.group_id), []
+        if group.is_empty:
+            return ConsumerGroup(ask.group_id), list(group.tombstones())
+        return self._migration.upgraded(group)
+
+    def _change(self, group: ConsumerGroup, ask: ConsumerGroupHeartbeatRequest) -> Change:
+        """Whoever asks, checked: a member of the group, one to be, or one that takes its predecessor's place."""
+        member_id = ask.member_id or uuid_text(new_uuid(self._state.rng))
+        known = group.members.get(member_id)
+        if ask.instance_id is not None:
+            static = group.static_member(ask.instance_id)
+            if ask.member_epoch != JOIN_EPOCH:
+                known = check_instance(static, ask.instance_id, member_id)
+            elif static is not None:
+                check_released(static, ask.instance_id)
+                change = Change(self._state, group, static.succeeded_by(member_id))
+                change.replace(static)
+                return change
+        if known is None:
+            known = ConsumerMember(member_id=member_id) if ask.member_epoch == JOIN_EPOCH else group.member(member_id)
+        check_epoch(known, ask.member_epoch, owned_partitions(ask))
+        return Change(self._state, group, known)
+
+    def _expect(self, change: Change, has_moved: bool) -> None:
+        group_id, member = change.group.group_id, change.member
+        if change.replaced is not None:
+            self.fencing.forget(group_id, change.replaced)
+        self.fencing.heard_of(group_id, member.member_id)
+        if has_moved:
+            self.fencing.expect_revocation(group_id, member)
+
+    def _response(self, ask: ConsumerGroupHeartbeatRequest, change: Change) -> ConsumerGroupHeartbeatResponse:
+        """A member that has what it had, and knows it, is not told again."""
+        member = change.member
+        must_tell = ask.member_epoch == JOIN_EPOCH or is_full(ask) or member.assigned != change.before.assigned
+        return ConsumerGroupHeartbeatResponse(
+            member_id=member.member_id,
+            member_epoch=member.member_epoch,
+            heartbeat_interval_ms=self._state.settings.consumer_heartbeat_interval_ms,
+            assignment=_told_assignment(member.assigned) if must_tell else None,
+        )
+
+    def _leave(self, ask: ConsumerGroupHeartbeatRequest) -> Outcome[ConsumerGroupHeartbeatResponse]:
+        group = self._state.groups.get(ask.group_id)
+        if not isinstance(group, ConsumerGroup):
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {ask.group_id}")
+        response = ConsumerGroupHeartbeatResponse(member_id=ask.member_id, member_epoch=ask.member_epoch)
+        if ask.instance_id is None:
+            member = group.member(ask.member_id)
+        else:
+            member = check_instance(group.static_member(ask.instance_id), ask.instance_id, ask.member_id)
+        if ask.member_epoch != STATIC_LEAVE_EPOCH:
+            return Outcome(response, self.fencing.removal(group, [member]))
+        return Outcome(response, [records.member_assignment(group.group_id, member.away())])
+
+    # --- the shard ----------------------------------------------------------------------------------------------
+
+    def apply(self, key: Message, value: Message | None) -> None:
+        self._log.apply(key, value)
+
+    def loaded(self) -> None:
+        """The log was replayed: members are given a whole session's time to be heard of."""
+        for group in self._state.groups.values():
+            if isinstance(group, ConsumerGroup):
+                for member in group.members.values():
+                    self.fencing.heard_of(group.group_id, member.member_id)
+                    self.fencing.expect_revocation(group.group_id, member)
+
+    def follow(self, image: MetadataImage, changes: Changes) -> None:
+        """Topics came, went or grew: the groups concerned look at them with their next heartbeat."""
+        concerned: set[str] = set()
+        for name in (*changes.topics, *(topic.name for topic in changes.removed)):
+            concerned |= self._interest.topics.get(name, set())
+        for pattern in self._patterns.follow(changes, self._interest.patterns):
+            concerned |= self._interest.patterns[pattern]
+        for group_id in concerned:
+            group = self._state.groups.get(group_id)
+            if isinstance(group, ConsumerGroup):
+                group.must_look = True
+
+
+def _told(member: ConsumerMember, ask: ConsumerGroupHeartbeatRequest, client: Client) -> ConsumerMember:
+    """The member with what it says now; what it does not say stays as it was. Whoever asks here speaks the new
+    protocol, whatever it spoke before."""
+    names, pattern = ask.subscribed_topic_names, ask.subscribed_topic_regex
+    timeout_ms = ask.rebalance_timeout_ms
+    after = replace(
+        member,
+        client_id=client.client_id,
+        client_host=client.host,
+        instance_id=member.instance_id if ask.instance_id is None else ask.instance_id,
+        rack_id=member.rack_id if ask.rack_id is None else ask.rack_id,
+        rebalance_timeout_ms=member.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
+        topic_names=member.topic_names if names is None else frozenset(names),
+        pattern=member.pattern if pattern is None else pattern,
+        server_assignor=member.server_assignor if ask.server_assignor is None else ask.server_assignor,
+        classic_member_metadata=None,
+    )
+    return member if after == member else after
+
+
+def _told_assignment(assigned: Partitions) -> Assignment:
+    return Assignment([ResponseTopicPartitions(topic_id, sorted(assigned[topic_id])) for topic_id in sorted(assigned)])

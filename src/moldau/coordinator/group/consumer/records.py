@@ -1,0 +1,99 @@
+"""The records that a consumer group writes, made from what it is."""
+
+from __future__ import annotations
+
+from moldau.coordinator.group.consumer.member import ConsumerMember, Partitions, Target
+from moldau.coordinator.group.consumer.subscriptions import Resolved
+from moldau.coordinator.group.consumer_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    TopicPartition,
+    TopicPartitions,
+)
+from moldau.coordinator.machine import CoordinatorRecord
+
+
+def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRecord:
+    return CoordinatorRecord(ConsumerGroupMetadataKey(group_id), ConsumerGroupMetadataValue(epoch, metadata_hash))
+
+
+def member_metadata(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
+    value = ConsumerGroupMemberMetadataValue(
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.topic_names),
+        subscribed_topic_regex=member.pattern,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        server_assignor=member.server_assignor,
+        classic_member_metadata=member.classic_member_metadata,
+    )
+    return CoordinatorRecord(ConsumerGroupMemberMetadataKey(group_id, member.member_id), value)
+
+
+def target_epoch(group_id: str, epoch: int, now_ms: int) -> CoordinatorRecord:
+    return CoordinatorRecord(
+        ConsumerGroupTargetAssignmentMetadataKey(group_id), ConsumerGroupTargetAssignmentMetadataValue(epoch, now_ms)
+    )
+
+
+def member_target(group_id: str, member_id: str, target: Target) -> CoordinatorRecord:
+    topics = [TopicPartition(topic_id, sorted(target[topic_id])) for topic_id in sorted(target)]
+    return CoordinatorRecord(
+        ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), ConsumerGroupTargetAssignmentMemberValue(topics)
+    )
+
+
+def member_assignment(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
+    value = ConsumerGroupCurrentMemberAssignmentValue(
+        member.member_epoch,
+        member.previous_member_epoch,
+        member.state,
+        _topic_partitions(member.assigned),
+        _topic_partitions(member.pending_revocation),
+    )
+    return CoordinatorRecord(ConsumerGroupCurrentMemberAssignmentKey(group_id, member.member_id), value)
+
+
+def pattern(group_id: str, pattern: str, resolved: Resolved) -> CoordinatorRecord:
+    value = ConsumerGroupRegularExpressionValue(sorted(resolved.topics), resolved.version, resolved.timestamp_ms)
+    return CoordinatorRecord(ConsumerGroupRegularExpressionKey(group_id, pattern), value)
+
+
+def member_gone(group_id: str, member_id: str) -> list[CoordinatorRecord]:
+    """Last what it said of itself: Apache's reader insists on the order."""
+    return [
+        CoordinatorRecord(ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), None),
+        CoordinatorRecord(ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), None),
+        CoordinatorRecord(ConsumerGroupMemberMetadataKey(group_id, member_id), None),
+    ]
+
+
+def pattern_gone(group_id: str, pattern: str) -> CoordinatorRecord:
+    return CoordinatorRecord(ConsumerGroupRegularExpressionKey(group_id, pattern), None)
+
+
+def group_gone(group_id: str) -> list[CoordinatorRecord]:
+    """Of a group whose members are gone already."""
+    return [
+        CoordinatorRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id), None),
+        CoordinatorRecord(ConsumerGroupMetadataKey(group_id), None),
+    ]
+
+
+def _topic_partitions(partitions: Partitions) -> list[TopicPartitions]:
+    return [
+        TopicPartitions(topic_id, indexes, [partitions[topic_id][index] for index in indexes])
+        for topic_id, indexes in sorted((topic_id, sorted(found)) for topic_id, found in partitions.items())
+    ]

@@ -1,0 +1,72 @@
+"""ConsumerGroupHeartbeat v0–1 and ConsumerGroupDescribe v0–1: the consumer protocol (KIP-848).
+
+Heartbeat v1: the client makes its own member id, and may subscribe by a regular expression.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.later import Later
+from moldau.coordinator.machine import Outcome
+from moldau.runtime.group_coordinator import GroupCoordinator
+from moldau.server.handlers.groups import answered, client_of, gathered
+from moldau.server.router import Caller
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+)
+from moldau.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+
+class ConsumerGroupHeartbeat:
+    api = ApiKey.CONSUMER_GROUP_HEARTBEAT
+    versions = (0, 1)
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def answer(
+        self, ask: ConsumerGroupHeartbeatRequest, caller: Caller
+    ) -> ConsumerGroupHeartbeatResponse | Later[ConsumerGroupHeartbeatResponse]:
+        client = client_of(caller)
+        return answered(
+            lambda: self._coordinator.submit(ask.group_id, lambda groups: groups.consumer_heartbeat(ask, client)),
+            _refused,
+        )
+
+
+def _refused(refused: KafkaError) -> ConsumerGroupHeartbeatResponse:
+    # An empty group id is no request at all in this protocol.
+    code = ErrorCode.INVALID_REQUEST if refused.code is ErrorCode.INVALID_GROUP_ID else refused.code
+    if code is ErrorCode.RECORD_LIST_TOO_LARGE:
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+    return ConsumerGroupHeartbeatResponse(error_code=code, error_message=refused.message)
+
+
+class ConsumerGroupDescribe:
+    api = ApiKey.CONSUMER_GROUP_DESCRIBE
+    versions = (0, 1)
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def answer(
+        self, ask: ConsumerGroupDescribeRequest, caller: Caller
+    ) -> ConsumerGroupDescribeResponse | Later[ConsumerGroupDescribeResponse]:
+        found = [self._described(group_id, ask.include_authorized_operations) for group_id in ask.group_ids]
+        return gathered(found, lambda groups: ConsumerGroupDescribeResponse(groups=groups))
+
+    def _described(self, group_id: str, with_operations: bool) -> Any:
+        return answered(
+            lambda: self._coordinator.submit(
+                group_id, lambda groups: Outcome(groups.consumer_described(group_id, with_operations))
+            ),
+            lambda refused: DescribedGroup(refused.code, refused.message, group_id),
+        )

@@ -1,0 +1,231 @@
+"""Group consumers of three libraries behind one small face, each reading in a thread of its own.
+
+What lives here: `Reader` and one class per library, `FLAVOURS` (library and protocol by name), and the waiting for a
+group to be as it should. Members of a group must all be polled while it rebalances, hence the threads. What may not
+enter: assertions about behaviour.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Self
+
+import kafka
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
+from confluent_kafka import Consumer
+
+DEADLINE_SECONDS = 30.0
+POLL_SECONDS = 0.05
+KAFKA_PYTHON_POLL_MS = 500
+"""Its poll carries the rebalance too, and gives up what is not done when the time is over."""
+Partitions = frozenset[tuple[str, int]]
+
+
+class Read(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    value: bytes
+
+
+class Reader:
+    """Subscribes and reads until it is closed. Closing commits what was read and, unless it is static, leaves."""
+
+    def __init__(self, bootstrap: str, group: str, topics: Sequence[str] | str, **config: Any) -> None:
+        """Topics are a list of names or a pattern."""
+        self.bootstrap, self.group, self.topics, self.config = bootstrap, group, topics, config
+        self.found: list[Read] = []
+        self.assigned: Partitions = frozenset()
+        self.assignments = 0
+        self.fault: BaseException | None = None
+        self.closing = threading.Event()
+        self.thread = threading.Thread(target=self.run, name=f"{group} {type(self).__name__}")
+        self.thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self) -> None:
+        try:
+            self.read()
+        except BaseException as error:
+            self.fault = error
+
+    def close(self) -> None:
+        self.closing.set()
+        self.thread.join(DEADLINE_SECONDS)
+        if self.fault is not None:
+            raise self.fault
+
+    def count_assignment(self) -> None:
+        """Called by the library whenever a rebalance brought an assignment, be it the one from before."""
+        self.assignments += 1
+
+    def read(self) -> None:
+        raise NotImplementedError
+
+
+class ConfluentReader(Reader):
+    def read(self) -> None:
+        settings = {
+            "bootstrap.servers": self.bootstrap,
+            "group.id": self.group,
+            "auto.offset.reset": "earliest",
+            "topic.metadata.refresh.interval.ms": 500,
+            "fetch.wait.max.ms": 100,
+        }
+        if self.config.get("group.protocol") != "consumer":
+            settings |= {"session.timeout.ms": 6000, "heartbeat.interval.ms": 200}
+        consumer = Consumer(settings | self.config)
+        wanted = [f"^{self.topics}"] if isinstance(self.topics, str) else list(self.topics)
+        consumer.subscribe(wanted, on_assign=lambda *_: self.count_assignment())
+        try:
+            while not self.closing.is_set():
+                message: Any
+                for message in consumer.consume(500, POLL_SECONDS):
+                    assert message.error() is None, message.error()
+                    self.found.append(Read(message.topic(), message.partition(), message.offset(), message.value()))
+                self.assigned = frozenset((each.topic, each.partition) for each in consumer.assignment())
+        finally:
+            consumer.close()
+
+
+class KafkaPythonReader(Reader):
+    def read(self) -> None:
+        settings = {
+            "bootstrap_servers": self.bootstrap,
+            "group_id": self.group,
+            "auto_offset_reset": "earliest",
+            "session_timeout_ms": 6000,
+            "heartbeat_interval_ms": 200,
+            "metadata_max_age_ms": 500,
+            "fetch_max_wait_ms": 100,
+        }
+        consumer = kafka.KafkaConsumer(**(settings | self.config))
+        listener = Listener(self)
+        if isinstance(self.topics, str):
+            consumer.subscribe(pattern=self.topics, listener=listener)
+        else:
+            consumer.subscribe(topics=list(self.topics), listener=listener)
+        try:
+            while not self.closing.is_set():
+                for records in consumer.poll(timeout_ms=KAFKA_PYTHON_POLL_MS).values():
+                    self.found += [Read(each.topic, each.partition, each.offset, each.value) for each in records]
+                self.assigned = frozenset((each.topic, each.partition) for each in consumer.assignment())
+        finally:
+            consumer.close()
+
+
+class Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+
+    def on_partitions_assigned(self, assigned: Any) -> None:
+        self.reader.count_assignment()
+
+    def on_partitions_revoked(self, revoked: Any) -> None:
+        pass
+
+
+class AioListener(ConsumerRebalanceListener):  # type: ignore[misc]
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+
+    def on_partitions_assigned(self, assigned: Any) -> None:
+        self.reader.count_assignment()
+
+    def on_partitions_revoked(self, revoked: Any) -> None:
+        pass
+
+
+class AioKafkaReader(Reader):
+    def read(self) -> None:
+        asyncio.run(self.read_in_loop())
+
+    async def read_in_loop(self) -> None:
+        settings = {
+            "bootstrap_servers": self.bootstrap,
+            "group_id": self.group,
+            "auto_offset_reset": "earliest",
+            "session_timeout_ms": 6000,
+            "heartbeat_interval_ms": 200,
+            "metadata_max_age_ms": 500,
+            "fetch_max_wait_ms": 100,
+        }
+        consumer = AIOKafkaConsumer(**(settings | self.config))
+        if isinstance(self.topics, str):
+            consumer.subscribe(pattern=self.topics, listener=AioListener(self))
+        else:
+            consumer.subscribe(topics=list(self.topics), listener=AioListener(self))
+        await consumer.start()
+        try:
+            while not self.closing.is_set():
+                polled = await consumer.getmany(timeout_ms=int(POLL_SECONDS * 1000))
+                for records in polled.values():
+                    self.found += [Read(each.topic, each.partition, each.offset, each.value) for each in records]
+                self.assigned = frozenset((each.topic, each.partition) for each in consumer.assignment())
+        finally:
+            await consumer.stop()
+
+
+class Flavour(NamedTuple):
+    reader: type[Reader]
+    config: dict[str, Any]
+
+    def open(self, bootstrap: str, group: str, topics: Sequence[str] | str, **config: Any) -> Reader:
+        return self.reader(bootstrap, group, topics, **(self.config | config))
+
+
+FLAVOURS = {
+    "confluent-range": Flavour(ConfluentReader, {"partition.assignment.strategy": "range"}),
+    "confluent-roundrobin": Flavour(ConfluentReader, {"partition.assignment.strategy": "roundrobin"}),
+    "confluent-cooperative": Flavour(ConfluentReader, {"partition.assignment.strategy": "cooperative-sticky"}),
+    "confluent-consumer": Flavour(ConfluentReader, {"group.protocol": "consumer"}),
+    "kafka-python": Flavour(KafkaPythonReader, {}),
+    "aiokafka": Flavour(AioKafkaReader, {}),
+}
+
+
+def until(condition: Callable[[], Any], what: str, readers: Sequence[Reader]) -> None:
+    """Waits until the condition holds; a reader that failed ends the waiting."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        for reader in readers:
+            if reader.fault is not None:
+                raise reader.fault
+        seen = [f"{sorted(reader.assigned)}, {len(reader.found)} read" for reader in readers]
+        assert time.monotonic() < deadline, f"waited in vain until {what}: {seen}"
+        time.sleep(0.02)
+
+
+def shares(readers: Sequence[Reader]) -> list[int]:
+    """How many partitions each has, most first; -1 in front while two believe in the same partition."""
+    claimed = [len(reader.assigned) for reader in readers]
+    overlap = sum(claimed) != len(frozenset().union(*(reader.assigned for reader in readers)))
+    return [-1] * overlap + sorted(claimed, reverse=True)
+
+
+def await_shares(readers: Sequence[Reader], expected: list[int]) -> None:
+    until(lambda: shares(readers) == expected, f"they share {expected}", readers)
+
+
+def await_values(readers: Sequence[Reader], count: int) -> list[bytes]:
+    """What all have read together, in order, once that many have come."""
+    until(lambda: sum(len(reader.found) for reader in readers) >= count, f"{count} are read", readers)
+    return sorted(read.value for reader in readers for read in reader.found)
+
+
+def close_all(readers: Sequence[Reader]) -> None:
+    """All are closed before the first fault, if any, is raised."""
+    for reader in readers:
+        reader.closing.set()
+    for reader in readers:
+        reader.thread.join(DEADLINE_SECONDS)
+    for reader in readers:
+        reader.close()

@@ -1,0 +1,268 @@
+"""Consumer groups as three client libraries run them: sharing, taking over, resuming, patterns, static members.
+
+Sessions and heartbeats are as short as a broker allows. Groups whose broker assigns (`group.protocol=consumer`) beat
+as the broker says, every five seconds; what takes several of those runs beside the other tests, which ask at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import kafka
+import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka import TopicPartition as AioTopicPartition
+from clients import confluent_consumer, confluent_producer, poll_messages
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from group_members import Group
+from group_readers import FLAVOURS, Reader, await_shares, await_values, close_all, until
+
+CreateTopic = Callable[..., str]
+Open = Callable[..., Reader]
+CLASSIC = [name for name in FLAVOURS if name != "confluent-consumer"]
+LIBRARIES = ["confluent-range", "kafka-python", "aiokafka"]
+
+
+@contextmanager
+def opening(bootstrap: str) -> Iterator[Open]:
+    """Opens members of one new group, or of groups named after it, each in the flavour named; closes all at the end."""
+    opened: list[Reader] = []
+    with Group(bootstrap) as group:
+        group.assign_at_once()
+
+        def open_one(flavour: str, topics: Sequence[str] | str, group_suffix: str = "", **config: Any) -> Reader:
+            opened.append(FLAVOURS[flavour].open(bootstrap, group.id + group_suffix, topics, **config))
+            return opened[-1]
+
+        try:
+            yield open_one
+        finally:
+            close_all(opened)
+
+
+@pytest.fixture
+def open_reader(bootstrap: str) -> Iterator[Open]:
+    with opening(bootstrap) as open_one:
+        yield open_one
+
+
+def write(bootstrap: str, name: str, values: Sequence[bytes], partitions: int) -> None:
+    """Values in turn to the partitions."""
+    producer = confluent_producer(bootstrap)
+    for place, value in enumerate(values):
+        producer.produce(name, value, partition=place % partitions)
+    assert producer.flush(30) == 0
+
+
+def numbers(start: int, count: int) -> list[bytes]:
+    return [b"%05d" % number for number in range(start, start + count)]
+
+
+def three_share_and_two_go_on(bootstrap: str, open_reader: Open, flavour: str, name: str) -> None:
+    """Every record is read once, also when one closes: the others go on where it stopped."""
+    readers = [open_reader(flavour, [name]) for _ in range(3)]
+    await_shares(readers, [2, 2, 2])
+    write(bootstrap, name, numbers(0, 300), 6)
+    assert await_values(readers, 300) == numbers(0, 300)
+    assert [len(reader.found) for reader in readers] == [100, 100, 100]
+    readers[0].close()
+    await_shares(readers[1:], [3, 3])
+    write(bootstrap, name, numbers(300, 300), 6)
+    assert await_values(readers, 600) == numbers(0, 600)
+
+
+def a_pattern_follows_topics(bootstrap: str, open_reader: Open, flavour: str, first: str, admin: AdminClient) -> None:
+    write(bootstrap, first, [b"1"], 1)
+    reader = open_reader(flavour, f"{first}(-second)?$")
+    assert await_values([reader], 1) == [b"1"]
+    second = f"{first}-second"
+    for created in admin.create_topics([NewTopic(second, 2, 1), NewTopic(f"{second}-other", 1, 1)]).values():
+        created.result(15)
+    write(bootstrap, second, [b"2", b"3"], 2)
+    assert await_values([reader], 3) == [b"1", b"2", b"3"]
+    assert reader.assigned == {(first, 0), (second, 0), (second, 1)}
+
+
+def a_group_moves_to_the_new_protocol(bootstrap: str, open_reader: Open, flavour: str, name: str) -> None:
+    old = open_reader("confluent-cooperative", [name])
+    await_shares([old], [4])
+    new = open_reader(flavour, [name])
+    await_shares([old, new], [2, 2])
+    write(bootstrap, name, numbers(0, 40), 4)
+    assert await_values([old, new], 40) == numbers(0, 40)
+    old.close()
+    await_shares([new], [4])
+    write(bootstrap, name, numbers(40, 40), 4)
+    assert await_values([old, new], 80) == numbers(0, 80)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def beside(bootstrap: str, admin: AdminClient, create_topic: CreateTopic) -> Iterator[dict[str, Future[None]]]:
+    """What takes long, by name, begun before the first test."""
+
+    def run(scenario: Callable[..., None], *arguments: Any) -> None:
+        with opening(bootstrap) as open_one:
+            scenario(bootstrap, open_one, "confluent-consumer", *arguments)
+
+    with ThreadPoolExecutor() as pool:
+        yield {
+            "share": pool.submit(run, three_share_and_two_go_on, create_topic(partitions=6)),
+            "pattern": pool.submit(run, a_pattern_follows_topics, create_topic(), admin),
+            "move": pool.submit(run, a_group_moves_to_the_new_protocol, create_topic(partitions=4)),
+        }
+
+
+@pytest.mark.parametrize("flavour", CLASSIC)
+def test_three_share_a_topic_and_two_go_on(
+    bootstrap: str, create_topic: CreateTopic, open_reader: Open, flavour: str
+) -> None:
+    three_share_and_two_go_on(bootstrap, open_reader, flavour, create_topic(partitions=6))
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_a_new_consumer_resumes_where_the_last_one_closed(
+    bootstrap: str, create_topic: CreateTopic, open_reader: Open, flavour: str
+) -> None:
+    name = create_topic(partitions=2)
+    for start in (0, 50, 100):
+        write(bootstrap, name, numbers(start, 50), 2)
+        reader = open_reader(flavour, [name])
+        assert await_values([reader], 50) == numbers(start, 50)
+        reader.close()
+        assert len(reader.found) == 50
+
+
+@pytest.mark.parametrize("flavour", LIBRARIES)
+def test_who_is_idle_takes_over(bootstrap: str, create_topic: CreateTopic, open_reader: Open, flavour: str) -> None:
+    name = create_topic(partitions=2)
+    readers = [open_reader(flavour, [name]) for _ in range(3)]
+    await_shares(readers, [1, 1, 0])
+    write(bootstrap, name, numbers(0, 20), 2)
+    assert await_values(readers, 20) == numbers(0, 20)
+    idle = next(reader for reader in readers if not reader.assigned)
+    assert idle.found == []
+    leaving = next(reader for reader in readers if reader.assigned)
+    leaving.close()
+    readers.remove(leaving)
+    await_shares(readers, [1, 1])
+    write(bootstrap, name, numbers(20, 20), 2)
+    assert await_values([*readers, leaving], 40) == numbers(0, 40)
+    assert len(idle.found) == 10
+
+
+@pytest.mark.parametrize("flavour", LIBRARIES)
+def test_a_pattern_follows_topics_that_come_later(
+    bootstrap: str, create_topic: CreateTopic, admin: AdminClient, open_reader: Open, flavour: str
+) -> None:
+    a_pattern_follows_topics(bootstrap, open_reader, flavour, create_topic(), admin)
+
+
+def instance(flavour: str, name: str) -> dict[str, str]:
+    return {"group.instance.id" if flavour.startswith("confluent") else "group_instance_id": name}
+
+
+@pytest.mark.parametrize("flavour", ["confluent-range", "confluent-cooperative", "kafka-python"])
+def test_a_static_member_restarts_and_nobody_notices(
+    bootstrap: str, create_topic: CreateTopic, open_reader: Open, flavour: str
+) -> None:
+    name = create_topic(partitions=4)
+    stays = open_reader(flavour, [name], **instance(flavour, "stays"))
+    restarts = open_reader(flavour, [name], **instance(flavour, "restarts"))
+    await_shares([stays, restarts], [2, 2])
+    before, told = restarts.assigned, stays.assignments
+    restarts.close()
+    again = open_reader(flavour, [name], **instance(flavour, "restarts"))
+    until(lambda: again.assigned == before, "the restarted member has its partitions back", [stays, again])
+    write(bootstrap, name, numbers(0, 40), 4)
+    assert await_values([stays, again], 40) == numbers(0, 40)
+    assert stays.assignments == told
+
+
+def test_every_group_gets_everything(bootstrap: str, create_topic: CreateTopic, open_reader: Open) -> None:
+    name = create_topic(partitions=3)
+    write(bootstrap, name, numbers(0, 90), 3)
+    readers = [open_reader(flavour, [name], group_suffix=f"-{flavour}") for flavour in FLAVOURS]
+    for reader in readers:
+        assert await_values([reader], 90) == numbers(0, 90)
+
+
+def test_libraries_share_a_group(bootstrap: str, create_topic: CreateTopic, open_reader: Open) -> None:
+    """They agree on round robin, which all three know."""
+    name = create_topic(partitions=6)
+    readers = [open_reader(flavour, [name]) for flavour in ("confluent-roundrobin", "kafka-python", "aiokafka")]
+    await_shares(readers, [2, 2, 2])
+    write(bootstrap, name, numbers(0, 60), 6)
+    assert await_values(readers, 60) == numbers(0, 60)
+
+
+# ---- committing by hand
+
+
+def commit_with_confluent(bootstrap: str, group: str, name: str, offset: int, note: str) -> list[int]:
+    consumer = confluent_consumer(bootstrap, group_id=group, auto_offset_reset="earliest")
+    partition = TopicPartition(name, 0, offset, metadata=note)
+    consumer.assign([TopicPartition(name, 0)])
+    resumed = poll_messages(consumer, 1)[0].offset()
+    consumer.commit(offsets=[partition], asynchronous=False)
+    (found,) = consumer.committed([TopicPartition(name, 0)], timeout=15)
+    consumer.seek(TopicPartition(name, 0, 2))
+    sought = poll_messages(consumer, 1)[0].offset()
+    consumer.close()
+    assert found.metadata == note
+    return [resumed, found.offset, sought]
+
+
+def commit_with_kafka_python(bootstrap: str, group: str, name: str, offset: int, note: str) -> list[int]:
+    partition = kafka.TopicPartition(name, 0)
+    settings = {"bootstrap_servers": bootstrap, "group_id": group, "enable_auto_commit": False}
+    consumer = kafka.KafkaConsumer(**settings, auto_offset_reset="earliest", consumer_timeout_ms=30_000)
+    consumer.assign([partition])
+    resumed = next(consumer).offset
+    consumer.commit({partition: kafka.OffsetAndMetadata(offset, note, -1)})
+    found = consumer.committed(partition, metadata=True)
+    consumer.seek(partition, 2)
+    sought = next(consumer).offset
+    consumer.close()
+    assert found.metadata == note
+    return [resumed, found.offset, sought]
+
+
+def commit_with_aiokafka(bootstrap: str, group: str, name: str, offset: int, note: str) -> list[int]:
+    async def run() -> list[int]:
+        partition = AioTopicPartition(name, 0)
+        settings = {"bootstrap_servers": bootstrap, "group_id": group, "enable_auto_commit": False}
+        async with AIOKafkaConsumer(**settings, auto_offset_reset="earliest") as consumer:
+            consumer.assign([partition])
+            resumed = (await asyncio.wait_for(consumer.getone(), 30)).offset
+            await consumer.commit({partition: (offset, note)})
+            found = await consumer.committed(partition)
+            consumer.seek(partition, 2)
+            sought = (await asyncio.wait_for(consumer.getone(), 30)).offset
+        return [resumed, found, sought]
+
+    return asyncio.run(run())
+
+
+def test_what_one_library_commits_the_next_resumes_from(bootstrap: str, create_topic: CreateTopic) -> None:
+    name = create_topic()
+    write(bootstrap, name, numbers(0, 20), 1)
+    with Group(bootstrap) as group:
+        assert commit_with_confluent(bootstrap, group.id, name, 5, "by confluent") == [0, 5, 2]
+        assert commit_with_kafka_python(bootstrap, group.id, name, 9, "by kafka-python") == [5, 9, 2]
+        assert commit_with_aiokafka(bootstrap, group.id, name, 13, "by aiokafka") == [9, 13, 2]
+        assert commit_with_confluent(bootstrap, group.id, name, 17, "") == [13, 17, 2]
+        assert group.committed(name) == 17
+
+
+# ---- what ran beside
+
+
+@pytest.mark.parametrize("lasting", ["share", "pattern", "move"])
+def test_groups_whose_broker_assigns(beside: dict[str, Future[None]], lasting: str) -> None:
+    """As their namesakes above do; a group also moves to the new protocol while it reads."""
+    beside[lasting].result(90)

@@ -1,0 +1,112 @@
+"""Static members of groups whose broker assigns: leaving for a while, coming back, and being replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from group_members import ConsumerMember, Group, join_alone, owned_topics, settle, spread
+from kio.schema.errors import ErrorCode
+
+CreateTopic = Callable[..., str]
+LEAVES, LEAVES_FOR_A_WHILE = -1, -2
+UNKNOWN = ErrorCode.unknown_member_id
+FENCED = ErrorCode.fenced_instance_id
+
+
+@pytest.fixture
+def group(bootstrap: str) -> Iterator[Group]:
+    with Group(bootstrap) as made:
+        made.assign_at_once()
+        yield made
+
+
+@pytest.fixture
+def name(create_topic: CreateTopic) -> str:
+    return create_topic(partitions=4)
+
+
+@pytest.fixture
+def two(group: Group, name: str) -> tuple[ConsumerMember, ConsumerMember]:
+    """Static members `first` and `second` that own two partitions each."""
+    members = [group.consumer([name], instance=instance) for instance in ("first", "second")]
+    for member in members:
+        member.join()
+    settle(lambda: spread(members) == [2, 2] and members[0].epoch == members[1].epoch, *members)
+    return members[0], members[1]
+
+
+def restarted(member: ConsumerMember, name: str) -> ConsumerMember:
+    return member.group.consumer([name], instance=member.instance)
+
+
+def test_who_leaves_for_a_while_gets_its_partitions_back(two: tuple[ConsumerMember, ConsumerMember], name: str) -> None:
+    first, second = two
+    answer = second.leave(LEAVES_FOR_A_WHILE)
+    assert (answer.error_code, answer.member_id, answer.member_epoch) == (0, second.id, -2)
+    for _ in range(3):
+        assert (first.beat().assignment, len(first.partitions())) == (None, 2)
+    again = restarted(second, name)
+    again.join()
+    assert (again.id != second.id, again.owned, again.epoch) == (True, second.owned, second.epoch)
+    first.beat()
+    assert (first.epoch, len(first.partitions())) == (second.epoch, 2), "nobody else noticed"
+
+
+def test_an_instance_that_is_there_is_not_replaced(two: tuple[ConsumerMember, ConsumerMember], name: str) -> None:
+    _, second = two
+    intruder = restarted(second, name)
+    assert intruder.code(**intruder.full()) == ErrorCode.unreleased_instance_id
+    assert second.code() == 0
+
+
+def test_who_was_replaced_is_fenced(two: tuple[ConsumerMember, ConsumerMember], name: str) -> None:
+    _, old = two
+    assert old.leave(LEAVES_FOR_A_WHILE).error_code == 0
+    restarted(old, name).join()
+    assert old.code() == FENCED
+    assert old.code(member_epoch=LEAVES) == FENCED
+    assert old.code(member_epoch=LEAVES_FOR_A_WHILE) == FENCED
+    assert old.code(instance_id=None) == UNKNOWN
+    assert old.commit(name, 5) == UNKNOWN
+
+
+def test_who_left_for_a_while_is_not_there(two: tuple[ConsumerMember, ConsumerMember], name: str) -> None:
+    _, second = two
+    assert second.leave(LEAVES_FOR_A_WHILE).error_code == 0
+    assert second.code() == ErrorCode.fenced_member_epoch
+    assert second.commit(name, 5) == ErrorCode.stale_member_epoch
+
+
+def test_who_leaves_for_good_makes_room(two: tuple[ConsumerMember, ConsumerMember]) -> None:
+    first, second = two
+    assert second.leave(LEAVES).error_code == 0
+    settle(lambda: first.partitions() == {0, 1, 2, 3}, first)
+    assert second.code() == UNKNOWN
+
+
+def test_an_instance_nobody_has(group: Group, name: str) -> None:
+    member = group.consumer([name])
+    join_alone(member, 4)
+    assert member.code(instance_id="nobody") == UNKNOWN
+    assert member.code(instance_id="nobody", member_epoch=LEAVES_FOR_A_WHILE) == UNKNOWN
+
+
+def test_a_restart_with_another_subscription_is_assigned_anew(
+    two: tuple[ConsumerMember, ConsumerMember], create_topic: CreateTopic
+) -> None:
+    first, second = two
+    other = create_topic(partitions=2)
+    assert second.leave(LEAVES_FOR_A_WHILE).error_code == 0
+    again = restarted(second, other)
+    again.join()
+    settle(lambda: first.partitions() == {0, 1, 2, 3} and again.partitions() == {0, 1}, first, again)
+
+
+def test_a_static_member_may_rejoin_under_its_own_id(group: Group, name: str) -> None:
+    member = group.consumer([name], instance="one")
+    join_alone(member, 4)
+    assert member.code(topic_partitions=owned_topics(member.owned)) == 0
+    assert member.leave(LEAVES_FOR_A_WHILE).error_code == 0
+    member.join()
+    assert member.partitions() == {0, 1, 2, 3}

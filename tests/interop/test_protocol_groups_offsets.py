@@ -1,0 +1,294 @@
+"""OffsetCommit and OffsetFetch: who may commit and when, what comes back, and what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from group_members import ClassicMember, Group, commit, until
+from kio.schema.errors import ErrorCode
+from raw import message
+from shorthand import by_name, topic_id
+
+CreateTopic = Callable[..., str]
+NOTHING = (-1, -1, "", 0)
+METADATA_MAX_LENGTH = 4096
+
+
+@pytest.fixture
+def group(bootstrap: str) -> Iterator[Group]:
+    with Group(bootstrap) as made:
+        yield made
+
+
+@pytest.fixture
+def name(create_topic: CreateTopic) -> str:
+    return create_topic(partitions=2)
+
+
+@pytest.fixture
+def two(group: Group) -> tuple[ClassicMember, ClassicMember]:
+    leader, follower = group.stable(2)
+    return leader, follower
+
+
+def shown(partition: Any) -> tuple[int, int, str, int]:
+    """Offset, leader epoch, metadata and code; versions before 5 tell no epoch."""
+    epoch = getattr(partition, "committed_leader_epoch", -1)
+    return partition.committed_offset, epoch, partition.metadata, int(partition.error_code)
+
+
+def fetched(group: Group, topics: list[dict[str, Any]] | None, version: int = 9, **fields: Any) -> dict[Any, Any]:
+    """What OffsetFetch tells of the one group, by (topic, partition). The codes outside partitions must be 0."""
+    if version < 8:
+        answer = found = group.ask("offset_fetch", version, group_id=group.id, topics=topics, **fields)
+    else:
+        answer = group.ask("offset_fetch", version, groups=[{"group_id": group.id, "topics": topics}], **fields)
+        (found,) = answer.groups
+        assert found.group_id == group.id
+    assert getattr(found, "error_code", 0) == 0
+    key = "topic_id" if version >= 10 else "name"
+    return {(getattr(t, key), p.partition_index): shown(p) for t in found.topics for p in t.partitions}
+
+
+def asked(topic: Any, *partitions: int) -> list[dict[str, Any]]:
+    return [{"topic_id" if isinstance(topic, UUID) else "name": topic, "partition_indexes": list(partitions)}]
+
+
+# ---- round trips
+
+
+@pytest.mark.parametrize("version", range(2, 11))
+def test_a_commit_of_every_version_comes_back(group: Group, name: str, version: int) -> None:
+    topic: Any = topic_id(group.wire, name) if version >= 10 else name
+    epoch: dict[str, Any] = {"leader_epoch": 4} if version >= 6 else {}
+    assert group.commit(topic, 42, version=version, metadata="mine", **epoch) == 0
+    assert fetched(group, asked(name, 0)) == {(name, 0): (42, 4 if epoch else -1, "mine", 0)}
+
+
+@pytest.mark.parametrize("version", range(1, 11))
+def test_every_version_of_fetch(group: Group, name: str, version: int) -> None:
+    topic: Any = topic_id(group.wire, name) if version >= 10 else name
+    assert group.commit(name, 42, leader_epoch=4, metadata="mine", partition=1) == 0
+    expected = (42, 4 if version >= 5 else -1, "mine", 0)
+    assert fetched(group, asked(topic, 1, 0), version) == {(topic, 1): expected, (topic, 0): NOTHING}
+    if version >= 7:
+        assert fetched(group, asked(topic, 1), version, require_stable=True) == {(topic, 1): expected}
+
+
+@pytest.mark.parametrize("version", range(2, 11))
+def test_all_offsets_of_a_group(group: Group, name: str, create_topic: CreateTopic, version: int) -> None:
+    other = create_topic()
+    assert fetched(group, None, version) == {}
+    assert [group.commit(name, 1), group.commit(name, 2, partition=1), group.commit(other, 3)] == [0, 0, 0]
+    names: Any = {each: topic_id(group.wire, each) if version >= 10 else each for each in (name, other)}
+    expected = {(names[name], 0): 1, (names[name], 1): 2, (names[other], 0): 3}
+    assert {where: what[0] for where, what in fetched(group, None, version).items()} == expected
+
+
+@pytest.mark.parametrize("version", [1, 8, 9])
+def test_no_topics_is_not_all_topics(group: Group, name: str, version: int) -> None:
+    assert group.commit(name, 1) == 0
+    assert fetched(group, [], version) == {}
+
+
+def test_the_last_commit_counts(group: Group, name: str) -> None:
+    for offset in (5, 9, 3):
+        assert group.commit(name, offset, metadata=f"at {offset}", leader_epoch=offset) == 0
+    assert fetched(group, asked(name, 0)) == {(name, 0): (3, 3, "at 3", 0)}
+    assert group.commit(name, 4) == 0
+    assert fetched(group, asked(name, 0)) == {(name, 0): (4, -1, "", 0)}
+
+
+def test_several_groups_are_asked_at_once(group: Group, name: str) -> None:
+    with Group(group.bootstrap) as other:
+        assert [group.commit(name, 1), other.commit(name, 2)] == [0, 0]
+        wanted: list[dict[str, Any]] = [
+            {"group_id": group.id, "topics": asked(name, 0)},
+            {"group_id": other.id, "topics": None},
+            {"group_id": f"{other.id}-none", "topics": asked(name, 0)},
+            {"group_id": f"{other.id}-none-either", "topics": None},
+        ]
+        answer = group.ask("offset_fetch", 9, groups=wanted)
+        found = {
+            shown_group.group_id: [p.committed_offset for t in shown_group.topics for p in t.partitions]
+            for shown_group in answer.groups
+        }
+        assert list(found) == [each["group_id"] for each in wanted]
+        assert list(found.values()) == [[1], [2], [-1], []]
+        assert {int(shown_group.error_code) for shown_group in answer.groups} == {0}
+
+
+@pytest.mark.parametrize("text", ["", "ž" * METADATA_MAX_LENGTH, '{"a": 1}\n\0'])
+def test_metadata_comes_back_as_it_was(group: Group, name: str, text: str) -> None:
+    assert group.commit(name, 1, metadata=text) == 0
+    assert fetched(group, asked(name, 0)) == {(name, 0): (1, -1, text, 0)}
+
+
+def test_no_metadata_comes_back_as_empty(group: Group, name: str) -> None:
+    assert group.commit(name, 1, metadata=None) == 0
+    assert fetched(group, asked(name, 0)) == {(name, 0): (1, -1, "", 0)}
+
+
+def test_metadata_may_not_be_too_long(group: Group, name: str) -> None:
+    assert group.commit(name, 1, metadata="x" * (METADATA_MAX_LENGTH + 1)) == ErrorCode.offset_metadata_too_large
+    assert fetched(group, asked(name, 0)) == {(name, 0): NOTHING}
+    assert group.commit(name, 1, metadata="x" * METADATA_MAX_LENGTH) == 0
+
+
+def test_an_empty_group_id_is_as_good_as_any(group: Group, name: str) -> None:
+    assert commit(group.wire, "", name, 7) == 0
+    (found,) = group.ask("offset_fetch", 9, groups=[{"group_id": "", "topics": asked(name, 0)}]).groups
+    assert (found.error_code, shown(found.topics[0].partitions[0])) == (0, (7, -1, "", 0))
+    assert group.ask("delete_groups", 2, groups_names=[""]).results[0].error_code == 0
+
+
+# ---- topics and partitions that are not there
+
+
+def commit_many(group: Group, version: int, offsets: dict[tuple[Any, int], int]) -> dict[tuple[Any, int], int]:
+    key = "topic_id" if version >= 10 else "name"
+    topics = [
+        {key: topic, "partitions": [{"partition_index": index, "committed_offset": at, "committed_metadata": ""}]}
+        for (topic, index), at in offsets.items()
+    ]
+    answer = group.ask("offset_commit", version, group_id=group.id, member_id="", topics=topics)
+    return {(getattr(t, key), p.partition_index): int(p.error_code) for t in answer.topics for p in t.partitions}
+
+
+def test_what_is_unknown_does_not_stop_the_rest(group: Group, name: str) -> None:
+    found = commit_many(group, 9, {(name, 0): 5, (f"{name}-none", 0): 6, (name, 7): 7, (name, -1): 8})
+    assert found == {(name, 0): 0, (f"{name}-none", 0): 3, (name, 7): 3, (name, -1): 3}
+    assert fetched(group, None) == {(name, 0): (5, -1, "", 0)}
+
+
+def test_topics_by_unknown_ids(group: Group, name: str) -> None:
+    identity, stranger = topic_id(group.wire, name), uuid4()
+    assert commit_many(group, 10, {(identity, 0): 5, (stranger, 0): 6, (identity, 7): 7}) == {
+        (identity, 0): 0,
+        (stranger, 0): ErrorCode.unknown_topic_id,
+        (identity, 7): ErrorCode.unknown_topic_or_partition,
+    }
+    wanted = asked(stranger, 0, 1) + asked(identity, 0)
+    unknown = (-1, -1, "", ErrorCode.unknown_topic_id)
+    expected = {(stranger, 0): unknown, (stranger, 1): unknown, (identity, 0): (5, -1, "", 0)}
+    assert fetched(group, wanted, 10) == expected
+
+
+def test_fetching_what_is_unknown_by_name_is_no_error(group: Group, name: str) -> None:
+    wanted = asked(f"{name}-none", 0) + asked(name, 99)
+    assert fetched(group, wanted) == {(f"{name}-none", 0): NOTHING, (name, 99): NOTHING}
+
+
+def test_only_commits_of_known_topics_are_judged_by_member(two: tuple[ClassicMember, ClassicMember]) -> None:
+    leader, _ = two
+    assert leader.commit("no-such-topic", 1, generation=77) == ErrorCode.unknown_topic_or_partition
+
+
+def test_offsets_of_a_deleted_topic_vanish(group: Group, name: str, create_topic: CreateTopic) -> None:
+    kept = create_topic()
+    assert [group.commit(name, 1), group.commit(kept, 2)] == [0, 0]
+    group.wire.ask(message("delete_topics", 6, topics=[by_name(name)], timeout=10_000))
+    until(lambda: (name, 0) not in fetched(group, None), "the offsets of the deleted topic are gone")
+    assert fetched(group, None) == {(kept, 0): (2, -1, "", 0)}
+
+
+# ---- who may commit
+
+
+@pytest.mark.parametrize("version", range(2, 11))
+def test_members_of_this_generation_may_commit(
+    two: tuple[ClassicMember, ClassicMember], name: str, version: int
+) -> None:
+    _, member = two
+    topic: Any = topic_id(member.group.wire, name) if version >= 10 else name
+    assert member.commit(topic, 5, version=version) == 0
+    assert member.commit(topic, 6, version=version, generation=1) == ErrorCode.illegal_generation
+    assert member.commit(topic, 7, version=version, generation=3) == ErrorCode.illegal_generation
+    assert member.commit(topic, 8, version=version, generation=-1) == ErrorCode.illegal_generation
+    assert member.commit(topic, 9, version=version, member_id="made-up") == ErrorCode.unknown_member_id
+    assert member.commit(topic, 10, version=version, member_id="") == ErrorCode.unknown_member_id
+    assert member.group.committed(name) == 5
+
+
+@pytest.mark.parametrize("version", range(2, 10))
+def test_an_outsider_may_commit_while_the_group_is_empty(group: Group, name: str, version: int) -> None:
+    assert group.commit(name, 5, version=version) == 0
+    (member,) = group.stable()
+    assert group.commit(name, 6, version=version) == ErrorCode.unknown_member_id
+    assert member.leave() == 0
+    assert group.commit(name, 7, version=version) == 0
+    assert group.committed(name) == 7
+
+
+@pytest.mark.parametrize(("version", "expected"), [(2, 22), (8, 22), (9, 69), (10, 69)])
+def test_a_generation_of_a_group_that_is_not_there(group: Group, name: str, version: int, expected: int) -> None:
+    topic: Any = topic_id(group.wire, name) if version >= 10 else name
+    assert group.commit(topic, 5, version=version, generation_id_or_member_epoch=1, member_id="x") == expected
+    assert group.state() == "Dead"
+
+
+def test_a_generation_of_an_empty_group(group: Group, name: str) -> None:
+    assert group.commit(name, 5) == 0
+    mine: dict[str, Any] = {"generation_id_or_member_epoch": 1, "member_id": "made-up"}
+    assert group.commit(name, 6, **mine) == ErrorCode.unknown_member_id
+
+
+def test_an_instance_id_is_checked(group: Group, name: str) -> None:
+    member = group.member(instance="one")
+    group.rebalance(member)
+    assert member.commit(name, 5) == 0
+    assert member.commit(name, 6, group_instance_id=None) == 0, "the member id alone says who it is"
+    assert member.commit(name, 7, group_instance_id="nobody") == ErrorCode.unknown_member_id
+    assert member.commit(name, 8, member_id="made-up") == ErrorCode.fenced_instance_id
+    assert member.group.committed(name) == 6
+
+
+def test_commits_while_the_group_rebalances(two: tuple[ClassicMember, ClassicMember], name: str) -> None:
+    """Until all have joined, members may finish what they had; then they must hear first what they get."""
+    leader, follower = two
+    leader.post_join()
+    leader.group.await_state("PreparingRebalance")
+    assert follower.commit(name, 5) == 0
+    follower.join()
+    leader.collect_join()
+    assert follower.commit(name, 6) == ErrorCode.rebalance_in_progress
+    assert follower.commit(name, 6, generation=2) == ErrorCode.illegal_generation
+    follower.group.assign(leader, follower)
+    assert follower.commit(name, 7) == 0
+    assert follower.group.committed(name) == 7
+
+
+def test_offsets_outlive_the_members(group: Group, name: str) -> None:
+    (member,) = group.stable()
+    assert [member.commit(name, 5), member.leave()] == [0, 0]
+    group.stable()
+    assert group.committed(name) == 5
+
+
+# ---- who may fetch
+
+
+def test_a_classic_group_asks_nobody_who_they_are(two: tuple[ClassicMember, ClassicMember], name: str) -> None:
+    leader, _ = two
+    assert leader.commit(name, 5) == 0
+    wanted = {"group_id": leader.group.id, "member_id": "made-up", "member_epoch": 9, "topics": asked(name, 0)}
+    (found,) = leader.group.ask("offset_fetch", 9, groups=[wanted]).groups
+    assert (found.error_code, found.topics[0].partitions[0].committed_offset) == (0, 5)
+
+
+def test_a_consumer_group_tells_its_members_only(group: Group, name: str) -> None:
+    consumer = group.consumer([name])
+    consumer.join()
+    assert consumer.commit(name, 5) == 0
+
+    def ask(**who: Any) -> tuple[int, list[int]]:
+        (found,) = group.ask("offset_fetch", 9, groups=[{"group_id": group.id, "topics": asked(name, 0)} | who]).groups
+        return int(found.error_code), [p.committed_offset for t in found.topics for p in t.partitions]
+
+    assert ask() == (0, [5]), "administrators do not say who they are"
+    assert ask(member_id=consumer.id, member_epoch=consumer.epoch) == (0, [5])
+    assert ask(member_id="made-up", member_epoch=consumer.epoch) == (ErrorCode.unknown_member_id, [])
+    assert ask(member_id=consumer.id, member_epoch=consumer.epoch + 1) == (ErrorCode.stale_member_epoch, [])

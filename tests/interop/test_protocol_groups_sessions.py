@@ -1,0 +1,136 @@
+"""Sessions of classic members: who shows no sign of life is put out of the group, and what counts as a sign.
+
+No session may be shorter than six seconds, so all groups here wait together, once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from group_members import ClassicMember, Group
+from kio.schema.errors import ErrorCode
+
+SESSION_SECONDS = 6.0
+DEADLINE_SECONDS = 20.0
+BEAT_SECONDS = 0.2
+
+
+@dataclass
+class Waited:
+    """What came of the groups after a session without a sign of life from those who were to vanish."""
+
+    vanished: list[ClassicMember]
+    """The leader, which went on beating, and the follower, which fell silent."""
+    seconds: float
+    """How long the follower's silence was borne."""
+    last: ClassicMember
+    """A member that was alone in its group and fell silent."""
+    static: list[ClassicMember]
+    """As `vanished`, with instance ids."""
+    pending: ClassicMember
+    """It got an id and never joined with it."""
+    committing: ClassicMember
+    """It never beat, but committed."""
+    joining: list[ClassicMember]
+    """A leader that went on beating and did not join, and a newcomer whose JoinGroup is held meanwhile."""
+
+
+def held_join(group: Group) -> list[ClassicMember]:
+    (leader,), newcomer = group.stable(session_timeout=6_000), group.member(session_timeout=6_000)
+    newcomer.post_join()
+    group.await_members(2)
+    return [leader, newcomer]
+
+
+def pending_member(group: Group) -> ClassicMember:
+    member = group.member(session_timeout=6_000)
+    answer = member.ask_join()
+    assert answer.error_code == ErrorCode.member_id_required
+    member.id = answer.member_id
+    return member
+
+
+def static_pair(group: Group) -> list[ClassicMember]:
+    pair = [group.member(instance=name, session_timeout=6_000) for name in ("first", "second")]
+    group.rebalance(*pair)
+    return pair
+
+
+def wait_for_the_session_to_end(waited: Waited, topic: str) -> None:
+    """Who is to live gives signs until the leaders hear of a rebalance. The others vanished before it began."""
+    awaited, began = {"vanished", "static"}, time.monotonic()
+    while awaited and time.monotonic() - began < DEADLINE_SECONDS:
+        for name in ("vanished", "static"):
+            found = getattr(waited, name)[0].heartbeat()
+            if name in awaited and found == ErrorCode.rebalance_in_progress:
+                awaited.discard(name)
+                waited.seconds = time.monotonic() - began
+        assert waited.joining[0].heartbeat() == ErrorCode.rebalance_in_progress
+        assert waited.committing.commit(topic, 1) == 0
+        time.sleep(BEAT_SECONDS)
+    assert not awaited, f"nobody was put out of {awaited}"
+
+
+@pytest.fixture(scope="module")
+def waited(bootstrap: str, create_topic: Callable[..., str]) -> Iterator[Waited]:
+    groups = [Group(bootstrap) for _ in range(6)]
+    fields: dict[str, Any] = {"session_timeout": 6_000}
+    try:
+        for group in groups:
+            group.await_coordinator()
+        found = Waited(
+            pending=pending_member(groups[0]),
+            last=groups[1].stable(**fields)[0],
+            joining=held_join(groups[2]),
+            committing=groups[3].stable(**fields)[0],
+            static=static_pair(groups[4]),
+            vanished=groups[5].stable(2, **fields),
+            seconds=0.0,
+        )
+        wait_for_the_session_to_end(found, create_topic())
+        yield found
+    finally:
+        for group in groups:
+            group.close()
+
+
+def test_the_session_is_not_cut_short(waited: Waited) -> None:
+    assert SESSION_SECONDS - 0.5 < waited.seconds < SESSION_SECONDS + 4
+
+
+def test_who_vanished_is_no_member_any_more(waited: Waited) -> None:
+    leader, follower = waited.vanished
+    assert follower.heartbeat() == ErrorCode.unknown_member_id
+    answer = leader.join()
+    assert (answer.generation_id, [member.member_id for member in answer.members]) == (3, [leader.id])
+    assert follower.ask_join().error_code == ErrorCode.unknown_member_id
+
+
+def test_a_static_member_that_vanished_is_forgotten(waited: Waited) -> None:
+    leader, follower = waited.static
+    assert follower.heartbeat() == ErrorCode.unknown_member_id
+    assert [member.group_instance_id for member in leader.join().members] == ["first"]
+
+
+def test_a_group_whose_last_member_vanished_is_empty(waited: Waited) -> None:
+    assert waited.last.group.state() == "Empty"
+    assert waited.last.heartbeat() == ErrorCode.unknown_member_id
+    assert waited.last.group.member().join().generation_id == 3
+
+
+def test_an_id_that_was_never_used_is_forgotten(waited: Waited) -> None:
+    assert waited.pending.ask_join().error_code == ErrorCode.unknown_member_id
+
+
+def test_a_commit_is_a_sign_of_life(waited: Waited) -> None:
+    assert waited.committing.heartbeat() == 0
+
+
+def test_a_held_join_is_a_sign_of_life(waited: Waited) -> None:
+    leader, newcomer = waited.joining
+    assert {member.member_id for member in leader.join().members} == {leader.id, newcomer.id}
+    assert newcomer.collect_join().generation_id == 2

@@ -1,0 +1,218 @@
+"""Static members of classic groups: a restart under the same instance id moves nothing, and fences who was there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from group_members import ClassicMember, Group, assignment, subscription
+from kio.schema.errors import ErrorCode
+
+FENCED = ErrorCode.fenced_instance_id
+UNKNOWN = ErrorCode.unknown_member_id
+
+
+@pytest.fixture
+def group(bootstrap: str) -> Iterator[Group]:
+    with Group(bootstrap) as made:
+        yield made
+
+
+@pytest.fixture
+def two(group: Group) -> tuple[ClassicMember, ClassicMember]:
+    """A Stable group of two static members, `first` leading `second`, in generation 2."""
+    leader, follower = group.member(instance="first"), group.member(instance="second")
+    group.rebalance(leader, follower)
+    return leader, follower
+
+
+def restarted(member: ClassicMember, **fields: str) -> ClassicMember:
+    """The same instance id, and a new process that knows no member id."""
+    return member.group.member(instance=member.instance, **fields)
+
+
+@pytest.mark.parametrize("version", range(5, 10))
+def test_a_static_member_is_let_in_at_once(group: Group, version: int) -> None:
+    answer = group.member(instance="one", version=version).ask_join()
+    assert (answer.error_code, answer.generation_id, answer.leader) == (0, 1, answer.member_id)
+    assert answer.member_id.startswith("one-")
+    assert [shown.group_instance_id for shown in answer.members] == ["one"]
+
+
+def test_a_restarted_follower_gets_its_assignment_back(two: tuple[ClassicMember, ClassicMember]) -> None:
+    leader, follower = two
+    again = restarted(follower)
+    answer = again.join()
+    assert (answer.generation_id, answer.leader, answer.members) == (2, leader.id, ())
+    assert answer.skip_assignment is False
+    assert again.id != follower.id
+    assert again.sync().assignment == assignment("t", 1)
+    assert (leader.heartbeat(), again.heartbeat(), leader.group.state()) == (0, 0, "Stable")
+
+
+def test_a_restarted_leader_is_told_to_skip_the_assignment(two: tuple[ClassicMember, ClassicMember]) -> None:
+    leader, follower = two
+    again = restarted(leader)
+    answer = again.join()
+    assert (answer.generation_id, answer.leader, answer.skip_assignment) == (2, again.id, True)
+    assert {shown.member_id: shown.group_instance_id for shown in answer.members} == {
+        again.id: "first",
+        follower.id: "second",
+    }
+    assert again.sync().assignment == assignment("t", 0)
+    assert follower.heartbeat() == 0
+
+
+@pytest.mark.parametrize("version", range(5, 9))
+def test_before_version_9_a_restarted_leader_believes_another_leads(
+    two: tuple[ClassicMember, ClassicMember], version: int
+) -> None:
+    """It is shown its former id as the leader, so that it does not compute an assignment that nobody waits for."""
+    leader, _ = two
+    answer = leader.group.member(instance="first", version=version).join()
+    assert (answer.generation_id, answer.leader, answer.members) == (2, leader.id, ())
+
+
+def test_who_was_replaced_is_fenced_everywhere(
+    two: tuple[ClassicMember, ClassicMember], create_topic: Callable[..., str]
+) -> None:
+    _, old = two
+    new = restarted(old)
+    new.join()
+    assert old.ask_join().error_code == FENCED
+    assert old.sync().error_code == FENCED
+    assert old.heartbeat() == FENCED
+    assert old.commit(create_topic(), 1) == FENCED
+    assert old.leave() == FENCED
+    assert new.heartbeat() == 0
+
+
+def test_who_was_replaced_is_unknown_without_its_instance_id(two: tuple[ClassicMember, ClassicMember]) -> None:
+    _, old = two
+    restarted(old).join()
+    assert old.heartbeat(group_instance_id=None) == UNKNOWN
+    assert old.sync(group_instance_id=None).error_code == UNKNOWN
+    assert old.ask_join(group_instance_id=None).error_code == UNKNOWN
+
+
+def test_an_instance_id_nobody_has_is_unknown(two: tuple[ClassicMember, ClassicMember]) -> None:
+    _, member = two
+    assert member.heartbeat(group_instance_id="third") == UNKNOWN
+    assert member.sync(group_instance_id="third").error_code == UNKNOWN
+    assert member.ask_join(group_instance_id="third").error_code == UNKNOWN
+    assert member.heartbeat(group_instance_id="first") == FENCED
+
+
+def test_an_old_heartbeat_version_knows_no_instances(two: tuple[ClassicMember, ClassicMember]) -> None:
+    _, member = two
+    assert member.heartbeat(version=2) == 0
+
+
+def test_a_restart_with_another_subscription_moves_nothing(two: tuple[ClassicMember, ClassicMember]) -> None:
+    leader, follower = two
+    again = restarted(follower)
+    again.protocols = [("range", subscription("t", "u"))]
+    assert again.join().generation_id == 2
+    assert leader.heartbeat() == 0
+
+
+def test_a_restart_that_changes_the_chosen_protocol_rebalances(group: Group) -> None:
+    both = [("range", subscription("t")), ("sticky", subscription("t"))]
+    leader = group.member(instance="first", protocols=both)
+    follower = group.member(instance="second", protocols=both)
+    group.rebalance(leader, follower)
+    again = restarted(follower)
+    again.protocols = both[1:]
+    again.post_join()
+    group.await_state("PreparingRebalance")
+    assert leader.heartbeat() == ErrorCode.rebalance_in_progress
+    assert leader.join().protocol_name == again.collect_join().protocol_name == "sticky"
+    assert again.generation == 3
+
+
+def test_who_rejoins_with_its_own_id_is_treated_as_any_member(two: tuple[ClassicMember, ClassicMember]) -> None:
+    leader, follower = two
+    assert follower.join().generation_id == 2
+    leader.post_join()
+    leader.group.await_state("PreparingRebalance")
+    assert follower.join().generation_id == leader.collect_join().generation_id == 3
+
+
+# ---- replaced in the middle of a rebalance
+
+
+def test_a_held_join_is_fenced_by_its_replacement(two: tuple[ClassicMember, ClassicMember]) -> None:
+    leader, old = two
+    leader.post_join()
+    leader.group.await_state("PreparingRebalance")
+    leader.group.member(instance="third").post_join()
+    leader.group.await_members(3)
+    new = restarted(leader)
+    new.post_join()
+    answer = leader.wire.collect()
+    assert (answer.error_code, answer.member_id, answer.members) == (FENCED, leader.id, ())
+    old.post_join()
+    told = {shown.group_instance_id: shown.member_id for shown in new.collect_join().members}
+    assert told.keys() == {"first", "second", "third"}
+    assert (told["first"], told["second"]) == (new.id, old.id)
+    assert old.collect_join().leader == new.id
+
+
+def test_a_held_sync_is_fenced_by_its_replacement(two: tuple[ClassicMember, ClassicMember]) -> None:
+    """The leader may have seen the former id already, so everyone joins once more."""
+    leader, old = two
+    leader.post_join()
+    leader.group.await_state("PreparingRebalance")
+    old.join()
+    leader.collect_join()
+    old.post_sync()
+    assert old.wire.is_silent(0.1)
+    new = restarted(old)
+    new.post_join()
+    assert old.wire.collect().error_code == FENCED
+    assert leader.sync({}).error_code == ErrorCode.rebalance_in_progress
+    assert leader.join().generation_id == new.collect_join().generation_id == 4
+
+
+def test_a_static_member_that_misses_the_rebalance_stays(group: Group) -> None:
+    """Dynamic members are dropped when the rebalance timeout is over; a static one only with its session."""
+    leader, follower = (group.member(instance=name, rebalance_timeout=300) for name in ("first", "second"))
+    group.rebalance(leader, follower)
+    answer = leader.join()
+    assert answer.generation_id == 3
+    assert {shown.group_instance_id for shown in answer.members} == {"first", "second"}
+    assert follower.heartbeat() == ErrorCode.illegal_generation
+
+
+# ---- leaving
+
+
+@pytest.mark.parametrize("version", range(3, 6))
+def test_a_member_is_removed_by_its_instance_id(two: tuple[ClassicMember, ClassicMember], version: int) -> None:
+    leader, _ = two
+    names = ("second", "nobody")
+    identities = [{"member_id": "", "group_instance_id": name} for name in names]
+    answer = leader.group.ask("leave_group", version, group_id=leader.group.id, members=identities)
+    found = [(shown.member_id, shown.group_instance_id, int(shown.error_code)) for shown in answer.members]
+    assert found == [("", "second", 0), ("", "nobody", UNKNOWN)]
+    assert leader.heartbeat() == ErrorCode.rebalance_in_progress
+    assert [shown.member_id for shown in leader.join().members] == [leader.id]
+
+
+def test_a_wrong_member_id_does_not_remove_an_instance(two: tuple[ClassicMember, ClassicMember]) -> None:
+    leader, follower = two
+    group = leader.group
+    cases = [("made-up", "second"), (leader.id, "second"), (follower.id, "nobody"), ("made-up", None)]
+    identities = [{"member_id": member, "group_instance_id": instance} for member, instance in cases]
+    answer = group.ask("leave_group", 5, group_id=group.id, members=identities)
+    assert [int(shown.error_code) for shown in answer.members] == [FENCED, FENCED, UNKNOWN, UNKNOWN]
+    assert (leader.heartbeat(), follower.heartbeat()) == (0, 0)
+
+
+def test_static_and_dynamic_members_live_in_one_group(group: Group) -> None:
+    static, dynamic = group.member(instance="one"), group.member()
+    group.rebalance(static, dynamic)
+    shown = {member.member_id: member.group_instance_id for member in group.describe().members}
+    assert shown == {static.id: "one", dynamic.id: None}
+    assert dynamic.leave() == 0
+    assert static.heartbeat() == ErrorCode.rebalance_in_progress
