@@ -1,0 +1,256 @@
+"""A shard decides, appends, applies, and answers when it is committed; what the log refuses never was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from rooms import Rooms
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.later import Later
+from moldau.coordinator.machine import Action, Answer, CoordinatorRecord, Deadlines, Outcome
+from moldau.log.walk import walk_headers
+from moldau.metadata.apply import Changes
+from moldau.runtime.shard import LOAD_TURN_RECORDS
+from moldau.runtime.shards import RELOAD_MS, Shards, java_hash
+from moldau.wire.schema import Buffer, Message
+
+TOPIC = "log-of-notes"
+
+
+class Note(Message):
+    __slots__ = ("text",)
+
+    def __init__(self, text: str = "") -> None:
+        self.text = text
+
+
+@dataclass
+class Notebook:
+    """The smallest machine there is: it remembers the notes it was given."""
+
+    notes: list[str] = field(default_factory=list)
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    parked: list[Later[Any]] = field(default_factory=list)
+    is_loaded: bool = False
+
+    def encode(self, record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
+        assert isinstance(record.key, Note)
+        return record.key.text.encode(), b""
+
+    def apply(self, record: CoordinatorRecord) -> None:
+        assert isinstance(record.key, Note)
+        self.notes.append(record.key.text)
+
+    def replay(self, key: Buffer, value: Buffer | None) -> None:
+        self.notes.append(bytes(key).decode())
+
+    def loaded(self) -> None:
+        self.is_loaded = True
+
+    def next_deadline_ms(self) -> int | None:
+        return self.deadlines.next_ms()
+
+    def due(self, now_ms: int) -> list[Action]:
+        return self.deadlines.due(now_ms)
+
+    def waiting(self) -> Iterator[Later[Any]]:
+        yield from self.parked
+
+    def write(self, *texts: str, answers: Sequence[Answer] = (), refused: Any = None) -> Outcome[str]:
+        records = [CoordinatorRecord(Note(text), None) for text in texts]
+        return Outcome(f"wrote {' '.join(texts)}", records, answers, refused)
+
+    def read(self) -> Outcome[list[str]]:
+        return Outcome(list(self.notes))
+
+
+class World:
+    def __init__(self, rooms: Rooms | None = None, **config: str) -> None:
+        self.rooms = rooms or Rooms().start()
+        if TOPIC not in self.rooms.current.image.topics:
+            self.rooms.create_topic(TOPIC, 1, **config)
+        self.shards: Shards[Notebook] = Shards(
+            TOPIC,
+            1,
+            self.rooms.partitions,
+            self.rooms.current,
+            Notebook,
+            self.rooms.clock,
+            self.rooms.timers,
+        )
+        self.shards.follow(self.rooms.current.image, Changes({TOPIC}))
+        self.rooms.timers.run_soon()
+
+    @property
+    def notebook(self) -> Notebook:
+        return next(iter(self.shards))
+
+    def write(self, *texts: str, **rest: Any) -> Any:
+        return self.shards.submit("k", lambda notebook: notebook.write(*texts, **rest))
+
+    def read(self) -> Any:
+        return self.shards.submit("k", lambda notebook: notebook.read())
+
+    @property
+    def partition(self) -> Any:
+        return self.rooms.partitions.get(TOPIC, 0)
+
+
+def test_an_answer_waits_for_its_record_and_reads_wait_for_what_they_saw() -> None:
+    world = World(flush_messages="1")
+    wrote, read = world.write("a"), world.read()
+    assert world.notebook.notes == ["a"]
+    world.rooms.timers.run_soon()
+    assert [world.partition.log.end_offset, wrote.done, read.done] == [1, False, False]
+    late = world.read()
+    world.rooms.flush()
+    assert [wrote.value(), read.value(), late.value()] == ["wrote a", ["a"], ["a"]]
+    assert world.read() == ["a"], "with nothing in the air, an answer is given at once"
+
+
+def test_one_turn_is_one_batch() -> None:
+    world = World()
+    answers = [world.write(text) for text in "abc"]
+    assert world.partition.log.end_offset == 0
+    world.rooms.timers.run_soon()
+    assert [answer.value() for answer in answers] == ["wrote a", "wrote b", "wrote c"]
+    (segment,) = world.partition.log.segments
+    assert [header.record_count for _, header in walk_headers(segment.file, 0, segment.size)] == [3]
+
+
+def test_a_turn_that_is_too_much_for_one_batch_is_several() -> None:
+    world = World(max_message_bytes="500")
+    answers = [world.write(f"{n:0100}") for n in range(10)]
+    world.rooms.timers.run_soon()
+    assert all(answer.done for answer in answers)
+    assert world.partition.log.end_offset == 10
+    assert len(world.notebook.notes) == 10
+
+
+def test_others_are_answered_with_the_record_they_wait_for() -> None:
+    world = World(flush_messages="1")
+    other: Later[str] = Later()
+    world.write("a", answers=[Answer(other, "your turn")])
+    world.rooms.timers.run_soon()
+    assert not other.done
+    world.rooms.flush()
+    assert other.value() == "your turn"
+
+
+def test_what_is_too_large_is_refused_and_changes_nothing() -> None:
+    world = World(max_message_bytes="500")
+    with pytest.raises(KafkaError) as refused:
+        world.write("x" * 500)
+    assert refused.value.code is ErrorCode.RECORD_LIST_TOO_LARGE
+    assert (world.notebook.notes, world.read()) == ([], [])
+    told: Later[str] = Later()
+    said = Outcome(None, [CoordinatorRecord(Note("small"), None)], [Answer(told, "too large")])
+    answer = world.write("x" * 500, refused=lambda error: said)
+    world.rooms.timers.run_soon()
+    assert (answer.done, told.value(), world.notebook.notes) == (True, "too large", ["small"])
+
+
+def test_a_log_that_refuses_takes_the_machine_with_it_and_a_new_one_is_made_from_the_log() -> None:
+    world = World()
+    world.write("kept")
+    world.rooms.timers.run_soon()
+    world.rooms.files.bytes_left = 0
+    parked: Later[Any] = Later()
+    world.notebook.parked.append(parked)
+    lost, read = world.write("lost"), world.read()
+    world.rooms.timers.run_soon()
+    told = [answer.value().code for answer in (lost, read, parked)]
+    assert told == [ErrorCode.NOT_COORDINATOR] * 3
+    with pytest.raises(KafkaError) as refused:
+        world.read()
+    assert refused.value.code is ErrorCode.NOT_COORDINATOR
+    world.rooms.files.bytes_left = None
+    world.rooms.timers.advance(RELOAD_MS)
+    assert world.read() == ["kept"]
+    assert world.notebook.is_loaded
+
+
+def test_a_replaced_machine_knows_what_the_old_one_was_answered_for() -> None:
+    world = World()
+    for text in "abcde":
+        world.write(text)
+        world.rooms.timers.run_soon()
+    again = World(world.rooms.restart())
+    assert again.read() == list("abcde")
+
+
+def test_loading_gives_way_and_asks_for_patience() -> None:
+    world = World()
+    for start in range(0, 3 * LOAD_TURN_RECORDS, 500):
+        world.write(*(str(n) for n in range(start, start + 500)))
+        world.rooms.timers.run_soon()
+    rooms = world.rooms.restart()
+    shards: Shards[Notebook] = Shards(TOPIC, 1, rooms.partitions, rooms.current, Notebook, rooms.clock, rooms.timers)
+    shards.follow(rooms.current.image, Changes({TOPIC}))
+    notebook = next(iter(shards))
+    assert 0 < len(notebook.notes) <= LOAD_TURN_RECORDS + 500
+    with pytest.raises(KafkaError) as refused:
+        shards.submit("k", lambda machine: machine.read())
+    assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    rooms.timers.run_soon()
+    assert notebook.notes == [str(n) for n in range(3 * LOAD_TURN_RECORDS)]
+
+
+def test_deadlines_come_and_what_they_write_is_written() -> None:
+    world = World()
+    notebook = world.notebook
+    at_ms = world.rooms.clock.elapsed_ms()
+    notebook.deadlines.schedule("late", at_ms + 500, lambda: Outcome(None, notebook.write("late").records))
+    world.read()
+    notebook.deadlines.schedule("early", at_ms + 100, lambda: Outcome(None, notebook.write("early").records))
+    world.read()
+    world.rooms.timers.advance(99)
+    assert notebook.notes == []
+    world.rooms.timers.advance(1)
+    assert notebook.notes == ["early"]
+    world.rooms.timers.advance(400)
+    assert (notebook.notes, world.partition.log.end_offset) == (["early", "late"], 2)
+
+
+def test_a_deadline_that_fails_does_not_stop_the_others() -> None:
+    world = World()
+    notebook = world.notebook
+
+    def fail() -> Outcome[None]:
+        raise RuntimeError("a fault of ours")
+
+    at_ms = world.rooms.clock.elapsed_ms()
+    notebook.deadlines.schedule("bad", at_ms + 100, fail)
+    notebook.deadlines.schedule("good", at_ms + 200, lambda: Outcome(None, notebook.write("good").records))
+    world.read()
+    with pytest.raises(RuntimeError, match="a fault of ours"):
+        world.rooms.timers.advance(100)
+    world.rooms.timers.advance(100)
+    assert notebook.notes == ["good"]
+
+
+def test_a_topic_that_is_deleted_takes_its_shards_with_it() -> None:
+    world = World()
+    world.rooms.current.follow(world.shards.follow)
+    parked: Later[Any] = Later()
+    world.notebook.parked.append(parked)
+    world.rooms.delete_topic(TOPIC)
+    assert parked.value().code is ErrorCode.NOT_COORDINATOR
+    with pytest.raises(KafkaError) as refused:
+        world.read()
+    assert refused.value.code is ErrorCode.NOT_COORDINATOR
+    world.rooms.create_topic(TOPIC, 1)
+    world.rooms.timers.run_soon()
+    assert world.read() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("", 0), ("a", 97), ("group-1", 293427299), ("Moldau", 162788462), ("😀", 1772899), ("polygenelubricants", 0)],
+)
+def test_the_hash_is_javas(text: str, expected: int) -> None:
+    assert java_hash(text) == expected
