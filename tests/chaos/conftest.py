@@ -1,4 +1,4 @@
-"""A broker for each test, and no test where Spark cannot run."""
+"""A broker for each test, and no pipeline where Spark cannot run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from under_fire import PARTITIONS
 from moldau.spark.java import MissingJava, find_java
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def java() -> None:
     try:
         find_java()
@@ -22,7 +22,7 @@ def java() -> None:
 
 
 @pytest.fixture
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def broker(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     data = tmp_path_factory.mktemp("broker")
     command = [sys.executable, "-m", "moldau", "start", "--data-dir", str(data), "--listen", "127.0.0.1:0"]
     with subprocess.Popen(

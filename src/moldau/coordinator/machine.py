@@ -7,10 +7,11 @@ whom and until when, lives in the machine's memory alone and is gone with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
-from typing import Any, Generic, NamedTuple, TypeVar
+from heapq import heapify, heappop, heappush
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from moldau.base.errors import KafkaError
 from moldau.base.later import Later
@@ -45,6 +46,8 @@ class Outcome(Generic[R]):
     """To others who waited, told when the records are committed."""
     refused: Callable[[KafkaError], Outcome[None]] | None = None
     """The log will not take the records, as when they are too large. Without it, whoever asked is told just that."""
+    applied: Callable[[], None] | None = None
+    """What is soft and follows from the records: called as soon as they lie over the state, if they are taken."""
 
 
 NOTHING: Outcome[None] = Outcome(None)
@@ -61,6 +64,10 @@ class Client(NamedTuple):
 
 
 Action = Callable[[], Outcome[None]]
+
+PLACES_LEFT_BEHIND_MAX: Final = 1_000
+"""Of deadlines that were cancelled or brought forward, beside one for each that is set. Members that come and go would
+otherwise leave a place each until their session would have ended."""
 
 
 class Deadlines:
@@ -89,22 +96,32 @@ class Deadlines:
         """When to look again; there may be nothing to do then."""
         return self._heap[0][0] if self._heap else None
 
-    def due(self, now_ms: int) -> list[Action]:
-        """What is to be done now. Each is taken out and will not come again by itself."""
-        actions = []
+    def due(self, now_ms: int) -> Iterator[Action]:
+        """What is to be done now. Each is taken out when its turn comes and will not come again by itself: what an
+        action before it cancelled or put off is not done."""
+        reached: deque[Hashable] = deque()
         while self._heap and self._heap[0][0] <= now_ms:
-            _, _, key = heappop(self._heap)
-            found = self._set.get(key)
-            if found is None:
-                continue
-            at_ms, action = found
-            if at_ms > now_ms:
-                self._push(at_ms, key)
-            else:
-                del self._set[key]
-                actions.append(action)
-        return actions
+            reached.append(heappop(self._heap)[2])
+        try:
+            while reached:
+                key = reached.popleft()
+                at_ms, action = self._set.get(key, (now_ms, None))
+                if at_ms > now_ms:
+                    self._push(at_ms, key)
+                elif action is not None:
+                    del self._set[key]
+                    yield action
+        finally:
+            # Whoever stops in between, because an action failed, finds the rest when they come again.
+            for key in reached:
+                if key in self._set:
+                    self._push(self._set[key][0], key)
 
     def _push(self, at_ms: int, key: Hashable) -> None:
+        if len(self._heap) > 2 * len(self._set) + PLACES_LEFT_BEHIND_MAX:
+            self._heap = [(at_ms, number, key) for number, (key, (at_ms, _)) in enumerate(self._set.items())]
+            self._count = len(self._heap)
+            heapify(self._heap)
+            return
         self._count += 1
         heappush(self._heap, (at_ms, self._count, key))

@@ -55,7 +55,7 @@ class Machine(Protocol):
 
     def next_deadline_ms(self) -> int | None: ...
 
-    def due(self, now_ms: int) -> list[Action]: ...
+    def due(self, now_ms: int) -> Iterator[Action]: ...
 
     def waiting(self) -> Iterator[Later[Any]]: ...
 
@@ -122,6 +122,8 @@ class Shard:
             self._write()
         for record in outcome.records:
             self._machine.apply(record)
+        if outcome.applied is not None:
+            outcome.applied()
         if not self._records:
             self._timers.soon(self._write)
         self._records += records

@@ -22,6 +22,9 @@ FIXED = {
     "float64": "d",
 }
 UUID_BYTES = 16
+NULL_STRUCT = b"\xff"
+NULL_TAGGED_STRUCT = b"\x00"
+"""A struct that may be null has a byte before it, 1 if it is there: a signed one, but a varint where it is tagged."""
 
 
 def encoder_source(cls: type[Message], version: int) -> tuple[str, dict[str, Any]]:
@@ -124,7 +127,7 @@ class _EncoderWriter(_Writer):
             self.struct(field.struct, value)
             return
         self.line(f"if {value} is None:")
-        self.line("    out += b'\\xff'")
+        self.line(f"    out += {(NULL_STRUCT if field.tag is None else NULL_TAGGED_STRUCT)!r}")
         self.line("else:")
         self.depth += 1
         self.line("out += b'\\x01'")
@@ -202,7 +205,9 @@ class _EncoderWriter(_Writer):
 
     def differs(self, field: Field, value: str) -> str:
         if field.is_array and field.default is not None:
-            return f"len({value})"
+            return f"{value} is None or len({value})" if self.nullable(field) else f"len({value})"
+        if field.struct is not None and field.default is not None:
+            return f"{value} != {self.refer(f'no_{field.name}', field.default)}"
         if field.struct is not None or field.default is None:
             return f"{value} is not None"
         return f"{value} != {field.default!r}"
@@ -258,7 +263,7 @@ class _DecoderWriter(_Writer):
             return
         self.line(f"{value} = None")
         self.line("p += 1")
-        self.line("if b[p - 1] < 128:")
+        self.line("if b[p - 1] < 128:" if field.tag is None else "if b[p - 1]:")
         self.depth += 1
         self.line(f"{value} = {self.struct(field.struct)}")
         self.depth -= 1

@@ -1,12 +1,14 @@
 """Control records of the metadata log, and Kafka's way of writing a message as JSON.
 
 A control record's value begins with an int16 version; the flexible body follows. Names in JSON are Kafka's: the field
-names in camel case, UUIDs in base64, tagged fields only where they differ from their default.
+names in camel case, UUIDs and bytes in base64, tagged fields only where they differ from their default.
 """
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 import struct
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
@@ -16,6 +18,8 @@ from moldau.base.ids import ZERO_UUID, uuid_text
 from moldau.wire.codec import decode_from
 from moldau.wire.records import ControlType, Record
 from moldau.wire.schema import Field, Message, fields_of
+
+_ESCAPED: Final = re.compile(r"\\(?:u([0-9a-f]{4})|.)")
 
 
 class Voter(Message):
@@ -119,10 +123,16 @@ def control_text(kind: ControlType | int, record: Record) -> str | None:
 
 def to_json(message: Message, version: int) -> str:
     """A message as Kafka's tools print it: no blanks, fields in the order they have on the wire."""
-    return json.dumps(_plain(message, version), separators=(",", ":"), ensure_ascii=False)
+    return json_text(plain(message, version))
 
 
-def _plain(message: Message, version: int) -> dict[str, Any]:
+def json_text(value: Any) -> str:
+    """With the few characters that must be escaped in the spelling of Kafka's library: hexadecimal in capitals."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return _ESCAPED.sub(lambda found: "\\u" + found[1].upper() if found[1] else found[0], text)
+
+
+def plain(message: Message, version: int) -> dict[str, Any]:
     shown: dict[str, Any] = {}
     for field in fields_of(message.__class__):
         value = getattr(message, field.name)
@@ -139,8 +149,10 @@ def _field(value: Any, field: Field, version: int) -> Any:
 
 def _element(value: Any, field: Field, version: int) -> Any:
     if isinstance(value, Message):
-        return _plain(value, version)
-    return uuid_text(value) if field.type_name == "uuid" and value is not None else value
+        return plain(value, version)
+    if not isinstance(value, bytes):
+        return value
+    return uuid_text(value) if field.type_name == "uuid" else base64.b64encode(value).decode()
 
 
 def _camel_case(name: str) -> str:

@@ -17,13 +17,14 @@ from moldau.cli.flags import Flag, Flags, Given
 from moldau.cli.kafka import tool
 from moldau.cli.kafka.control_records import control_text
 from moldau.cli.kafka.index_lines import Findings, dump_offset_index, dump_time_index
+from moldau.cli.kafka.offsets_lines import offsets_words
 from moldau.log import layout
 from moldau.log.producer_snapshot import decode_snapshot
 from moldau.wire.batch import DELETE_HORIZON_BIT, BatchHeader, check_crc
 from moldau.wire.records import Record, control_type, decode_records, read_end_txn_marker
 
 INT_MAX: Final = 2**31 - 1
-LATER: Final = ("offsets", "transaction-log", "cluster-metadata", "remote-log-metadata", "share-group-state")
+LATER: Final = ("transaction-log", "cluster-metadata", "remote-log-metadata", "share-group-state")
 """Decoders of logs that other parts write; they come with those parts."""
 
 FLAGS: Final = Flags(
@@ -40,11 +41,14 @@ FLAGS: Final = Flags(
         Flag("index-sanity-check", "Only make the check that a broker makes at start."),
         Flag("key-decoder-class", "How keys are read.", "String", argument_optional=True),
         Flag("value-decoder-class", "How values are read.", "String", argument_optional=True),
+        Flag("offsets-decoder", "Read records as those of __consumer_offsets."),
         *(Flag(f"{name}-decoder", "Not there yet: it comes with the part that writes such a log.") for name in LATER),
     ],
 )
 
 Decoder = Callable[[bytes], str]
+Parser = Callable[[Record], tuple[str | None, str | None]]
+"""What is printed of a record's key and of its value, if anything."""
 _DECODERS: Final[dict[str, Decoder]] = {
     "StringDecoder": lambda raw: raw.decode(errors="replace"),
     "IntegerDecoder": lambda raw: str(struct.unpack(">i", raw)[0]),
@@ -155,10 +159,10 @@ class RecordPrinter:
     """What is printed of a record, as the flags ask for it."""
 
     def __init__(self, given: Given) -> None:
-        decoders = ("key-decoder-class", "value-decoder-class")
+        decoders = ("key-decoder-class", "value-decoder-class", "offsets-decoder")
         self._contents = given.has("print-data-log") or any(map(given.has, decoders))
         self._metadata = not given.has("skip-record-metadata")
-        self._key, self._value = (_decoder(given.text(name)) for name in decoders)
+        self._words = _parser(given)
         self.wanted = self._contents or given.has("deep-iteration")
 
     def print(self, record: Record, batch: BatchHeader) -> None:
@@ -167,9 +171,20 @@ class RecordPrinter:
         if batch.is_control:
             words += [_control_words(record)] if self._metadata else []
         elif self._contents:
-            words += [f"key: {self._key(record.key)}"] if record.key is not None else []
-            words += [f"payload: {self._value(record.value)}"] if record.value is not None else []
+            key, payload = self._words(record)
+            words += [f"key: {key}"] if key is not None else []
+            words += [f"payload: {payload}"] if payload is not None else []
         print(f"| {' '.join(words)}" if words else "")
+
+
+def _parser(given: Given) -> Parser:
+    if given.has("offsets-decoder"):
+        return offsets_words
+    key, value = (_decoder(given.text(name)) for name in ("key-decoder-class", "value-decoder-class"))
+    return lambda record: (
+        None if record.key is None else key(record.key),
+        None if record.value is None else value(record.value),
+    )
 
 
 def _decoder(class_name: str | None) -> Decoder:

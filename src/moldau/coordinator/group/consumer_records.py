@@ -7,6 +7,7 @@ Everything about such a group is in the log: its epoch, its members, what each s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from moldau.base.ids import ZERO_UUID
 from moldau.coordinator.group.records import RecordKey, RecordValue
@@ -81,6 +82,10 @@ class ClassicMemberMetadata(Message):
         self.supported_protocols = supported_protocols
 
 
+UNTOLD: Final = ClassicMemberMetadata()
+"""What Apache reads where the tag is missing, a member of the classic protocol: so null must be written."""
+
+
 class ConsumerGroupMemberMetadataKey(RecordKey):
     __slots__ = ("group_id", "member_id")
     TYPE = 5
@@ -136,7 +141,7 @@ class ConsumerGroupMemberMetadataValue(RecordValue):
         subscribed_topic_regex: str | None = None,
         rebalance_timeout_ms: int = -1,
         server_assignor: str | None = None,
-        classic_member_metadata: ClassicMemberMetadata | None = None,
+        classic_member_metadata: ClassicMemberMetadata | None = UNTOLD,
     ) -> None:
         self.instance_id = instance_id
         self.rack_id = rack_id
@@ -245,7 +250,7 @@ class TopicPartitions(Message):
         self,
         topic_id: bytes = ZERO_UUID,
         partitions: Sequence[int] = (),
-        assignment_epochs: Sequence[int] | None = None,
+        assignment_epochs: Sequence[int] | None = (),
     ) -> None:
         self.topic_id = topic_id
         self.partitions = partitions

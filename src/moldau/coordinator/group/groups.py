@@ -14,7 +14,10 @@ from moldau.base.later import Later
 from moldau.coordinator.group import listing, serde
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.classic.groups import ClassicGroups
+from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.heartbeat import ConsumerGroups
+from moldau.coordinator.group.migration.conversions import Conversions
+from moldau.coordinator.group.migration.members import ClassicMembers
 from moldau.coordinator.group.offsets import Offsets
 from moldau.coordinator.group.records import (
     GroupMetadataKey,
@@ -47,27 +50,40 @@ class Groups:
     def __init__(self, settings: GroupSettings, current: CurrentImage, clock: Clock, rng: Random) -> None:
         self.state = GroupState(settings, current, clock, rng)
         self.classic = ClassicGroups(self.state)
-        self.consumer = ConsumerGroups(self.state)
+        conversions = Conversions(self.state)
+        self.consumer = ConsumerGroups(self.state, conversions)
+        self._mixed = ClassicMembers(self.state, self.consumer, conversions)
         self.offsets = Offsets(self.state, self.classic.heard_of)
 
     # --- asked by members ---------------------------------------------------------------------------------------
 
     def join(self, ask: JoinGroupRequest, client: Client) -> Outcome[JoinGroupResponse]:
+        group = self._consumer_group(ask.group_id)
+        # An empty one makes way for a classic group.
+        if group is not None and not group.is_empty:
+            return self._mixed.join(group, ask, client)
         return self.classic.join(ask, client)
 
     def sync(self, ask: SyncGroupRequest, client: Client) -> Outcome[SyncGroupResponse]:
-        return self.classic.sync(ask, client)
+        group = self._consumer_group(ask.group_id)
+        return self.classic.sync(ask, client) if group is None else self._mixed.sync(group, ask, client)
 
     def heartbeat(self, ask: HeartbeatRequest, client: Client) -> Outcome[HeartbeatResponse]:
-        return self.classic.heartbeat(ask, client)
+        group = self._consumer_group(ask.group_id)
+        return self.classic.heartbeat(ask, client) if group is None else self._mixed.heartbeat(group, ask)
 
     def leave(self, ask: LeaveGroupRequest, client: Client) -> Outcome[LeaveGroupResponse]:
-        return self.classic.leave(ask, client)
+        group = self._consumer_group(ask.group_id)
+        return self.classic.leave(ask, client) if group is None else self._mixed.leave(group, ask)
 
     def consumer_heartbeat(
         self, ask: ConsumerGroupHeartbeatRequest, client: Client
     ) -> Outcome[ConsumerGroupHeartbeatResponse]:
         return self.consumer.heartbeat(ask, client)
+
+    def _consumer_group(self, group_id: str) -> ConsumerGroup | None:
+        group = self.state.groups.get(group_id)
+        return group if isinstance(group, ConsumerGroup) else None
 
     # --- asked by others --------------------------------------------------------------------------------------------
 
@@ -88,7 +104,7 @@ class Groups:
     def next_deadline_ms(self) -> int | None:
         return self.state.deadlines.next_ms()
 
-    def due(self, now_ms: int) -> list[Action]:
+    def due(self, now_ms: int) -> Iterator[Action]:
         return self.state.deadlines.due(now_ms)
 
     def expire(self, now_ms: int) -> Iterator[Outcome[None]]:

@@ -1,0 +1,134 @@
+"""One shard's consumer groups with a log, a clock and topics of their own: what a shard does, done at once.
+
+Records go through their bytes before they are applied, as in a log; `replay` makes everything anew from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from moldau.coordinator.group.consumer.group import ConsumerGroup
+from moldau.coordinator.group.consumer.heartbeat import ConsumerGroups
+from moldau.coordinator.group.consumer.migration import Migration
+from moldau.coordinator.group.serde import decode_record, encode_record
+from moldau.coordinator.group.settings import GroupSettings
+from moldau.coordinator.group.state import GroupState
+from moldau.coordinator.machine import Client, CoordinatorRecord, Outcome
+from moldau.metadata.apply import Changes, apply
+from moldau.metadata.current import CurrentImage
+from moldau.metadata.image import MetadataImage
+from moldau.metadata.records import MetadataRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
+from moldau.testing.clock import FakeClock
+from moldau.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    RequestTopicPartitions,
+)
+
+LATEST = 1
+Bytes = tuple[bytes, bytes | None]
+Named = dict[str, set[int]]
+"""Partitions by the name of their topic."""
+
+
+class ConsumerRooms:
+    def __init__(self, settings: GroupSettings | None = None, migration: Migration | None = None) -> None:
+        self.clock = FakeClock()
+        self.current = CurrentImage()
+        self.log: list[Bytes] = []
+        self._settings = settings or GroupSettings()
+        self._migration = migration
+        self._topics_made = 0
+        self.current.follow(lambda image, changes: self.groups.follow(image, changes))
+        self._open()
+
+    def _open(self) -> None:
+        self.state = GroupState(self._settings, self.current, self.clock, Random(1))
+        self.groups = ConsumerGroups(self.state, self._migration)
+
+    def group(self, group_id: str = "g") -> ConsumerGroup:
+        group = self.state.groups[group_id]
+        assert isinstance(group, ConsumerGroup)
+        return group
+
+    # --- the machine --------------------------------------------------------------------------------------------
+
+    def beat(
+        self, ask: ConsumerGroupHeartbeatRequest, version: int = LATEST
+    ) -> tuple[ConsumerGroupHeartbeatResponse, Sequence[CoordinatorRecord]]:
+        outcome = self.groups.heartbeat(ask, Client("client", "/127.0.0.1", version))
+        assert isinstance(outcome.response, ConsumerGroupHeartbeatResponse)
+        self.take(outcome)
+        return outcome.response, outcome.records
+
+    def take(self, outcome: Outcome[object]) -> None:
+        for record in outcome.records:
+            written = encode_record(record)
+            self.log.append(written)
+            self._apply(written)
+        if outcome.applied is not None:
+            outcome.applied()
+
+    def _apply(self, written: Bytes) -> None:
+        record = decode_record(*written)
+        assert record is not None
+        self.groups.apply(record.key, record.value)
+
+    def advance(self, ms: int) -> list[CoordinatorRecord]:
+        """Lets time pass, in steps from deadline to deadline; gives what that wrote."""
+        end_ms = self.clock.elapsed_ms() + ms
+        written: list[CoordinatorRecord] = []
+        while True:
+            next_ms = self.state.deadlines.next_ms()
+            until_ms = end_ms if next_ms is None else min(end_ms, max(next_ms, self.clock.elapsed_ms()))
+            self.clock.move(until_ms - self.clock.elapsed_ms())
+            for action in self.state.deadlines.due(self.clock.elapsed_ms()):
+                outcome = action()
+                self.take(outcome)
+                written += outcome.records
+            next_ms = self.state.deadlines.next_ms()
+            if until_ms == end_ms and (next_ms is None or next_ms > end_ms):
+                return written
+
+    def replay(self, *, compacted: bool = False) -> None:
+        """The coordinator moves: another makes its state from the log."""
+        if compacted:
+            self.log = [(key, value) for place, (key, value) in enumerate(self.log) if self._is_last(key, place)]
+        self._open()
+        for written in self.log:
+            self._apply(written)
+        self.groups.loaded()
+
+    def _is_last(self, key: bytes, place: int) -> bool:
+        return all(other != key for other, _ in self.log[place + 1 :])
+
+    # --- topics -------------------------------------------------------------------------------------------------
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        self._topics_made += 1
+        topic_id = self._topics_made.to_bytes(16)
+        self._publish([TopicRecord(name, topic_id), *(_partition(topic_id, index) for index in range(partitions))])
+
+    def grow_topic(self, name: str, partitions: int) -> None:
+        topic = self.current.image.topics[name]
+        self._publish([_partition(topic.id, index) for index in range(len(topic.partitions), partitions)])
+
+    def delete_topic(self, name: str) -> None:
+        self._publish([RemoveTopicRecord(self.current.image.topics[name].id)])
+
+    def _publish(self, records: list[MetadataRecord]) -> None:
+        image, changes = self._applied(records)
+        self.current.publish(image, changes)
+
+    def _applied(self, records: list[MetadataRecord]) -> tuple[MetadataImage, Changes]:
+        image = self.current.image
+        return apply(image, records, image.offset + len(records), 1)
+
+    def ids(self, partitions: Named) -> list[RequestTopicPartitions]:
+        topics = self.current.image.topics
+        return [RequestTopicPartitions(topics[name].id, sorted(found)) for name, found in partitions.items()]
+
+
+def _partition(topic_id: bytes, index: int) -> PartitionRecord:
+    return PartitionRecord(partition_id=index, topic_id=topic_id, replicas=[1], isr=[1], leader=1)

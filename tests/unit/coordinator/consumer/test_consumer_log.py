@@ -1,0 +1,207 @@
+"""Consumer groups from their records: what older brokers wrote, what compaction left, and what is shown of them."""
+
+from __future__ import annotations
+
+import pytest
+from consumer_rooms import ConsumerRooms
+
+from moldau.coordinator.group import consumer_records as logged
+from moldau.coordinator.group.classic.group import ClassicGroup
+from moldau.coordinator.group.consumer.describe import described
+from moldau.coordinator.group.consumer.member import MemberState
+from moldau.coordinator.group.consumer.target import metadata_hash, preferred_assignor
+from moldau.coordinator.group.records import RecordKey, RecordValue
+from moldau.coordinator.machine import CoordinatorRecord, Outcome
+from moldau.wire.codec import decode, encode
+from moldau.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse
+from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+
+A, B, GONE = ((number).to_bytes(16) for number in (1, 2, 3))
+
+
+@pytest.fixture
+def rooms() -> ConsumerRooms:
+    made = ConsumerRooms()
+    made.create_topic("a", 3)
+    made.create_topic("b", 2)
+    return made
+
+
+def write(rooms: ConsumerRooms, *pairs: tuple[RecordKey, RecordValue | None]) -> None:
+    rooms.take(Outcome(None, [CoordinatorRecord(key, value) for key, value in pairs]))
+
+
+def current(member_id: str = "m") -> logged.ConsumerGroupCurrentMemberAssignmentKey:
+    return logged.ConsumerGroupCurrentMemberAssignmentKey("g", member_id)
+
+
+def holding(epoch: int, *topics: logged.TopicPartitions) -> logged.ConsumerGroupCurrentMemberAssignmentValue:
+    return logged.ConsumerGroupCurrentMemberAssignmentValue(epoch, epoch - 1, 0, topics)
+
+
+@pytest.mark.parametrize(
+    ("member_epoch", "epochs", "expected"),
+    [(5, [2, 4], {0: 2, 2: 4}), (5, None, {0: 5, 2: 5}), (5, [2], {0: 5, 2: 5}), (-2, None, {0: 0, 2: 0})],
+)
+def test_partitions_without_epochs_are_as_old_as_their_member(
+    rooms: ConsumerRooms, member_epoch: int, epochs: list[int] | None, expected: dict[int, int]
+) -> None:
+    write(rooms, (current(), holding(member_epoch, logged.TopicPartitions(A, [0, 2], epochs))))
+    assert rooms.group().members["m"].assigned == {A: expected}
+
+
+def test_what_was_never_there_can_be_taken_back(rooms: ConsumerRooms) -> None:
+    keys = (
+        current(),
+        logged.ConsumerGroupTargetAssignmentMemberKey("g", "m"),
+        logged.ConsumerGroupTargetAssignmentMetadataKey("g"),
+        logged.ConsumerGroupMemberMetadataKey("g", "m"),
+        logged.ConsumerGroupRegularExpressionKey("g", "a.*"),
+        logged.ConsumerGroupMetadataKey("g"),
+    )
+    write(rooms, *((key, None) for key in keys))
+    assert rooms.state.groups == {}
+    rooms.state.groups["g"] = classic = ClassicGroup("g")
+    write(rooms, *((key, None) for key in keys))
+    assert rooms.state.groups == {"g": classic}, "tombstones of the other kind are not its own"
+    write(rooms, (logged.ConsumerGroupMetadataKey("g"), logged.ConsumerGroupMetadataValue(4)))
+    write(rooms, *((key, None) for key in keys[:-1]))
+    assert (rooms.group().epoch, rooms.group().assignment_epoch, rooms.group().members) == (4, -1, {})
+
+
+def test_a_partition_stays_with_whom_it_was_given_last(rooms: ConsumerRooms) -> None:
+    """Where only part of a log was compacted, one member may be seen to have what another was given since."""
+    write(rooms, (current("old"), holding(2, logged.TopicPartitions(A, [0, 1]))))
+    write(rooms, (current("new"), holding(3, logged.TopicPartitions(A, [1, 2]))))
+    write(rooms, (current("old"), holding(3, logged.TopicPartitions(A, [0]))))
+    assert rooms.group().owners == {(A, 0): "old", (A, 1): "new", (A, 2): "new"}
+    write(rooms, (current("new"), None))
+    assert rooms.group().owners == {(A, 0): "old"}
+    assert rooms.group().members["new"].state is MemberState.STABLE
+
+
+def test_an_instance_stays_with_whom_it_came_to_last(rooms: ConsumerRooms) -> None:
+    static = logged.ConsumerGroupMemberMetadataValue(instance_id="one")
+    for member_id in ("old", "new"):
+        write(rooms, (logged.ConsumerGroupMemberMetadataKey("g", member_id), static))
+    write(rooms, (logged.ConsumerGroupMemberMetadataKey("g", "old"), None))
+    assert rooms.group().static_members == {"one": "new"}
+
+
+def test_a_pattern_that_was_not_looked_at_yet_is_looked_at(rooms: ConsumerRooms) -> None:
+    """Apache writes the member first and finds its topics later. They need not be new to the group."""
+    by_name = logged.ConsumerGroupMemberMetadataValue(subscribed_topic_names=["a"], rebalance_timeout_ms=1_000)
+    by_pattern = logged.ConsumerGroupMemberMetadataValue(subscribed_topic_regex="a.*", rebalance_timeout_ms=1_000)
+    known = logged.ConsumerGroupMetadataValue(3, metadata_hash(["a"], rooms.current.image))
+    write(
+        rooms,
+        (logged.ConsumerGroupMemberMetadataKey("g", "m1"), by_name),
+        (logged.ConsumerGroupMemberMetadataKey("g", "m2"), by_pattern),
+        (logged.ConsumerGroupMetadataKey("g"), known),
+        (
+            logged.ConsumerGroupTargetAssignmentMetadataKey("g"),
+            logged.ConsumerGroupTargetAssignmentMetadataValue(3),
+        ),
+        (current("m1"), holding(3)),
+        (current("m2"), holding(3)),
+    )
+    rooms.beat(ConsumerGroupHeartbeatRequest("g", "m1", 3))
+    assert (rooms.group().epoch, len(rooms.group().target_of("m2")[A])) == (4, 1)
+
+
+def test_a_group_that_only_held_offsets_gives_way_to_records(rooms: ConsumerRooms) -> None:
+    rooms.state.groups["g"] = ClassicGroup("g")
+    write(rooms, (current(), holding(2)))
+    assert rooms.group().members.keys() == {"m"}
+
+
+def test_a_deleted_group_interests_in_nothing_any_more(rooms: ConsumerRooms) -> None:
+    member = logged.ConsumerGroupMemberMetadataValue(subscribed_topic_names=["a"], subscribed_topic_regex="b.*")
+    write(
+        rooms,
+        (logged.ConsumerGroupMemberMetadataKey("g", "m"), member),
+        (logged.ConsumerGroupRegularExpressionKey("g", "b.*"), logged.ConsumerGroupRegularExpressionValue(["b"])),
+    )
+    interest = rooms.groups._interest
+    assert (interest.topics, interest.patterns) == ({"a": {"g"}, "b": {"g"}}, {"b.*": {"g"}})
+    assert rooms.group().is_subscribed_to("b")
+    write(rooms, (logged.ConsumerGroupMetadataKey("g"), None))
+    assert (interest.topics, interest.patterns) == ({}, {})
+
+
+def test_a_group_is_shown_as_it_is(rooms: ConsumerRooms) -> None:
+    """What a member has yet to give up is still its own; a topic that is no more has no name to be shown by."""
+    classic = logged.ClassicMemberMetadata(45_000, [])
+    write(
+        rooms,
+        (
+            logged.ConsumerGroupMemberMetadataKey("g", "m"),
+            logged.ConsumerGroupMemberMetadataValue(
+                "i", "r", "c", "/h", ["b", "a"], "x.*", server_assignor="range", classic_member_metadata=classic
+            ),
+        ),
+        (logged.ConsumerGroupMetadataKey("g"), logged.ConsumerGroupMetadataValue(5)),
+        (
+            logged.ConsumerGroupTargetAssignmentMemberKey("g", "m"),
+            logged.ConsumerGroupTargetAssignmentMemberValue([logged.TopicPartition(B, [1])]),
+        ),
+        (
+            logged.ConsumerGroupTargetAssignmentMetadataKey("g"),
+            logged.ConsumerGroupTargetAssignmentMetadataValue(5, 77),
+        ),
+        (
+            current(),
+            logged.ConsumerGroupCurrentMemberAssignmentValue(
+                4,
+                3,
+                1,
+                [logged.TopicPartitions(A, [2]), logged.TopicPartitions(GONE, [0])],
+                [logged.TopicPartitions(A, [0])],
+            ),
+        ),
+    )
+    response = ConsumerGroupDescribeResponse(
+        groups=[described(rooms.group(), rooms.current.image, ("uniform", "range"))]
+    )
+    for version in (0, 1):
+        encoded = bytearray()
+        encode(response, version, encoded)
+        shown = decode(ConsumerGroupDescribeResponse, bytes(encoded), version).groups[0]
+        assert (shown.group_state, shown.group_epoch, shown.assignment_epoch) == ("Reconciling", 5, 5)
+        assert (shown.assignor_name, shown.error_code) == ("range", 0)
+        (member,) = shown.members
+        assert (member.instance_id, member.rack_id, member.client_id, member.client_host) == ("i", "r", "c", "/h")
+        assert (member.member_epoch, list(member.subscribed_topic_names)) == (4, ["a", "b"])
+        assert (member.subscribed_topic_regex, member.member_type) == ("x.*", 0 if version else -1)
+        for assignment, expected in ((member.assignment, [("a", [0, 2])]), (member.target_assignment, [("b", [1])])):
+            assert [(each.topic_name, list(each.partitions)) for each in assignment.topic_partitions] == expected
+
+
+def test_the_hash_tells_topics_apart(rooms: ConsumerRooms) -> None:
+    def now(*names: str) -> int:
+        return metadata_hash(names, rooms.current.image)
+
+    assert now() == now("nowhere") == 0
+    seen = [now("a"), now("b"), now("a", "b")]
+    assert now("b", "nowhere", "a") == seen[2]
+    rooms.grow_topic("a", 4)
+    seen.append(now("a"))
+    rooms.delete_topic("a")
+    rooms.create_topic("a", 4)
+    seen.append(now("a"))
+    assert len(set(seen)) == len(seen)
+    assert all(-(2**63) <= each < 2**63 for each in seen)
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ({}, "uniform"),
+        ({"range": 1}, "range"),
+        ({"range": 1, "uniform": 1}, "uniform"),
+        ({"range": 2, "uniform": 1}, "range"),
+        ({"unheard-of": 9, "range": 1}, "range"),
+    ],
+)
+def test_the_assignor_most_members_ask_for_is_taken(counts: dict[str, int], expected: str) -> None:
+    assert preferred_assignor(counts, ("uniform", "range")) == expected

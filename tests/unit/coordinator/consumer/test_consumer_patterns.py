@@ -1,0 +1,81 @@
+"""Patterns: which topics they stand for, and that no pattern is too much for the broker."""
+
+from __future__ import annotations
+
+import pytest
+from consumer_rooms import ConsumerRooms
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.coordinator.group import consumer_records as logged
+from moldau.coordinator.group.consumer.patterns import Patterns, compiled
+from moldau.coordinator.machine import CoordinatorRecord, Outcome
+from moldau.metadata.apply import Changes
+from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(",
+        "[a",
+        "a**",
+        r"(a)\1",
+        "(?=a)",
+        "a{1001}",
+        "(?:(?:x{1,100}){1,100}){1,100}",
+        ".*a" * 2_000,
+        "x" * 6_000,
+    ],
+)
+def test_what_is_no_pattern_or_too_much_of_one_is_refused(pattern: str) -> None:
+    with pytest.raises(KafkaError) as refused:
+        compiled(pattern)
+    assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "matches"),
+    [
+        ("a", "a", True),
+        ("a", "ab", False),
+        ("b", "ab", False),
+        ("a|ab", "ab", True),
+        ("^a.*$", "abc", True),
+        ("(?i)A.c", "abc", True),
+        (r"\w+-\d{2}", "topic-42", True),
+        (r"\Qa.b\E", "a.b", True),
+        (r"\Qa.b\E", "axb", False),
+        (r"[[:alpha:]]+", "abc", True),
+        (r"\pL+", "größe", True),
+        ("(a+)+$", "a" * 200 + "b", False),
+        ("x" * 5_000, "x" * 5_000, True),
+    ],
+)
+def test_a_pattern_has_to_match_the_whole_name(pattern: str, name: str, matches: bool) -> None:
+    assert bool(compiled(pattern).fullmatch(name)) == matches
+
+
+def test_patterns_nobody_uses_are_forgotten() -> None:
+    rooms = ConsumerRooms()
+    rooms.create_topic("a1", 1)
+    patterns = Patterns(rooms.current)
+    assert patterns.topics("a.*") == {"a1"}
+    assert patterns.topics("b.*") == frozenset()
+    changes = Changes(topics={"a2", "b1"})
+    assert patterns.follow(changes, {"a.*"}) == {"a.*"}
+    assert patterns.topics("a.*") == {"a1", "a2"}
+    assert patterns.topics("b.*") == frozenset(), "matched anew, with what the image has"
+
+
+def test_a_pattern_of_another_broker_that_is_none_here_stands_for_nothing() -> None:
+    """Who has it is not told so: it was taken when it came. Those beside it go on reading."""
+    rooms = ConsumerRooms()
+    rooms.create_topic("a", 1)
+    member = logged.ConsumerGroupMemberMetadataValue(subscribed_topic_regex="(", rebalance_timeout_ms=1_000)
+    rooms.take(Outcome(None, [CoordinatorRecord(logged.ConsumerGroupMemberMetadataKey("g", "strange"), member)]))
+    join = ConsumerGroupHeartbeatRequest(
+        "g", "m", 0, rebalance_timeout_ms=1_000, subscribed_topic_names=["a"], topic_partitions=[]
+    )
+    response, _ = rooms.beat(join)
+    assert response.assignment is not None
+    assert [list(topic.partitions) for topic in response.assignment.topic_partitions] == [[0]]

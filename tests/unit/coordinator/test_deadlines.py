@@ -1,0 +1,171 @@
+"""Deadlines against the simplest thing that could be right: a dictionary that is searched from end to end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from moldau.coordinator.machine import NOTHING, Action, Deadlines, Outcome
+
+KEYS = "abc"
+Step = tuple[str, str, int]
+
+
+class Naive:
+    """Looks at everything, every time."""
+
+    def __init__(self) -> None:
+        self.set: dict[Hashable, tuple[int, Action]] = {}
+
+    def due(self, now_ms: int) -> list[Action]:
+        reached = [key for key, (at_ms, _) in self.set.items() if at_ms <= now_ms]
+        return [self.set.pop(key)[1] for key in reached]
+
+    def earliest(self) -> int | None:
+        return min((at_ms for at_ms, _ in self.set.values()), default=None)
+
+
+def an_action() -> Action:
+    """Like no other."""
+
+    def act() -> Outcome[None]:
+        return NOTHING
+
+    return act
+
+
+schedules = st.tuples(st.just("schedule"), st.sampled_from(KEYS), st.integers(-3, 20))
+cancels = st.tuples(st.just("cancel"), st.sampled_from(KEYS), st.just(0))
+advances = st.tuples(st.just("advance"), st.just(""), st.integers(0, 12))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(schedules | schedules | cancels | advances, max_size=40))
+def test_whatever_is_asked_the_same_falls_due(steps: list[Step]) -> None:
+    deadlines, naive, now_ms = Deadlines(), Naive(), 0
+    for what, key, number in steps:
+        if what == "schedule":
+            action = an_action()
+            deadlines.schedule(key, now_ms + number, action)
+            naive.set[key] = (now_ms + number, action)
+        elif what == "cancel":
+            deadlines.cancel(key)
+            naive.set.pop(key, None)
+        else:
+            now_ms += number
+            assert Counter(deadlines.due(now_ms)) == Counter(naive.due(now_ms))
+        assert [one in deadlines for one in KEYS] == [one in naive.set for one in KEYS]
+        check_next(deadlines, naive)
+    assert Counter(deadlines.due(now_ms + 100)) == Counter(naive.due(now_ms + 100))
+    assert deadlines.next_ms() is None
+
+
+def check_next(deadlines: Deadlines, naive: Naive) -> None:
+    """It may tell a time too early, when there is nothing to do, but never one too late."""
+    earliest = naive.earliest()
+    if earliest is not None:
+        told = deadlines.next_ms()
+        assert told is not None
+        assert told <= earliest
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(KEYS), st.integers(1, 50)), min_size=1, max_size=12), st.integers(0, 60))
+def test_after_a_look_the_next_one_is_later(scheduled: list[tuple[str, int]], now_ms: int) -> None:
+    """Otherwise whoever waits until then would never wait."""
+    deadlines = Deadlines()
+    for key, at_ms in scheduled:
+        deadlines.schedule(key, at_ms, an_action())
+    list(deadlines.due(now_ms))
+    told = deadlines.next_ms()
+    assert told is None or told > now_ms
+
+
+def test_a_deadline_that_is_put_off_again_and_again_comes_once_in_the_end() -> None:
+    deadlines, actions = Deadlines(), [an_action() for _ in range(50)]
+    for at_ms, action in enumerate(actions):
+        deadlines.schedule("session", at_ms + 45, action)
+        assert not list(deadlines.due(at_ms))
+    assert not list(deadlines.due(93))
+    assert list(deadlines.due(94)) == [actions[-1]]
+    assert not list(deadlines.due(1000))
+
+
+def test_a_deadline_may_be_brought_forward() -> None:
+    deadlines, soon = Deadlines(), an_action()
+    deadlines.schedule("join", 100, an_action())
+    deadlines.schedule("join", 10, soon)
+    assert deadlines.next_ms() == 10
+    assert list(deadlines.due(10)) == [soon]
+    assert not list(deadlines.due(100))
+
+
+@pytest.mark.parametrize("at_ms", [5, 10])
+def test_a_key_may_be_used_again_after_it_was_cancelled(at_ms: int) -> None:
+    """Its old place in the queue means nothing to the new one, be it earlier or later."""
+    deadlines, wanted = Deadlines(), an_action()
+    deadlines.schedule("sync", 7, an_action())
+    deadlines.cancel("sync")
+    assert not list(deadlines.due(0))
+    deadlines.schedule("sync", at_ms, wanted)
+    assert list(deadlines.due(at_ms - 1)) == []
+    assert list(deadlines.due(at_ms)) == [wanted]
+
+
+def test_keys_of_any_kind_with_one_time_are_all_due() -> None:
+    """Actions and keys cannot be compared, and need not be."""
+    deadlines, actions = Deadlines(), [an_action() for _ in range(3)]
+    for key, action in zip((("session", "g", "m"), "join", 3), actions, strict=True):
+        deadlines.schedule(key, 5, action)
+    assert list(deadlines.due(5)) == actions
+
+
+def test_what_an_earlier_action_cancels_or_puts_off_is_not_done() -> None:
+    """A group that is complete gives its members new sessions: those that end in the same moment must not end."""
+    deadlines, later = Deadlines(), an_action()
+
+    def complete() -> Outcome[None]:
+        deadlines.cancel("sync")
+        deadlines.schedule("session", 50, later)
+        return NOTHING
+
+    deadlines.schedule("join", 10, complete)
+    deadlines.schedule("sync", 10, an_action())
+    deadlines.schedule("session", 10, an_action())
+    done = []
+    for action in deadlines.due(10):
+        action()
+        done.append(action)
+    assert done == [complete]
+    assert deadlines.next_ms() == 50
+    assert list(deadlines.due(50)) == [later]
+
+
+def test_an_action_that_sets_itself_anew_for_now_comes_with_the_next_look() -> None:
+    deadlines = Deadlines()
+
+    def again() -> Outcome[None]:
+        deadlines.schedule("again", 10, again)
+        return NOTHING
+
+    again()
+    for _ in range(3):
+        done = [(action, action()) for action in deadlines.due(10)]
+        assert [action for action, _ in done] == [again]
+
+
+def test_members_that_come_and_go_leave_nothing_behind() -> None:
+    deadlines, kept = Deadlines(), an_action()
+    deadlines.schedule("kept", 1_800_000, kept)
+    for number in range(20_000):
+        deadlines.schedule(("session", number), 1_800_000 - number % 7, an_action())
+        deadlines.schedule("brought forward", 900_000 - number, an_action())
+        deadlines.cancel(("session", number))
+    assert len(deadlines._heap) < 3_000
+    assert deadlines.next_ms() == 900_000 - 19_999
+    deadlines.cancel("brought forward")
+    assert list(deadlines.due(1_800_000)) == [kept]
