@@ -15,11 +15,16 @@ METADATA_VERSION: Final = "metadata.version"
 METADATA_VERSION_LEVEL: Final = 30
 """What Kafka 4.3 writes: the record formats of `metadata.records` are those of this level."""
 
-SUPPORTED: Final[dict[str, tuple[int, int]]] = {METADATA_VERSION: (METADATA_VERSION_LEVEL, METADATA_VERSION_LEVEL)}
+GROUP_VERSION: Final = "group.version"
+"""Level 1 is the consumer protocol of KIP-848."""
+
+SUPPORTED: Final[dict[str, tuple[int, int]]] = {
+    METADATA_VERSION: (METADATA_VERSION_LEVEL, METADATA_VERSION_LEVEL),
+    GROUP_VERSION: (0, 1),
+}
 
 
 def decide_bootstrap(image: MetadataImage) -> Decision[None]:
-    """The records a new metadata log begins with; none for one that has begun."""
-    if METADATA_VERSION in image.features:
-        return Decision(None)
-    return Decision(None, (FeatureLevelRecord(METADATA_VERSION, METADATA_VERSION_LEVEL),))
+    """The records a new metadata log begins with; for one of an earlier release, those of features that came since."""
+    missing = [name for name in SUPPORTED if name not in image.features]
+    return Decision(None, tuple(FeatureLevelRecord(name, SUPPORTED[name][1]) for name in missing))

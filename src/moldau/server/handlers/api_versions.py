@@ -24,6 +24,9 @@ from moldau.wire.messages.api_versions import (
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
+FEATURES_FROM_ZERO = 4
+"""Older versions cannot tell of a feature that may be off: its lowest level is 0."""
+
 
 def _is_named(ask: ApiVersionsRequest) -> bool:
     """Whether the client's software has a name and version that may go into a metric."""
@@ -48,7 +51,11 @@ class ApiVersions:
         image = self._current.image
         return ApiVersionsResponse(
             api_keys=keys,
-            supported_features=[SupportedFeatureKey(name, low, high) for name, (low, high) in SUPPORTED.items()],
+            supported_features=[
+                SupportedFeatureKey(name, low, high)
+                for name, (low, high) in SUPPORTED.items()
+                if low or caller.version >= FEATURES_FROM_ZERO
+            ],
             finalized_features_epoch=image.offset,
             finalized_features=[FinalizedFeatureKey(name, level, level) for name, level in image.features.items()],
         )
