@@ -179,14 +179,14 @@ def test_topics_concern_those_who_read_them(rooms: ConsumerRooms) -> None:
 
 
 def test_a_static_member_gets_its_own_again_although_there_is_more_to_have_by_now(rooms: ConsumerRooms) -> None:
-    first = ConsumerClient(rooms, "m1", ["a"], instance_id="one")
-    second = ConsumerClient(rooms, "m2", ["a"], instance_id="two")
+    rooms.create_topic("b", 4)
+    first, second = (ConsumerClient(rooms, f"m{number}", ["a", "b"], instance_id=str(number)) for number in (1, 2))
     while first.beat() + second.beat() + first.react() + second.react():
         pass
     had = second.owned
     second.leave(-2)
-    rooms.grow_topic("a", 12)
-    back = ConsumerClient(rooms, "m3", ["a"], instance_id="two")
+    rooms.grow_topic("a", 8)
+    back = ConsumerClient(rooms, "m3", ["a", "b"], instance_id="2")
     back.beat()
     assert had < back.desired
 

@@ -48,7 +48,7 @@ def test_what_is_no_pattern_or_too_much_of_one_is_refused(pattern: str) -> None:
         (r"[[:alpha:]]+", "abc", True),
         (r"\pL+", "größe", True),
         ("(a+)+$", "a" * 200 + "b", False),
-        ("x" * 5_000, "x" * 5_000, True),
+        ("x" * 2_500, "x" * 2_500, True),
     ],
 )
 def test_a_pattern_has_to_match_the_whole_name(pattern: str, name: str, matches: bool) -> None:
