@@ -281,6 +281,18 @@ def test_offsets_of_a_living_group_of_another_type_stay(group: Group, create_top
     assert delete_offsets(group, {name: [0]}) == (ErrorCode.non_empty_group, {})
 
 
+def test_offsets_of_topics_that_nobody_reads_any_more_are_deleted(group: Group, create_topic: CreateTopic) -> None:
+    first, second, third = create_topic(), create_topic(), create_topic()
+    leaving, changing = group.consumer([first]), group.consumer([second])
+    for member in (leaving, changing):
+        member.join()
+    assert delete_offsets(group, {first: [0], second: [0]})[1] == {(first, 0): 86, (second, 0): 86}
+    assert leaving.leave().error_code == 0
+    changing.beat(subscribed_topic_names=[third])
+    code, found = delete_offsets(group, {first: [0], second: [0], third: [0]})
+    assert (code, found) == (0, {(first, 0): 0, (second, 0): 0, (third, 0): ErrorCode.group_subscribed_to_topic})
+
+
 def test_offsets_of_topics_a_consumer_group_reads_stay(group: Group, create_topic: CreateTopic) -> None:
     subscribed, former = create_topic(), create_topic()
     assert group.commit(former, 5) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -185,6 +186,15 @@ def test_a_leader_that_does_not_rejoin_in_time_is_replaced(group: Group) -> None
     answer = follower.join()
     assert (answer.leader, [member.member_id for member in answer.members]) == (follower.id, [follower.id])
     assert leader.sync().error_code == ErrorCode.unknown_member_id
+
+
+def test_a_rebalance_that_all_joined_drops_nobody_later(group: Group) -> None:
+    """The time that was allowed for it passes, and nothing happens."""
+    members = group.stable(2, rebalance_timeout=SHORT_REBALANCE_MS)
+    deadline = time.monotonic() + 2 * SHORT_REBALANCE_MS / 1000
+    while time.monotonic() < deadline:
+        assert [member.heartbeat() for member in members] == [0, 0]
+    assert group.state() == "Stable"
 
 
 # ---- SyncGroup

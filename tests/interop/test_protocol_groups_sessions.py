@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from group_members import ClassicMember, Group
+from group_members import (
+    ClassicMember,
+    ConsumerMember,
+    Group,
+    assignment,
+    read_assignment,
+    settle,
+    subscription,
+    until,
+)
 from kio.schema.errors import ErrorCode
 
 SESSION_SECONDS = 6.0
@@ -37,6 +46,8 @@ class Waited:
     """It never beat, but committed."""
     joining: list[ClassicMember]
     """A leader that went on beating and did not join, and a newcomer whose JoinGroup is held meanwhile."""
+    mixed: tuple[ClassicMember, ConsumerMember]
+    """A classic member that fell silent in a group whose broker assigns, and a consumer that went on beating."""
 
 
 def held_join(group: Group) -> list[ClassicMember]:
@@ -60,6 +71,21 @@ def static_pair(group: Group) -> list[ClassicMember]:
     return pair
 
 
+def mixed_pair(group: Group, topic: str) -> tuple[ClassicMember, ConsumerMember]:
+    """Each owns two of the four partitions."""
+    group.assign_at_once()
+    old = group.member(session_timeout=6_000, protocols=[("range", subscription(topic))])
+    old.join()
+    assert old.sync({old.id: assignment(topic, 0, 1, 2, 3)}).error_code == 0
+    new = group.consumer([topic])
+    new.join()
+    until(lambda: old.heartbeat() == ErrorCode.rebalance_in_progress, "the classic member is told to rejoin")
+    old.join()
+    assert len(read_assignment(old.sync().assignment)[topic]) == 2
+    settle(lambda: len(new.partitions()) == 2, new)
+    return old, new
+
+
 def wait_for_the_session_to_end(waited: Waited, topic: str) -> None:
     """Who is to live gives signs until the leaders hear of a rebalance. The others vanished before it began."""
     awaited, began = {"vanished", "static"}, time.monotonic()
@@ -71,18 +97,21 @@ def wait_for_the_session_to_end(waited: Waited, topic: str) -> None:
                 waited.seconds = time.monotonic() - began
         assert waited.joining[0].heartbeat() == ErrorCode.rebalance_in_progress
         assert waited.committing.commit(topic, 1) == 0
+        waited.mixed[1].beat()
         time.sleep(BEAT_SECONDS)
     assert not awaited, f"nobody was put out of {awaited}"
 
 
 @pytest.fixture(scope="module")
 def waited(bootstrap: str, create_topic: Callable[..., str]) -> Iterator[Waited]:
-    groups = [Group(bootstrap) for _ in range(6)]
+    groups = [Group(bootstrap) for _ in range(7)]
     fields: dict[str, Any] = {"session_timeout": 6_000}
+    topic = create_topic(partitions=4)
     try:
         for group in groups:
             group.await_coordinator()
         found = Waited(
+            mixed=mixed_pair(groups[6], topic),
             pending=pending_member(groups[0]),
             last=groups[1].stable(**fields)[0],
             joining=held_join(groups[2]),
@@ -91,7 +120,7 @@ def waited(bootstrap: str, create_topic: Callable[..., str]) -> Iterator[Waited]
             vanished=groups[5].stable(2, **fields),
             seconds=0.0,
         )
-        wait_for_the_session_to_end(found, create_topic())
+        wait_for_the_session_to_end(found, topic)
         yield found
     finally:
         for group in groups:
@@ -134,3 +163,9 @@ def test_a_held_join_is_a_sign_of_life(waited: Waited) -> None:
     leader, newcomer = waited.joining
     assert {member.member_id for member in leader.join().members} == {leader.id, newcomer.id}
     assert newcomer.collect_join().generation_id == 2
+
+
+def test_a_classic_member_of_a_group_whose_broker_assigns_has_its_own_session(waited: Waited) -> None:
+    old, new = waited.mixed
+    settle(lambda: new.partitions() == {0, 1, 2, 3}, new)
+    assert old.heartbeat() == ErrorCode.unknown_member_id

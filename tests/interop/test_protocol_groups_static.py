@@ -209,6 +209,18 @@ def test_a_wrong_member_id_does_not_remove_an_instance(two: tuple[ClassicMember,
     assert (leader.heartbeat(), follower.heartbeat()) == (0, 0)
 
 
+def test_an_instance_that_left_comes_back_as_a_new_member(two: tuple[ClassicMember, ClassicMember]) -> None:
+    leader, follower = two
+    assert follower.leave() == 0
+    assert leader.join().generation_id == 3
+    again = restarted(follower)
+    again.post_join()
+    leader.group.await_members(2)
+    assert leader.heartbeat() == ErrorCode.rebalance_in_progress
+    assert leader.join().generation_id == again.collect_join().generation_id == 4
+    assert follower.heartbeat() == FENCED
+
+
 def test_static_and_dynamic_members_live_in_one_group(group: Group) -> None:
     static, dynamic = group.member(instance="one"), group.member()
     group.rebalance(static, dynamic)
