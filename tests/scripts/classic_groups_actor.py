@@ -179,8 +179,9 @@ class ClassicGroupsActor:
         self._ask("delete", lambda: self._groups.delete("g"), lambda _, answer: _code(answer.error_code))
 
     def _drop(self, said: Said) -> None:
-        removed = [self._current.image.topics[name] for name in said.words]
-        self._take(self._groups.topics_changed(self._current.image, Changes(removed=removed)))
+        topics = dict(self._current.image.topics)
+        removed = [topics.pop(name) for name in said.words]
+        self._take(self._groups.topics_changed(MetadataImage(topics=topics), Changes(removed=removed)))
 
     # --- time and the log ---------------------------------------------------------------------------------------
 

@@ -139,7 +139,8 @@ class ConsumerGroupsActor:
     def _commit(self, said: Said) -> None:
         name, partition = said.words
         group = self._rooms.group(said.values.get("group", "g"))
-        check = group.partition_check(name, said.number("epoch", self._epochs.get(name, 0)), said.number("version", 9))
+        epoch = said.number("epoch", self._epochs.get(name, 0))
+        check = group.check_commit(name, self._instances.get(name), epoch, said.number("version", 9))
         if check is not None:
             topic, _, index = partition.rpartition("-")
             check(self._rooms.current.image.topics[topic].id, int(index))

@@ -9,14 +9,18 @@ from classic_groups_actor import ClassicGroupsActor
 from consumer_groups_actor import ConsumerGroupsActor
 from controller_actor import ControllerActor
 from conversation import converse, parse
+from group_migration_actor import GroupMigrationActor
 from sessions_actor import SessionsActor
 
 HERE = Path(__file__).parent
-ACTORS: dict[str, type[SessionsActor | ControllerActor | ClassicGroupsActor | ConsumerGroupsActor]] = {
+ACTORS: dict[
+    str, type[SessionsActor | ControllerActor | ClassicGroupsActor | ConsumerGroupsActor | GroupMigrationActor]
+] = {
     "fetch_sessions": SessionsActor,
     "controller": ControllerActor,
     "classic_groups": ClassicGroupsActor,
     "consumer_groups": ConsumerGroupsActor,
+    "group_migration": GroupMigrationActor,
 }
 SCRIPTS = sorted(HERE.glob("*/*.txt"))
 

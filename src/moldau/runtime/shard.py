@@ -206,13 +206,30 @@ class Shard:
         try:
             next(steps)
         except StopIteration:
-            self._refusal = None
-            self._machine.loaded()
-            self._arm()
+            self._wait_for_commit()
         except StorageFault as fault:
             self._fail(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)))
         else:
             self._timers.soon(lambda: self._load_on(steps))
+
+    def _wait_for_commit(self) -> None:
+        """What was replayed may not be committed yet, as after an append that the disk refused while it was slow with
+        the one before: until it is, nobody is told."""
+        promise = self.partition.acknowledged(self.partition.log.end_offset - 1)
+        if promise is None:
+            self._begin(ErrorCode.NONE)
+        else:
+            promise.then(self._begin)
+
+    def _begin(self, code: ErrorCode) -> None:
+        if self._is_failed:
+            return
+        if code is not ErrorCode.NONE:
+            self._fail(KafkaError(code))
+            return
+        self._refusal = None
+        self._machine.loaded()
+        self._arm()
 
     def _replayed(self) -> Iterator[None]:
         """Yields now and then, for others to have their turn."""

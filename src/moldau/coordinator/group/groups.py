@@ -119,7 +119,7 @@ class Groups:
 
     def topics_changed(self, image: MetadataImage, changes: Changes) -> Outcome[None]:
         self.consumer.follow(image, changes)
-        return Outcome(None, self.offsets.of_deleted_topics([topic.name for topic in changes.removed]))
+        return Outcome(None, self.offsets.of_deleted_topics(changes.removed, image))
 
     def waiting(self) -> Iterator[Later[Any]]:
         """All who have not been answered yet, for when this machine is given up."""

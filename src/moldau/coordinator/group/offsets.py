@@ -15,7 +15,7 @@ from moldau.coordinator.group.group import Group
 from moldau.coordinator.group.records import OffsetCommitKey, OffsetCommitValue
 from moldau.coordinator.group.state import GroupState
 from moldau.coordinator.machine import Client, CoordinatorRecord, Outcome
-from moldau.metadata.image import TopicImage
+from moldau.metadata.image import MetadataImage, TopicImage
 from moldau.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -146,7 +146,8 @@ class Offsets:
                 return OffsetFetchResponseTopics(topic.topic_id, "", unknown)
             name = known.name
         partitions = committed.get(name, {})
-        found = [_fetched(index, partitions.get(index)) for index in topic.partition_indexes]
+        meant = (ZERO_UUID, topic.topic_id) if topic.topic_id != ZERO_UUID else None
+        found = [_fetched(index, _of_topic(partitions.get(index), meant)) for index in topic.partition_indexes]
         return OffsetFetchResponseTopics(topic.topic_id, name, found)
 
     # --- removal ------------------------------------------------------------------------------------------------
@@ -183,13 +184,26 @@ class Offsets:
         committed = self._state.offsets.get(group_id, {})
         return [each for topic, partitions in committed.items() for each in _tombstones(group_id, topic, partitions)]
 
-    def of_deleted_topics(self, topics: Sequence[str]) -> list[CoordinatorRecord]:
+    def of_deleted_topics(self, removed: Sequence[TopicImage], image: MetadataImage) -> list[CoordinatorRecord]:
+        """What was committed of topics that are no more. A name may be another topic's by now, as when all that ever
+        befell the topics is read at once: then those go of which it is known that they were the old one's."""
+        ids: dict[str, set[Uuid]] = {}
+        for topic in removed:
+            ids.setdefault(topic.name, set()).add(topic.id)
         return [
             tombstone
             for group_id, committed in self._state.offsets.items()
-            for topic in topics
-            if topic in committed
-            for tombstone in _tombstones(group_id, topic, committed[topic])
+            for name in committed
+            if name in ids
+            for tombstone in _tombstones(
+                group_id,
+                name,
+                [
+                    index
+                    for index, value in committed[name].items()
+                    if name not in image.topics or value.topic_id in ids[name]
+                ],
+            )
         ]
 
     def expired(self, group: Group, now_ms: int) -> tuple[list[CoordinatorRecord], bool]:
@@ -240,6 +254,11 @@ def _value(partition: OffsetCommitRequestPartition, topic_id: bytes, now_ms: int
     metadata = partition.committed_metadata or ""
     epoch = partition.committed_leader_epoch
     return OffsetCommitValue(partition.committed_offset, epoch, metadata, now_ms, expire_ms, topic_id)
+
+
+def _of_topic(value: OffsetCommitValue | None, ids: tuple[Uuid, Uuid] | None) -> OffsetCommitValue | None:
+    """What was committed, unless it was of an earlier topic of the same name."""
+    return None if value is not None and ids is not None and value.topic_id not in ids else value
 
 
 def _fetched(

@@ -68,6 +68,13 @@ class ClassicMember:
     def metadata_of(self, protocol: str) -> bytes:
         return next((known.metadata for known in self.protocols if known.name == protocol), b"")
 
+    def is_told_by(self, other: ClassicMember) -> bool:
+        """Whether the log's word on this member, which tells of one protocol only, holds no news."""
+        return set(other.protocols) <= set(self.protocols) and (
+            (self.rebalance_timeout_ms, self.session_timeout_ms)
+            == (other.rebalance_timeout_ms, other.session_timeout_ms)
+        )
+
 
 @dataclass(slots=True, eq=False)
 class ClassicGroup:
@@ -149,9 +156,7 @@ class ClassicGroup:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return member
 
-    def check_commit(
-        self, member_id: str, instance_id: str | None, epoch: int, version: int
-    ) -> PartitionCheck | None:
+    def check_commit(self, member_id: str, instance_id: str | None, epoch: int, version: int) -> PartitionCheck | None:
         if epoch < 0 and self.is_empty:
             return None
         if epoch >= 0 or member_id or instance_id is not None:
@@ -288,13 +293,17 @@ class ClassicGroup:
         return CoordinatorRecord(GroupMetadataKey(self.group_id), value)
 
     def load(self, value: GroupMetadataValue) -> None:
-        """The group as the log remembers it. Members that are here keep what is soft about them."""
+        """The group as the log remembers it. Members that it tells no news of keep what is soft about them."""
         known = {member.member_id: member for member in self.members.values()}
         for member_id in known.keys() - {member.member_id for member in value.members}:
             self.remove(member_id)
         for said in value.members:
-            if said.member_id not in known:
-                self.add(_member(said, value.protocol or ""))
+            told = _member(said, value.protocol or "")
+            member = known.get(said.member_id)
+            if member is None:
+                self.add(told)
+            elif not member.is_told_by(told):
+                self.update(member, told.protocols, told.rebalance_timeout_ms, told.session_timeout_ms)
             self.members[said.member_id].assignment = said.assignment
         self.previous_state, self.state = self.state, State.STABLE if value.members else State.EMPTY
         self.state_timestamp_ms = None if value.current_state_timestamp < 0 else value.current_state_timestamp

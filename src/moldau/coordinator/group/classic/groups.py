@@ -13,6 +13,7 @@ from moldau.coordinator.group.classic.group import ClassicGroup, State
 from moldau.coordinator.group.classic.joining import Joining
 from moldau.coordinator.group.classic.rebalance import Effects, Rebalance, answer_sync
 from moldau.coordinator.group.records import GroupMetadataKey, GroupMetadataValue
+from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.group.state import GroupState
 from moldau.coordinator.machine import Client, Outcome
 from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -31,9 +32,7 @@ class ClassicGroups:
         self._joining = Joining(state, self._rebalance)
 
     def join(self, ask: JoinGroupRequest, client: Client) -> Outcome[JoinGroupResponse]:
-        settings = self._state.settings
-        if not settings.min_session_timeout_ms <= ask.session_timeout_ms <= settings.max_session_timeout_ms:
-            raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
+        check_session_timeout(ask, self._state.settings)
         effects = Effects()
         found = self._state.groups.get(ask.group_id)
         if found is not None and not isinstance(found, ClassicGroup):
@@ -41,12 +40,10 @@ class ClassicGroups:
                 raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
             # Nobody is left who spoke the other protocol: the group begins anew, its offsets stay.
             effects.records += found.tombstones()
-            del self._state.groups[ask.group_id]
         return self._joining.join(ask, client, effects)
 
     def sync(self, ask: SyncGroupRequest, client: Client) -> Outcome[SyncGroupResponse]:
-        if client.version >= PROTOCOL_SAID_FROM and (ask.protocol_type is None or ask.protocol_name is None):
-            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        check_protocol_said(ask, client)
         group = self._group(ask.group_id)
         if group.is_empty:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -151,11 +148,24 @@ class ClassicGroups:
         group.load(value)
 
     def loaded(self) -> None:
-        """The log was replayed: members are given a whole session's time to be heard of."""
+        """The log was replayed: members are given a whole session's time to be heard of. A group at rest has a leader;
+        one without is known to have been about to share anew."""
         for group in self._state.groups.values():
             if isinstance(group, ClassicGroup):
                 for member in group.members.values():
                     self._rebalance.expect_heartbeat(group, member.member_id, member.session_timeout_ms)
+                if group.members and group.leader is None:
+                    self._rebalance.prepare(group, Effects())
+
+
+def check_session_timeout(ask: JoinGroupRequest, settings: GroupSettings) -> None:
+    if not settings.min_session_timeout_ms <= ask.session_timeout_ms <= settings.max_session_timeout_ms:
+        raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
+
+
+def check_protocol_said(ask: SyncGroupRequest, client: Client) -> None:
+    if client.version >= PROTOCOL_SAID_FROM and (ask.protocol_type is None or ask.protocol_name is None):
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
 
 def _share(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:

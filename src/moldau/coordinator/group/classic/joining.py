@@ -32,7 +32,7 @@ class Joining:
         self._rebalance = rebalance
 
     def join(self, ask: JoinGroupRequest, client: Client, effects: Effects) -> Outcome[JoinGroupResponse]:
-        """`effects` may hold what had to happen before."""
+        """`effects` may hold what takes back a group of another kind, which is empty and makes way."""
         group = self._group(ask)
         if not self._has_room(group, ask.member_id):
             group.remove(ask.member_id)
@@ -54,8 +54,7 @@ class Joining:
 
     def _group(self, ask: JoinGroupRequest) -> ClassicGroup:
         group = self._state.groups.get(ask.group_id)
-        if group is not None:
-            assert isinstance(group, ClassicGroup)
+        if isinstance(group, ClassicGroup):
             return group
         if ask.member_id:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -85,9 +84,9 @@ class Joining:
             ask.group_instance_id,
             client.client_id,
             client.host,
-            _rebalance_timeout_ms(ask, client),
+            rebalance_timeout_of(ask, client),
             ask.session_timeout_ms,
-            _protocols(ask),
+            protocols_of(ask),
             joining=waiting,
             is_new=True,
         )
@@ -116,7 +115,7 @@ class Joining:
         member = group.check_member(ask.member_id, ask.group_instance_id)
         if group.state is State.EMPTY:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        is_same = member.protocols == _protocols(ask)
+        is_same = member.protocols == protocols_of(ask)
         if group.state is State.COMPLETING_REBALANCE and is_same:
             # It may have missed the answer to its first JoinGroup.
             return Outcome(joined(group, member))
@@ -138,7 +137,7 @@ class Joining:
         """The member as it is now, waiting for the others. An older request of its own waits no longer."""
         again = JoinGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id)
         answer_join(group, member, again, effects)
-        group.update(member, _protocols(ask), _rebalance_timeout_ms(ask, client), ask.session_timeout_ms)
+        group.update(member, protocols_of(ask), rebalance_timeout_of(ask, client), ask.session_timeout_ms)
         member.joining = waiting
         group.joining_count += 1
 
@@ -197,7 +196,7 @@ class Joining:
         return str(uuid.UUID(bytes=self._state.rng.randbytes(16), version=4))
 
 
-def _protocols(ask: JoinGroupRequest) -> tuple[Protocol, ...]:
+def protocols_of(ask: JoinGroupRequest) -> tuple[Protocol, ...]:
     """Each name once, the first that was given."""
     named: dict[str, Protocol] = {}
     for protocol in ask.protocols:
@@ -205,7 +204,7 @@ def _protocols(ask: JoinGroupRequest) -> tuple[Protocol, ...]:
     return tuple(named.values())
 
 
-def _rebalance_timeout_ms(ask: JoinGroupRequest, client: Client) -> int:
+def rebalance_timeout_of(ask: JoinGroupRequest, client: Client) -> int:
     """Version 0 knew only one timeout."""
     return ask.session_timeout_ms if client.version == 0 else max(ask.rebalance_timeout_ms, 0)
 

@@ -6,7 +6,7 @@ come and go, so that a heartbeat with nothing new looks at nobody else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
@@ -20,6 +20,7 @@ from moldau.coordinator.group.consumer.member import (
 )
 from moldau.coordinator.group.consumer.subscriptions import Interest, Subscriptions, count
 from moldau.coordinator.group.consumer_protocol import PROTOCOL_TYPE
+from moldau.coordinator.group.group import PartitionCheck
 from moldau.coordinator.machine import CoordinatorRecord
 
 FIRST_EPOCH = 1
@@ -27,9 +28,6 @@ FIRST_EPOCH = 1
 NO_EPOCH = -1
 COMMIT_VERSION_MIN = 9
 """The version of OffsetCommit since which a member's epoch is known for what it is."""
-
-PartitionCheck = Callable[[Uuid, int], None]
-"""Raises KafkaError if that partition's offset may not be committed."""
 
 
 class ConsumerGroup:
@@ -51,6 +49,8 @@ class ConsumerGroup:
         self.assignors: dict[str, int] = {}
         """Members by the assignor that they ask for."""
         self.classic_members = 0
+        self.classic_protocols: dict[str, int] = {}
+        """Classic members by the protocols that they know."""
         self.subscriptions = Subscriptions(group_id, interest)
         self.must_look = True
         """Soft: topics that concern the group may have changed since it last looked at them."""
@@ -74,13 +74,9 @@ class ConsumerGroup:
     def is_subscribed_to(self, topic: str) -> bool:
         return topic in self.subscriptions.topics
 
-    def check_commit(self, member_id: str, instance_id: str | None, epoch: int, version: int) -> None:
-        if self.partition_check(member_id, epoch, version) is not None:
-            raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH, f"the member has left epoch {epoch}")
-
-    def partition_check(self, member_id: str, epoch: int, version: int) -> PartitionCheck | None:
-        """Raises KafkaError unless the member may commit. None if it may for any partition; a member that has not heard
-        of its new epoch yet may for those that it has had since before the epoch it speaks of (KIP-1251)."""
+    def check_commit(self, member_id: str, instance_id: str | None, epoch: int, version: int) -> PartitionCheck | None:
+        """A member that has not heard of its new epoch yet may commit for the partitions that it has had since before
+        the epoch it speaks of (KIP-1251)."""
         if epoch < 0 and not self.members:
             return None
         member = self.member(member_id)
@@ -161,7 +157,7 @@ class ConsumerGroup:
             count(self.assignors, member.server_assignor, 1)
         if member.state is MemberState.STABLE:
             count(self._stable, member.member_epoch, 1)
-        self.classic_members += member.is_classic
+        self._count_classic(member, 1)
 
     def _uncount(self, member: ConsumerMember) -> None:
         """Only what is still its own is taken from it: another may have got it since, as when a log is replayed whose
@@ -175,7 +171,13 @@ class ConsumerGroup:
             count(self.assignors, member.server_assignor, -1)
         if member.state is MemberState.STABLE:
             count(self._stable, member.member_epoch, -1)
-        self.classic_members -= member.is_classic
+        self._count_classic(member, -1)
+
+    def _count_classic(self, member: ConsumerMember, by: int) -> None:
+        if member.classic_member_metadata is not None:
+            self.classic_members += by
+            for protocol in member.classic_member_metadata.supported_protocols:
+                count(self.classic_protocols, protocol.name, by)
 
 
 def _stale_code(member: ConsumerMember) -> ErrorCode:

@@ -20,7 +20,7 @@ from moldau.coordinator.group.consumer.member import (
     ConsumerMember,
     Partitions,
 )
-from moldau.coordinator.group.consumer.migration import Migration, NoMigration
+from moldau.coordinator.group.consumer.migration import NO_CONVERSION, Conversion, Migration, NoMigration
 from moldau.coordinator.group.consumer.patterns import Patterns
 from moldau.coordinator.group.consumer.subscriptions import Interest
 from moldau.coordinator.group.consumer.validate import (
@@ -33,7 +33,7 @@ from moldau.coordinator.group.consumer.validate import (
     owned_partitions,
 )
 from moldau.coordinator.group.state import GroupState
-from moldau.coordinator.machine import Client, CoordinatorRecord, Outcome
+from moldau.coordinator.machine import Client, Outcome
 from moldau.metadata.apply import Changes
 from moldau.metadata.controller.topics import new_uuid
 from moldau.metadata.image import MetadataImage
@@ -51,7 +51,7 @@ class ConsumerGroups:
         self._state = state
         self._migration: Migration = migration or NoMigration()
         self._interest = Interest()
-        self._patterns = Patterns(state.current)
+        self.patterns = Patterns(state.current)
         self._log = ConsumerRecords(state, self._interest)
         self.fencing = Fencing(state, self._migration)
 
@@ -62,43 +62,43 @@ class ConsumerGroups:
         return self._leave(ask) if ask.member_epoch < JOIN_EPOCH else self._beat(ask, client)
 
     def _beat(self, ask: ConsumerGroupHeartbeatRequest, client: Client) -> Outcome[ConsumerGroupHeartbeatResponse]:
-        group, upgrade = self._group_for(ask)
+        group, conversion = self._group_for(ask)
         check_room(group, ask.member_id, self._state.settings.consumer_max_size)
         change = self._change(group, ask)
-        change.records[:0] = upgrade
+        change.records[:0] = conversion.records
         change.say(_told(change.before, ask, client))
         if change.has_subscription_changed:
-            self._patterns.check(change.member.pattern)
-        change.look(self._patterns)
+            self.patterns.check(change.member.pattern)
+        change.look(self.patterns)
         change.retarget()
         has_moved = change.reconcile(owned_partitions(ask))
         self._expect(change, has_moved)
-        return Outcome(self._response(ask, change), change.records, refused=self._looked(change))
+        response = self._response(ask, change)
+        return Outcome(response, change.records, conversion.answers, looked(change), conversion.applied)
 
-    def _looked(self, change: Change) -> Callable[[KafkaError], Outcome[None]] | None:
-        """Whoever looked need not look again, unless the log will not take what was found."""
-        if not change.has_looked:
-            return None
-        change.group.must_look = False
-
-        def refused(error: KafkaError) -> Outcome[None]:
-            change.group.must_look = True
-            raise error
-
-        return refused
-
-    def _group_for(self, ask: ConsumerGroupHeartbeatRequest) -> tuple[ConsumerGroup, list[CoordinatorRecord]]:
+    def _group_for(self, ask: ConsumerGroupHeartbeatRequest) -> tuple[ConsumerGroup, Conversion]:
         """The group, or the one that it will be, and what makes it so."""
         group = self._state.groups.get(ask.group_id)
         if isinstance(group, ConsumerGroup):
-            return group, []
+            return group, NO_CONVERSION
         if ask.member_epoch != JOIN_EPOCH:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {ask.group_id}")
         if group is None:
-            return ConsumerGroup(ask.group_id), []
+            return ConsumerGroup(ask.group_id), NO_CONVERSION
         if group.is_empty:
-            return ConsumerGroup(ask.group_id), list(group.tombstones())
-        return self._migration.upgraded(group)
+            return ConsumerGroup(ask.group_id), Conversion(group.tombstones())
+        made, conversion = self._migration.upgraded(group)
+        return made, replace(conversion, applied=lambda: self._begin(ask.group_id, conversion))
+
+    def _begin(self, group_id: str, conversion: Conversion) -> None:
+        """The classic group is no more; those of its members that did not change their protocol have to be heard of."""
+        if conversion.applied is not None:
+            conversion.applied()
+        group = self._state.groups[group_id]
+        assert isinstance(group, ConsumerGroup)
+        for member in group.members.values():
+            if member.is_classic:
+                self.fencing.heard_of(group_id, member)
 
     def _change(self, group: ConsumerGroup, ask: ConsumerGroupHeartbeatRequest) -> Change:
         """Whoever asks, checked: a member of the group, one to be, or one that takes its predecessor's place."""
@@ -119,12 +119,12 @@ class ConsumerGroups:
         return Change(self._state, group, known)
 
     def _expect(self, change: Change, has_moved: bool) -> None:
-        group_id, member = change.group.group_id, change.member
-        if change.replaced is not None:
-            self.fencing.forget(group_id, change.replaced)
-        self.fencing.heard_of(group_id, member.member_id)
+        group_id = change.group.group_id
+        if change.before.is_classic:
+            self.fencing.forget_classic(group_id, change.before.member_id)
+        self.fencing.heard_of(group_id, change.member)
         if has_moved:
-            self.fencing.expect_revocation(group_id, member)
+            self.fencing.expect_revocation(group_id, change.member)
 
     def _response(self, ask: ConsumerGroupHeartbeatRequest, change: Change) -> ConsumerGroupHeartbeatResponse:
         """A member that has what it had, and knows it, is not told again."""
@@ -147,7 +147,7 @@ class ConsumerGroups:
         else:
             member = check_instance(group.static_member(ask.instance_id), ask.instance_id, ask.member_id)
         if ask.member_epoch != STATIC_LEAVE_EPOCH:
-            return Outcome(response, self.fencing.removal(group, [member]))
+            return self.fencing.removal(group, [member], response)
         return Outcome(response, [records.member_assignment(group.group_id, member.away())])
 
     # --- the shard ----------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class ConsumerGroups:
         for group in self._state.groups.values():
             if isinstance(group, ConsumerGroup):
                 for member in group.members.values():
-                    self.fencing.heard_of(group.group_id, member.member_id)
+                    self.fencing.heard_of(group.group_id, member)
                     self.fencing.expect_revocation(group.group_id, member)
 
     def follow(self, image: MetadataImage, changes: Changes) -> None:
@@ -168,12 +168,25 @@ class ConsumerGroups:
         concerned: set[str] = set()
         for name in (*changes.topics, *(topic.name for topic in changes.removed)):
             concerned |= self._interest.topics.get(name, set())
-        for pattern in self._patterns.follow(changes, self._interest.patterns):
+        for pattern in self.patterns.follow(changes, self._interest.patterns):
             concerned |= self._interest.patterns[pattern]
         for group_id in concerned:
             group = self._state.groups.get(group_id)
             if isinstance(group, ConsumerGroup):
                 group.must_look = True
+
+
+def looked(change: Change) -> Callable[[KafkaError], Outcome[None]] | None:
+    """Whoever looked need not look again, unless the log will not take what was found."""
+    if not change.has_looked:
+        return None
+    change.group.must_look = False
+
+    def refused(error: KafkaError) -> Outcome[None]:
+        change.group.must_look = True
+        raise error
+
+    return refused
 
 
 def _told(member: ConsumerMember, ask: ConsumerGroupHeartbeatRequest, client: Client) -> ConsumerMember:

@@ -26,10 +26,8 @@ def reconciled(
     is_free: Callable[[Uuid, int], bool],
 ) -> ConsumerMember:
     """The member as far as it can go now; itself if it cannot."""
-    if member.state is MemberState.STABLE and member.member_epoch == target_epoch:
-        return _within_subscription(member, owned, subscribed)
     if member.state is MemberState.UNREVOKED and _owns_any(owned, member.pending_revocation):
-        return _within_subscription(member, owned, subscribed)
+        return _within_subscription(member, subscribed)
     if member.state is MemberState.UNKNOWN and (owned is None or owned):
         raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, "the member's state is not known: it has to join again")
     target = {topic_id: partitions for topic_id, partitions in target.items() if topic_id in subscribed}
@@ -42,17 +40,15 @@ def reconciled(
     return member.advanced(target_epoch, state, assigned, NO_PARTITIONS)
 
 
-def _within_subscription(member: ConsumerMember, owned: Owned | None, subscribed: Container[Uuid]) -> ConsumerMember:
-    """What a member no longer subscribes to is not left with it until the next epoch."""
+def _within_subscription(member: ConsumerMember, subscribed: Container[Uuid]) -> ConsumerMember:
+    """A member that has to give something up gives up at the same time what it does not subscribe to any more."""
     kept = {topic_id: found for topic_id, found in member.assigned.items() if topic_id in subscribed}
     if len(kept) == len(member.assigned):
         return member
     pending = {topic_id: dict(found) for topic_id, found in member.pending_revocation.items()}
     for topic_id, found in _without(member.assigned, kept).items():
         pending.setdefault(topic_id, {}).update(found)
-    if _owns_any(owned, pending):
-        return member.advanced(member.member_epoch, MemberState.UNREVOKED, kept, pending)
-    return member.advanced(member.member_epoch, member.state, kept, member.pending_revocation)
+    return member.advanced(member.member_epoch, MemberState.UNREVOKED, kept, pending)
 
 
 def _given(

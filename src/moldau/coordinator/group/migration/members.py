@@ -1,0 +1,228 @@
+"""Members that speak the classic protocol in a consumer group: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+
+The broker shares out, so nobody leads and nobody waits. A member says in JoinGroup what it owns and is told its epoch
+as its generation; SyncGroup tells it what it has; and Heartbeat, that it has to join again, be it to give something
+up, to say that it did, or to get what others gave up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.base.ids import uuid_text
+from moldau.coordinator.group.classic.groups import check_protocol_said, check_session_timeout
+from moldau.coordinator.group.classic.joining import MEMBER_ID_REQUIRED_FROM, protocols_of, rebalance_timeout_of
+from moldau.coordinator.group.consumer.change import Change
+from moldau.coordinator.group.consumer.group import ConsumerGroup
+from moldau.coordinator.group.consumer.heartbeat import ConsumerGroups, looked
+from moldau.coordinator.group.consumer.member import ConsumerMember, MemberState
+from moldau.coordinator.group.consumer.validate import check_instance, check_room
+from moldau.coordinator.group.consumer_protocol import PROTOCOL_TYPE, Subscription, read
+from moldau.coordinator.group.consumer_records import ClassicMemberMetadata, ClassicProtocol
+from moldau.coordinator.group.migration.conversions import Conversions
+from moldau.coordinator.group.migration.embedded import by_topic_id, write_assignment
+from moldau.coordinator.group.state import GroupState
+from moldau.coordinator.machine import Client, Outcome
+from moldau.metadata.controller.topics import new_uuid
+from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from moldau.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
+from moldau.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+DISABLED: Final = "disabled"
+
+
+class ClassicMembers:
+    def __init__(self, state: GroupState, consumer: ConsumerGroups, conversions: Conversions) -> None:
+        self._state = state
+        self._patterns = consumer.patterns
+        self._fencing = consumer.fencing
+        self._conversions = conversions
+
+    # --- JoinGroup ----------------------------------------------------------------------------------------------
+
+    def join(self, group: ConsumerGroup, ask: JoinGroupRequest, client: Client) -> Outcome[JoinGroupResponse]:
+        check_session_timeout(ask, self._state.settings)
+        member_id = ask.member_id or uuid_text(new_uuid(self._state.rng))
+        check_room(group, member_id, self._state.settings.consumer_max_size)
+        self._check_protocols(group, ask)
+        subscription = _subscription(ask)
+        if not ask.member_id and ask.group_instance_id is None and client.version >= MEMBER_ID_REQUIRED_FROM:
+            # Nothing is remembered of it: whoever comes with an id that nobody has is a new member.
+            return Outcome(JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id))
+        left, change = self._change(group, ask, member_id, subscription)
+        change.say(_told(change.before, ask, client, subscription))
+        change.look(self._patterns)
+        if left is not None:
+            is_due = change.epoch > group.assignment_epoch
+            conversion = self._conversions.replaced(group, left, change.member, is_due)
+            if conversion is not None:
+                return self._fencing.downgrade(group, conversion, _joined(change.member, group.epoch))
+        change.retarget()
+        has_moved = change.reconcile(by_topic_id(subscription.owned_partitions, self._state.current.image))
+        self._expect_sync(change, has_moved)
+        return Outcome(_joined(change.member, change.member.member_epoch), change.records, refused=looked(change))
+
+    def _check_protocols(self, group: ConsumerGroup, ask: JoinGroupRequest) -> None:
+        """At least one must be known to all classic members: the group may be theirs alone one day."""
+        if self._state.settings.consumer_migration_policy == DISABLED:
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        known_to = group.classic_protocols
+        is_shared = any(known_to.get(each.name, 0) == group.classic_members for each in ask.protocols)
+        if ask.protocol_type != PROTOCOL_TYPE or not is_shared:
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
+    def _change(
+        self, group: ConsumerGroup, ask: JoinGroupRequest, member_id: str, subscription: Subscription
+    ) -> tuple[ConsumerMember | None, Change]:
+        """Whoever joins, and the static member whose place it takes or keeps, if it is one."""
+        instance_id = ask.group_instance_id
+        static = None if instance_id is None else group.static_member(instance_id)
+        if instance_id is not None and ask.member_id:
+            static = check_instance(static, instance_id, member_id)
+        elif static is not None:
+            change = Change(self._state, group, static.succeeded_by(member_id))
+            change.replace(static)
+            return static, change
+        known = group.members.get(member_id)
+        if known is None and subscription.owned_partitions:
+            # It was a member, and has not heard yet that it is none any more. What it owns may be somebody else's.
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return static, Change(self._state, group, known or ConsumerMember(member_id=member_id))
+
+    def _expect_sync(self, change: Change, has_moved: bool) -> None:
+        group_id, member = change.group.group_id, change.member
+        self._fencing.forget_classic(group_id, member.member_id)
+        self._fencing.heard_of(group_id, member)
+        self._fencing.expel_after(member.rebalance_timeout_ms, "sync", group_id, member.member_id)
+        if has_moved:
+            self._fencing.expect_revocation(group_id, member)
+
+    # --- SyncGroup and Heartbeat --------------------------------------------------------------------------------
+
+    def sync(self, group: ConsumerGroup, ask: SyncGroupRequest, client: Client) -> Outcome[SyncGroupResponse]:
+        check_protocol_said(ask, client)
+        member, classic = _member(group, ask.member_id, ask.group_instance_id, ask.generation_id)
+        protocol = classic.supported_protocols[0]
+        if ask.protocol_type not in (None, PROTOCOL_TYPE) or ask.protocol_name not in (None, protocol.name):
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        # One that has yet to give something up has joined again already: it is told what it keeps.
+        if member.member_epoch < group.assignment_epoch and member.state is not MemberState.UNREVOKED:
+            raise self._rejoin(group, member)
+        self._state.deadlines.cancel(("sync", group.group_id, member.member_id))
+        self._fencing.heard_of(group.group_id, member)
+        has = write_assignment(member.assigned, self._state.current.image, protocol.metadata)
+        return Outcome(
+            SyncGroupResponse(protocol_type=ask.protocol_type, protocol_name=ask.protocol_name, assignment=has)
+        )
+
+    def heartbeat(self, group: ConsumerGroup, ask: HeartbeatRequest) -> Outcome[HeartbeatResponse]:
+        member, _ = _member(group, ask.member_id, ask.group_instance_id, ask.generation_id)
+        self._fencing.heard_of(group.group_id, member)
+        if _must_rejoin(group, member):
+            raise self._rejoin(group, member)
+        return Outcome(HeartbeatResponse())
+
+    def _rejoin(self, group: ConsumerGroup, member: ConsumerMember) -> KafkaError:
+        """It has its rebalance timeout for that, from the first time that it is told."""
+        if ("join", group.group_id, member.member_id) not in self._state.deadlines:
+            self._fencing.expel_after(member.rebalance_timeout_ms, "join", group.group_id, member.member_id)
+        return KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+
+    # --- LeaveGroup ---------------------------------------------------------------------------------------------
+
+    def leave(self, group: ConsumerGroup, ask: LeaveGroupRequest) -> Outcome[LeaveGroupResponse]:
+        """Also of members that speak the other protocol, as those who look after a group may remove anybody."""
+        leaving: dict[str, ConsumerMember] = {}
+        results = []
+        for identity in ask.members:
+            result = MemberResponse(identity.member_id, identity.group_instance_id)
+            try:
+                member = _leaving(group, identity)
+                leaving[member.member_id] = member
+            except KafkaError as refused:
+                result.error_code = refused.code
+            results.append(result)
+        response = LeaveGroupResponse(members=results)
+        return self._fencing.removal(group, list(leaving.values()), response) if leaving else Outcome(response)
+
+
+def _subscription(ask: JoinGroupRequest) -> Subscription:
+    """All protocols of a member come with the same subscription: the first will do."""
+    try:
+        return read(Subscription, ask.protocols[0].metadata)[0]
+    except MalformedData as wrong:
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(wrong)) from wrong
+
+
+def _told(member: ConsumerMember, ask: JoinGroupRequest, client: Client, subscription: Subscription) -> ConsumerMember:
+    """The member with what it says now. Whoever asks here speaks the classic protocol, whatever it spoke before."""
+    return replace(
+        member,
+        client_id=client.client_id,
+        client_host=client.host,
+        instance_id=ask.group_instance_id or member.instance_id,
+        rack_id=subscription.rack_id or member.rack_id,
+        rebalance_timeout_ms=rebalance_timeout_of(ask, client),
+        topic_names=frozenset(subscription.topics),
+        pattern="",
+        classic_member_metadata=ClassicMemberMetadata(
+            ask.session_timeout_ms, [ClassicProtocol(*protocol) for protocol in protocols_of(ask)]
+        ),
+    )
+
+
+def _joined(member: ConsumerMember, generation: int) -> JoinGroupResponse:
+    classic = member.classic_member_metadata
+    assert classic is not None
+    return JoinGroupResponse(
+        generation_id=generation,
+        protocol_type=PROTOCOL_TYPE,
+        protocol_name=classic.supported_protocols[0].name,
+        member_id=member.member_id,
+    )
+
+
+def _member(
+    group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
+) -> tuple[ConsumerMember, ClassicMemberMetadata]:
+    """The member, if it is one that speaks the classic protocol, and is in that generation."""
+    if instance_id is None:
+        member = group.member(member_id)
+    else:
+        member = check_instance(group.static_member(instance_id), instance_id, member_id)
+    if member.classic_member_metadata is None:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+    if generation != member.member_epoch:
+        raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+    return member, member.classic_member_metadata
+
+
+def _must_rejoin(group: ConsumerGroup, member: ConsumerMember) -> bool:
+    """A new target is there, or is due and it may be up to this member to have it made; or it has something to get. One
+    that has something to give up is in an older epoch."""
+    if member.member_epoch < group.epoch:
+        return True
+    if group.must_look and group.classic_members == len(group.members):
+        return True
+    return member.state is MemberState.UNRELEASED and not _waits_for_others(group, member)
+
+
+def _waits_for_others(group: ConsumerGroup, member: ConsumerMember) -> bool:
+    return any(
+        (topic_id, partition) in group.owners
+        for topic_id, partitions in group.target_of(member.member_id).items()
+        for partition in partitions - member.assigned.get(topic_id, {}).keys()
+    )
+
+
+def _leaving(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMember:
+    instance_id = identity.group_instance_id
+    if instance_id is None:
+        return group.member(identity.member_id)
+    static = group.static_member(instance_id)
+    # Somebody who looks after the group removes a static member by its name alone.
+    member_id = identity.member_id or group.static_members.get(instance_id, "")
+    return check_instance(static, instance_id, member_id)

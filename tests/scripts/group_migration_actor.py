@@ -1,0 +1,324 @@
+"""Groups that change their protocol, as a script can drive them: members by name, each with its client's own idea of
+its id, its generation or epoch, and what it was told to have.
+
+    topic a partitions=4, grow a count=6    what the cluster has
+    set policy=upgrade size=2 consumer-size=2 session-min=…      what the coordinator was told
+    Classic members:
+    join A topics=a own=a-0,a-1 protocols=range,sticky session=ms rebalance=ms instance=i version=n type=t id=… bytes=x
+                                            JoinGroup; `own=told` is what A was told last; `bytes` are no subscription
+    sync A shares=A:a-0+a-1,B:a-2 generation=n protocol=p type=t user=x
+                                            SyncGroup; a leader says who gets what, `user` goes along with it
+    beat A generation=n                     Heartbeat
+    leave A B, leave instance=i             LeaveGroup
+    commit A a-0 epoch=n version=n          whether A, of either kind, may commit that
+    Consumer members:
+    enter M topics=a regex=x instance=i     ConsumerGroupHeartbeat, the first
+    pulse M own=a-0                         another; `own=told` as above
+    quit M, away M                          for good, or as a static member that will be back
+    advance ms=500                          lets time pass
+    replay                                  another coordinator takes over, from the log
+    too-large                               the log will not take what is decided next
+    group                                   what is known of it
+
+The group is `g`. Whoever waited and is answered is told in a line of its own, and what was written to the log in the
+last, the group's kind only: what the others are is the consumer groups' own matter. After every line it is asked
+whether another coordinator would know the same from the log.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from conversation import Said
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "coordinator" / "migration"))
+
+from migration_rooms import MigrationRooms
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import Uuid
+from moldau.coordinator.group.classic.group import ClassicGroup
+from moldau.coordinator.group.consumer.group import ConsumerGroup
+from moldau.coordinator.group.consumer_protocol import Assignment, Subscription, TopicPartitions, read, write
+from moldau.coordinator.group.consumer_records import ConsumerGroupMetadataKey
+from moldau.coordinator.group.groups import Groups
+from moldau.coordinator.group.records import GroupMetadataKey
+from moldau.coordinator.group.settings import GroupSettings
+from moldau.coordinator.machine import Client, CoordinatorRecord, Outcome
+from moldau.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    RequestTopicPartitions,
+)
+from moldau.wire.messages.heartbeat import HeartbeatRequest
+from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from moldau.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from moldau.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+
+Named = dict[str, set[int]]
+SETTINGS = {
+    "policy": "consumer_migration_policy",
+    "size": "max_size",
+    "consumer-size": "consumer_max_size",
+}
+STATES = {0: "", 1: " unrevoked", 2: " unreleased"}
+
+
+class GroupMigrationActor:
+    def __init__(self) -> None:
+        self._rooms = MigrationRooms(GroupSettings(initial_rebalance_delay_ms=0))
+        self._ids: dict[str, str] = {}
+        self._epochs: dict[str, int] = {}
+        self._told: dict[str, Named] = {}
+        self._instances: dict[str, str | None] = {}
+        self._happened: list[str] = []
+
+    def answer(self, said: Said) -> str:
+        self._happened = []
+        written = len(self._rooms.written)
+        told = getattr(self, "_" + said.name.replace("-", "_"))(said)
+        self._rooms.agree()
+        wrote = [each for each in map(self._record, self._rooms.written[written:]) if each]
+        last = ["wrote " + ", ".join(wrote)] if wrote else []
+        return "\n".join([*([told] if told else []), *self._happened, *last]) or "ok"
+
+    # --- the cluster --------------------------------------------------------------------------------------------
+
+    def _topic(self, said: Said) -> None:
+        self._rooms.create_topic(said.words[0], said.number("partitions", 1))
+
+    def _grow(self, said: Said) -> None:
+        self._rooms.grow_topic(said.words[0], said.number("count", 1))
+
+    def _drop(self, said: Said) -> None:
+        self._rooms.delete_topic(said.words[0])
+
+    def _set(self, said: Said) -> None:
+        found = {SETTINGS[name]: value for name, value in said.values.items()}
+        self._rooms.set(**{name: int(value) if value.isdigit() else value for name, value in found.items()})
+
+    def _advance(self, said: Said) -> None:
+        self._rooms.advance(said.number("ms", 0))
+
+    def _replay(self, said: Said) -> None:
+        self._rooms.replay()
+
+    def _too_large(self, said: Said) -> None:
+        self._rooms.is_refusing = True
+
+    # --- classic members ----------------------------------------------------------------------------------------
+
+    def _join(self, said: Said) -> None:
+        name = said.words[0]
+        self._instances[name] = said.values.get("instance")
+        metadata = said.values.get("bytes", "").encode() or self._subscription(said)
+        protocols = [each for each in said.values.get("protocols", "range").split(",") if each]
+        ask = JoinGroupRequest(
+            "g",
+            said.number("session", 10_000),
+            said.number("rebalance", 30_000),
+            said.values.get("id", self._ids.get(name, "")).replace("none", ""),
+            self._instances[name],
+            said.values.get("type", "consumer"),
+            [JoinGroupRequestProtocol(each, metadata) for each in protocols],
+        )
+        client = Client(name, "/here", said.number("version", 9))
+        self._ask(name, lambda groups: groups.join(ask, client), self._joined)
+
+    def _subscription(self, said: Said) -> bytes:
+        owned = [TopicPartitions(topic, sorted(found)) for topic, found in self._owned(said).items()]
+        topics = said.values.get("topics", "a").split(",")
+        return write(Subscription(topics, None, owned), said.number("format", 1))
+
+    def _joined(self, name: str, response: JoinGroupResponse) -> str:
+        if response.member_id:
+            self._ids[name] = response.member_id
+        if response.error_code:
+            return ErrorCode(response.error_code).name
+        self._epochs[name] = response.generation_id
+        leader = f", {self._name(response.leader)} leads" if response.leader else ""
+        return f"generation {response.generation_id} by {response.protocol_name}{leader}"
+
+    def _sync(self, said: Said) -> None:
+        name = said.words[0]
+        shares = [each.split(":") for each in said.values.get("shares", "").split(",") if each]
+        user = said.values.get("user", "").encode() or None
+        ask = SyncGroupRequest(
+            "g",
+            said.number("generation", self._epochs.get(name, -1)),
+            self._ids.get(name, name),
+            self._instances.get(name),
+            said.values.get("type", "consumer") or None,
+            said.values.get("protocol", "range") or None,
+            [SyncGroupRequestAssignment(self._ids[member], _assignment(_parsed(has), user)) for member, has in shares],
+        )
+        client = Client(name, "/here", said.number("version", 5))
+        self._ask(name, lambda groups: groups.sync(ask, client), self._shared)
+
+    def _shared(self, name: str, response: SyncGroupResponse) -> str:
+        if response.error_code:
+            return ErrorCode(response.error_code).name
+        if not response.assignment:
+            return "has nothing at all"
+        assignment, version = read(Assignment, response.assignment)
+        self._told[name] = {each.topic: set(each.partitions) for each in assignment.assigned_partitions}
+        return f"has {_shown(self._told[name])}" + (f" in format {version}" if version != 1 else "")
+
+    def _beat(self, said: Said) -> None:
+        name = said.words[0]
+        generation = said.number("generation", self._epochs.get(name, -1))
+        instance_id = said.values.get("instance", self._instances.get(name))
+        ask = HeartbeatRequest("g", generation, self._ids.get(name, name), instance_id)
+        client = Client(name, "/here", 4)
+        self._ask(name, lambda groups: groups.heartbeat(ask, client), lambda _, answer: _code(answer.error_code))
+
+    def _leave(self, said: Said) -> None:
+        identities = [MemberIdentity(self._ids.get(name, name), self._instances.get(name)) for name in said.words]
+        if "instance" in said.values:
+            identities = [MemberIdentity(said.values.get("id", ""), said.values["instance"])]
+        ask = LeaveGroupRequest("g", identities)
+        self._ask(
+            "leave",
+            lambda groups: groups.leave(ask, Client("x", "/here", 5)),
+            lambda _, answer: ", ".join(_code(each.error_code) for each in answer.members),
+        )
+
+    def _commit(self, said: Said) -> None:
+        name, partition = said.words
+        epoch, version = said.number("epoch", self._epochs.get(name, -1)), said.number("version", 9)
+
+        def decide(groups: Groups) -> Outcome[None]:
+            check = groups.state.groups["g"].check_commit(self._ids.get(name, name), None, epoch, version)
+            if check is not None:
+                topic, _, index = partition.rpartition("-")
+                check(self._rooms.current.image.topics[topic].id, int(index))
+            return Outcome(None)
+
+        self._ask("commit", decide, lambda *_: "ok")
+
+    # --- consumer members ---------------------------------------------------------------------------------------
+
+    def _enter(self, said: Said) -> None:
+        self._instances[said.words[0]] = said.values.get("instance")
+        ask = self._heartbeat(said, 0)
+        ask.topic_partitions, ask.rebalance_timeout_ms = [], 30_000
+        regex = said.values.get("regex")
+        ask.subscribed_topic_regex = regex
+        ask.subscribed_topic_names = [] if regex else said.values.get("topics", "a").split(",")
+        self._say(said, ask)
+
+    def _pulse(self, said: Said) -> None:
+        ask = self._heartbeat(said, self._epochs.get(said.words[0], 1))
+        if "own" in said.values:
+            topics = self._rooms.current.image.topics
+            owned = self._owned(said)
+            ask.topic_partitions = [RequestTopicPartitions(topics[name].id, sorted(owned[name])) for name in owned]
+        self._say(said, ask)
+
+    def _quit(self, said: Said) -> None:
+        self._say(said, self._heartbeat(said, -1))
+
+    def _away(self, said: Said) -> None:
+        self._say(said, self._heartbeat(said, -2))
+
+    def _heartbeat(self, said: Said, epoch: int) -> ConsumerGroupHeartbeatRequest:
+        name = said.words[0]
+        member_id = self._ids.setdefault(name, name)
+        return ConsumerGroupHeartbeatRequest("g", member_id, epoch, self._instances.get(name))
+
+    def _say(self, said: Said, ask: ConsumerGroupHeartbeatRequest) -> None:
+        name = said.words[0]
+        self._ask(name, lambda groups: groups.consumer_heartbeat(ask, Client(name, "/here", 1)), self._heard)
+
+    def _heard(self, name: str, response: ConsumerGroupHeartbeatResponse) -> str:
+        self._epochs[name] = response.member_epoch
+        if response.assignment is None:
+            return f"epoch {response.member_epoch}"
+        told = {self._topic_name(each.topic_id): set(each.partitions) for each in response.assignment.topic_partitions}
+        self._told[name] = told
+        return f"epoch {response.member_epoch}, has {_shown(told)}"
+
+    # --- what is told -------------------------------------------------------------------------------------------
+
+    def _ask(self, name: str, decide: Callable[[Groups], Outcome[Any]], told: Callable[[str, Any], str]) -> None:
+        answer = self._rooms.ask(decide)
+
+        def tell(value: Any) -> None:
+            said = value.code.name if isinstance(value, KafkaError) else told(name, value)
+            self._happened.append(f"{name}: {said}")
+
+        if not answer.done:
+            self._happened.append(f"{name} waits")
+        answer.then(tell)
+
+    def _group(self, said: Said) -> str:
+        group = self._rooms.groups.state.groups.get("g")
+        if isinstance(group, ClassicGroup):
+            members = [self._classic(group, member_id) for member_id in group.members]
+            head = f"classic {group.state} generation {group.generation} by {group.protocol_name}"
+            leader = f", {self._name(group.leader)} leads" if group.leader else ""
+            return "\n".join([head + leader, *members])
+        assert isinstance(group, ConsumerGroup)
+        members = [self._member(group, member_id) for member_id in group.members]
+        return "\n".join([f"consumer {group.state_name} epoch {group.epoch}", *members])
+
+    def _classic(self, group: ClassicGroup, member_id: str) -> str:
+        member = group.members[member_id]
+        has = read(Assignment, member.assignment)[0].assigned_partitions if member.assignment else ()
+        shown = _shown({each.topic: set(each.partitions) for each in has})
+        known = ",".join(protocol.name for protocol in member.protocols)
+        return f"{self._name(member_id)} has {shown}, knows {known}" + (" joining" if member.joining else "")
+
+    def _member(self, group: ConsumerGroup, member_id: str) -> str:
+        member = group.members[member_id]
+        has = {self._topic_name(topic_id): set(found) for topic_id, found in member.assigned.items()}
+        gives = {self._topic_name(topic_id): set(found) for topic_id, found in member.pending_revocation.items()}
+        classic = member.classic_member_metadata
+        kind = "" if classic is None else " classic " + ",".join(each.name for each in classic.supported_protocols)
+        back = f", gives {_shown(gives)} back" if gives else ""
+        state = STATES[member.state]
+        return f"{self._name(member_id)}{kind} epoch {member.member_epoch}{state} has {_shown(has)}{back}"
+
+    def _record(self, record: CoordinatorRecord) -> str:
+        key, value = record
+        if isinstance(key, GroupMetadataKey):
+            return "no classic group" if value is None else "classic group"
+        if isinstance(key, ConsumerGroupMetadataKey):
+            return "no consumer group" if value is None else f"epoch {getattr(value, 'epoch', '')}"
+        return ""
+
+    def _owned(self, said: Said) -> Named:
+        if said.values.get("own") == "told":
+            return self._told.get(said.words[0], {})
+        return _parsed(said.values.get("own", "").replace(",", "+"))
+
+    def _name(self, member_id: str) -> str:
+        return next((name for name, each in self._ids.items() if each == member_id), "somebody")
+
+    def _topic_name(self, topic_id: Uuid) -> str:
+        return self._rooms.current.image.topic_names[topic_id]
+
+
+def _parsed(text: str) -> Named:
+    found: Named = {}
+    for word in text.split("+"):
+        if word and word != "none":
+            topic, _, index = word.rpartition("-")
+            found.setdefault(topic, set()).add(int(index))
+    return found
+
+
+def _assignment(shares: Named, user_data: bytes | None) -> bytes:
+    topics = [TopicPartitions(topic, sorted(found)) for topic, found in shares.items()]
+    return write(Assignment(topics, user_data), 1)
+
+
+def _shown(partitions: Named) -> str:
+    return " ".join(f"{name}-{index}" for name in sorted(partitions) for index in sorted(partitions[name])) or "nothing"
+
+
+def _code(code: int) -> str:
+    return "ok" if code == ErrorCode.NONE else ErrorCode(code).name

@@ -1,0 +1,167 @@
+"""Clients of the classic protocol as they ought to be, of the kind that gives up everything before it joins (eager) and
+of the kind that reads on (cooperative); whoever is told that it leads shares out.
+
+What a client owns is kept as the broker's consumer members keep it, by topic id, so that both can be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from migration_rooms import MigrationRooms
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import Uuid
+from moldau.base.later import Later
+from moldau.coordinator.group.consumer_protocol import Assignment, Subscription, TopicPartitions, read, write
+from moldau.coordinator.machine import Client
+from moldau.wire.messages.heartbeat import HeartbeatRequest
+from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from moldau.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from moldau.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+
+Slots = frozenset[tuple[Uuid, int]]
+NOTHING: Slots = frozenset()
+
+
+@dataclass
+class ClassicClient:
+    rooms: MigrationRooms
+    name: str
+    topics: list[str]
+    is_cooperative: bool
+    instance_id: str | None = None
+    member_id: str = ""
+    generation: int = -1
+    owned: Slots = NOTHING
+    must_join: bool = True
+    must_sync: bool = False
+    is_dead: bool = False
+    """Another goes by its instance id."""
+    shares: dict[str, bytes] = field(default_factory=dict)
+    """What it has to say as the leader."""
+    waiting: Later[Any] | None = None
+
+    @property
+    def protocol(self) -> str:
+        return "cooperative-sticky" if self.is_cooperative else "range"
+
+    def beat(self, *, is_lost: bool = False) -> int:
+        """One request, unless one is under way; gives whether there was anything to do. The answer may get lost."""
+        if self.is_dead or (self.waiting is not None and not self.waiting.done):
+            return 0
+        if self.must_join:
+            if not self.is_cooperative:
+                self.owned = NOTHING
+            self._ask(lambda groups, client: groups.join(self._join_request(), client), self._joined, is_lost)
+            return 1
+        if self.must_sync:
+            self._ask(lambda groups, client: groups.sync(self._sync_request(), client), self._synced, is_lost)
+            return 1
+        ask = HeartbeatRequest("g", self.generation, self.member_id, self.instance_id)
+        self._ask(lambda groups, client: groups.heartbeat(ask, client), lambda _: None, is_lost)
+        return int(self.must_join)
+
+    def react(self) -> bool:
+        """It takes up and gives up as soon as it is told."""
+        return False
+
+    def leave(self) -> None:
+        ask = LeaveGroupRequest("g", [MemberIdentity(self.member_id, self.instance_id)])
+        self.rooms.ask(lambda groups: groups.leave(ask, Client(self.name, "/here", 5)))
+        self.is_dead, self.owned = True, NOTHING
+
+    # --- requests -----------------------------------------------------------------------------------------------
+
+    def _ask(self, decide: Any, then: Any, is_lost: bool) -> None:
+        client = Client(self.name, "/here", 9)
+        answer = self.waiting = self.rooms.ask(lambda groups: decide(groups, client))
+
+        def hear(response: Any) -> None:
+            if is_lost or self.is_dead:
+                return
+            code = response.code if isinstance(response, KafkaError) else ErrorCode(response.error_code)
+            if code is ErrorCode.NONE:
+                then(response)
+            else:
+                self._refused(code, response)
+
+        answer.then(hear)
+
+    def _refused(self, code: ErrorCode, response: Any) -> None:
+        """Whoever is told that it is out of step gives up everything; whoever is told to rejoin may read on until."""
+        self.must_join, self.must_sync = True, False
+        match code:
+            case ErrorCode.MEMBER_ID_REQUIRED:
+                self.member_id = response.member_id
+            case ErrorCode.REBALANCE_IN_PROGRESS | ErrorCode.NOT_COORDINATOR:
+                pass
+            case ErrorCode.ILLEGAL_GENERATION:
+                self.owned = NOTHING
+            case ErrorCode.UNKNOWN_MEMBER_ID:
+                self.owned, self.member_id = NOTHING, ""
+            case ErrorCode.FENCED_INSTANCE_ID:
+                self.owned, self.is_dead = NOTHING, True
+            case _:
+                raise AssertionError(f"{self.name} was told {code.name}")
+
+    def _join_request(self) -> JoinGroupRequest:
+        named = [TopicPartitions(name, found) for name, found in self._by_name(self.owned).items()]
+        metadata = write(Subscription(self.topics, None, named), 1)
+        protocols = [JoinGroupRequestProtocol(self.protocol, metadata)]
+        return JoinGroupRequest("g", 10_000, 30_000, self.member_id, self.instance_id, "consumer", protocols)
+
+    def _joined(self, response: JoinGroupResponse) -> None:
+        self.member_id, self.generation = response.member_id, response.generation_id
+        self.must_join, self.must_sync = False, True
+        self.shares = {}
+        if response.leader == self.member_id and not response.skip_assignment:
+            said = {each.member_id: read(Subscription, each.metadata)[0] for each in response.members}
+            self.shares = {
+                member_id: write(Assignment([TopicPartitions(*each) for each in found.items()]), 1)
+                for member_id, found in self._shared(said).items()
+            }
+
+    def _shared(self, said: dict[str, Subscription]) -> dict[str, dict[str, list[int]]]:
+        """In turn to those who read a topic. A cooperative leader leaves out what another has yet to give up."""
+        shares: dict[str, dict[str, list[int]]] = {member_id: {} for member_id in said}
+        owners: dict[tuple[str, int], set[str]] = {}
+        for member_id, subscription in said.items():
+            for each in subscription.owned_partitions:
+                for index in each.partitions:
+                    owners.setdefault((each.topic, index), set()).add(member_id)
+        for name, topic in self.rooms.current.image.topics.items():
+            readers = sorted(member_id for member_id, subscription in said.items() if name in subscription.topics)
+            for index in range(len(topic.partitions) if readers else 0):
+                member_id = readers[index % len(readers)]
+                if owners.get((name, index), set()) <= {member_id}:
+                    shares[member_id].setdefault(name, []).append(index)
+        return shares
+
+    def _sync_request(self) -> SyncGroupRequest:
+        shares = [SyncGroupRequestAssignment(*each) for each in self.shares.items()]
+        return SyncGroupRequest(
+            "g", self.generation, self.member_id, self.instance_id, "consumer", self.protocol, shares
+        )
+
+    def _synced(self, response: Any) -> None:
+        self.must_sync = False
+        named = read(Assignment, response.assignment)[0].assigned_partitions if response.assignment else ()
+        topics = self.rooms.current.image.topics
+        told = _slots((topics[each.topic].id, each.partitions) for each in named if each.topic in topics)
+        self.must_join = self.is_cooperative and bool(self.owned - told)
+        self.owned = told
+
+    def _by_name(self, slots: Slots) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for topic_id, index in sorted(slots):
+            name = self.rooms.current.image.topic_names.get(topic_id)
+            if name is not None:
+                found.setdefault(name, []).append(index)
+        return found
+
+
+def _slots(topics: Iterable[tuple[Uuid, Iterable[int]]]) -> Slots:
+    return frozenset((topic_id, index) for topic_id, found in topics for index in found)

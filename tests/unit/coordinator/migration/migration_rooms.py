@@ -1,0 +1,182 @@
+"""One shard's groups of both kinds with a log, a clock and topics of their own: what a shard does, done at once.
+
+Records go through their bytes before they are applied, as in a log. `agree` asks whether another coordinator, with
+nothing but the log, would know the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.later import Later
+from moldau.coordinator.group.classic.group import ClassicGroup, ClassicMember, State
+from moldau.coordinator.group.consumer.group import ConsumerGroup
+from moldau.coordinator.group.group import Group
+from moldau.coordinator.group.groups import Groups
+from moldau.coordinator.group.serde import encode_record
+from moldau.coordinator.group.settings import GroupSettings
+from moldau.coordinator.machine import Client, CoordinatorRecord, Outcome
+from moldau.metadata.apply import Changes, apply
+from moldau.metadata.current import CurrentImage
+from moldau.metadata.image import MetadataImage
+from moldau.metadata.records import MetadataRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
+from moldau.testing.clock import FakeClock
+from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+
+Decide = Callable[[Groups], Outcome[Any]]
+
+
+class MigrationRooms:
+    def __init__(self, settings: GroupSettings) -> None:
+        self.clock = FakeClock()
+        self.current = CurrentImage()
+        self.settings = settings
+        self.log: list[tuple[bytes, bytes | None]] = []
+        self.written: list[CoordinatorRecord] = []
+        self.is_refusing = False
+        """The log will not take what is decided next."""
+        self._topics_made = 0
+        self._rng = Random(1)
+        self.current.follow(self._follow)
+        self.groups = self._open()
+        self._reader = self._open()
+        """Another coordinator, which knows what is in the log and nothing else."""
+
+    def _open(self) -> Groups:
+        return Groups(self.settings, self.current, self.clock, self._rng)
+
+    def set(self, **settings: Any) -> None:
+        self.settings = replace(self.settings, **settings)
+        self.groups.state.settings = self.settings
+
+    # --- the machine --------------------------------------------------------------------------------------------
+
+    def ask(self, decide: Decide) -> Later[Any]:
+        """The answer, or a KafkaError; it may be long in coming."""
+        told: Later[Any] = Later()
+        try:
+            outcome = decide(self.groups)
+            if isinstance(outcome.response, Later):
+                told = outcome.response
+            self.take(outcome)
+            if not isinstance(outcome.response, Later):
+                told.complete(outcome.response)
+        except KafkaError as refused:
+            told.complete(refused)
+        return told
+
+    def beat(
+        self, ask: ConsumerGroupHeartbeatRequest, version: int = 1
+    ) -> tuple[ConsumerGroupHeartbeatResponse, Sequence[CoordinatorRecord]]:
+        before = len(self.written)
+        answer = self.ask(lambda groups: groups.consumer_heartbeat(ask, Client(ask.member_id, "/here", version)))
+        response = answer.value()
+        if isinstance(response, KafkaError):
+            raise response
+        return response, self.written[before:]
+
+    def take(self, outcome: Outcome[Any]) -> None:
+        if outcome.records and self.is_refusing:
+            self.is_refusing = False
+            too_large = KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
+            if outcome.refused is None:
+                raise too_large
+            self.take(outcome.refused(too_large))
+            return
+        for record in outcome.records:
+            written = encode_record(record)
+            self.log.append(written)
+            self.written.append(record)
+            self.groups.replay(*written)
+            self._reader.replay(*written)
+        if outcome.records and outcome.applied is not None:
+            outcome.applied()
+        for waiting, response in outcome.answers:
+            waiting.complete(response)
+
+    def advance(self, ms: int) -> None:
+        """Stops at every deadline on the way, as a timer would."""
+        end_ms = self.clock.elapsed_ms() + ms
+        while True:
+            due_ms = self.groups.next_deadline_ms()
+            if due_ms is None or due_ms > end_ms:
+                break
+            self.clock.move(max(due_ms - self.clock.elapsed_ms(), 0))
+            for action in self.groups.due(self.clock.elapsed_ms()):
+                self.take(action())
+        self.clock.move(end_ms - self.clock.elapsed_ms())
+
+    def replay(self) -> None:
+        """The coordinator moves: another makes its state from the log."""
+        for waiting in self.groups.waiting():
+            waiting.complete(KafkaError(ErrorCode.NOT_COORDINATOR))
+        self.groups = self._open()
+        for written in self.log:
+            self.groups.replay(*written)
+        self.groups.loaded()
+
+    def agree(self) -> None:
+        other = self._reader.state.groups
+        for group_id, group in self.groups.state.groups.items():
+            found = other.get(group_id)
+            if isinstance(group, ConsumerGroup):
+                assert isinstance(found, ConsumerGroup)
+                assert _of_consumers(found) == _of_consumers(group)
+            elif isinstance(group, ClassicGroup) and group.state is State.STABLE:
+                assert isinstance(found, ClassicGroup)
+                assert _of_classic(found) == _of_classic(group)
+            else:
+                assert not isinstance(found, ConsumerGroup)
+        assert not other.keys() - self.groups.state.groups.keys()
+
+    # --- topics -------------------------------------------------------------------------------------------------
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        self._topics_made += 1
+        topic_id = self._topics_made.to_bytes(16)
+        self._publish([TopicRecord(name, topic_id), *(_partition(topic_id, index) for index in range(partitions))])
+
+    def grow_topic(self, name: str, partitions: int) -> None:
+        topic = self.current.image.topics[name]
+        self._publish([_partition(topic.id, index) for index in range(len(topic.partitions), partitions)])
+
+    def delete_topic(self, name: str) -> None:
+        self._publish([RemoveTopicRecord(self.current.image.topics[name].id)])
+
+    def _publish(self, records: list[MetadataRecord]) -> None:
+        image = self.current.image
+        self.current.publish(*apply(image, records, image.offset + len(records), 1))
+
+    def _follow(self, image: MetadataImage, changes: Changes) -> None:
+        self.take(self.groups.topics_changed(image, changes))
+
+
+def _partition(topic_id: bytes, index: int) -> PartitionRecord:
+    return PartitionRecord(partition_id=index, topic_id=topic_id, replicas=[1], isr=[1], leader=1)
+
+
+def _of_consumers(group: Group) -> dict[str, Any]:
+    """All of it, counted things included, but for what is soft."""
+    subscriptions = {
+        name: value for name, value in vars(group)["subscriptions"].__dict__.items() if name != "_interest"
+    }
+    return {
+        name: value for name, value in vars(group).items() if name not in ("must_look", "subscriptions")
+    } | subscriptions
+
+
+def _of_classic(group: ClassicGroup) -> dict[str, Any]:
+    """What the log tells of a group at rest."""
+    names = ("generation", "protocol_type_said", "protocol_name", "leader", "static_members", "subscribed_topics")
+    told = {name: getattr(group, name) for name in (*names, "state_timestamp_ms")}
+    return told | {member.member_id: _of_member(member, group.protocol_name) for member in group.members.values()}
+
+
+def _of_member(member: ClassicMember, protocol: str | None) -> tuple[Any, ...]:
+    timeouts = (member.rebalance_timeout_ms, member.session_timeout_ms)
+    said = (member.instance_id, member.client_id, member.client_host, member.metadata_of(protocol or ""))
+    return (*said, *timeouts, member.assignment)
