@@ -1,7 +1,7 @@
 """`moldau consume`: records of topics, printed by a format.
 
 Partitions are assigned by hand and read from resolved offsets, so no group is needed and nothing is committed. Only
-`-g` joins a group. Where to read is offsets.py, how to print is format_language.py.
+`-g` joins a group (consume_group.py). Where to read is offsets.py, how to print is format_language.py.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 import sys
 import time
-from typing import Any, BinaryIO, Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import click
 
@@ -21,64 +22,23 @@ from moldau.cli.connect import (
     broker_options,
     complete_topics,
     existing_topics,
-    failure,
     is_internal,
     outcome,
     plain_failures,
 )
+from moldau.cli.consume_group import consume_group
+from moldau.cli.consumed import ENDLESS, Printer, arrived, end_of_log
 from moldau.cli.format_language import BadFormat, Formatter
+from moldau.cli.group_completion import complete_groups
 from moldau.cli.partition_offsets import Partition, ResolvedRange
 
-FETCH_RECORDS_MAX: Final = 1000
-POLL_SECONDS: Final = 0.2
-"""The longest that Ctrl-C waits."""
 GROUP_SECONDS: Final = 3.0
-ENDLESS: Final = 1 << 63
 CLIENT_CONFIG: Final = {
     "enable.partition.eof": True,
     # A full local queue makes librdkafka rest before the next fetch, for a whole second unless told: that one second
     # again and again is most of the time a long read takes.
     "fetch.queue.backoff.ms": 5,
 }
-
-
-class Message(format_language.Record, Protocol):
-    """confluent_kafka's Message: a record, or an error in its place."""
-
-    def error(self) -> Any: ...
-
-
-class Printer:
-    """Renders records and counts them; what was rendered leaves the process in one write after every poll."""
-
-    def __init__(self, render: Formatter, out: BinaryIO, limit: int | None) -> None:
-        self._render = render
-        self._out = out
-        self._left = ENDLESS if limit is None else limit
-        self._rendered: list[bytes] = []
-        self.printed = 0
-
-    def is_full(self) -> bool:
-        return self._left == 0
-
-    def print(self, message: Message) -> None:
-        self.printed += 1
-        self._left -= 1
-        self._rendered.append(self._render(message, self.printed))
-
-    def flush(self) -> None:
-        self._out.write(b"".join(self._rendered))
-        self._out.flush()
-        self._rendered.clear()
-
-
-def arrived(consumer: Any) -> list[Message]:
-    """The messages that are here, or the first to come within POLL_SECONDS.
-
-    Asked for many at once librdkafka waits the whole time for more; so one is waited for, and the rest is taken along.
-    """
-    first = consumer.poll(POLL_SECONDS)
-    return [] if first is None else [first, *consumer.consume(FETCH_RECORDS_MAX, 0)]
 
 
 def read_assigned(consumer: Any, ranges: dict[Partition, ResolvedRange], printer: Printer) -> None:
@@ -92,7 +52,7 @@ def read_assigned(consumer: Any, ranges: dict[Partition, ResolvedRange], printer
         for message in arrived(consumer):
             where = (message.topic() or "", message.partition() or 0)
             if message.error() is not None:
-                offset = _end_of_log(message)
+                offset = end_of_log(message)
             else:
                 offset = message.offset() or 0
                 if offset < ends[where] and where in waiting:
@@ -108,40 +68,6 @@ def read_assigned(consumer: Any, ranges: dict[Partition, ResolvedRange], printer
         printer.flush()
 
 
-def read_group(consumer: Any, topics: list[str], exit_at_end: bool, printer: Printer) -> None:
-    """Reads what the group assigns to this member; with exit_at_end until each assigned partition was at its end."""
-    assigned: set[Partition] = set()
-    at_end: set[Partition] = set()
-
-    def on_assign(_: Any, partitions: list[Any]) -> None:
-        assigned.clear()
-        assigned.update((partition.topic, partition.partition) for partition in partitions)
-
-    consumer.subscribe(topics, on_assign=on_assign)
-    while not printer.is_full() and not (exit_at_end and assigned and assigned <= at_end):
-        for message in arrived(consumer):
-            where = (message.topic() or "", message.partition() or 0)
-            if message.error() is not None:
-                _end_of_log(message)
-                at_end.add(where)
-                continue
-            at_end.discard(where)
-            printer.print(message)
-            if printer.is_full():
-                break
-        printer.flush()
-
-
-def _end_of_log(message: Message) -> int:
-    """The offset at which librdkafka says the log ends; raises for any other error in a record's place."""
-    from confluent_kafka import KafkaError
-
-    error = message.error()
-    if error.code() != KafkaError._PARTITION_EOF:
-        raise failure(error, f"{message.topic()} partition {message.partition()}" if message.topic() else "")
-    return message.offset() or 0
-
-
 @click.command()
 @click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topics)
 @click.option("-r", "--regex", is_flag=True, help="Each TOPIC is a regular expression for whole names.")
@@ -151,7 +77,12 @@ def _end_of_log(message: Message) -> int:
 @click.option("-n", "--num", type=click.IntRange(min=1), help="Stop after this many records.")
 @click.option("-p", "--partition", "only", multiple=True, type=click.IntRange(min=0), help="Only this one. Repeatable.")
 @click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end that the partitions have now.")
-@click.option("-g", "--group", help="Join this consumer group: it assigns the partitions and keeps the offsets.")
+@click.option(
+    "-g",
+    "--group",
+    shell_complete=complete_groups,
+    help="Join this consumer group: it assigns the partitions, and what was printed is committed.",
+)
 @click.option(
     "--isolation-level",
     type=click.Choice(["read_uncommitted", "read_committed"]),
@@ -193,7 +124,8 @@ def consume(
     metadata = broker.metadata()
     names = _matching(metadata, topics) if regex else [t.topic for t in existing_topics(metadata, topics)]
     if group is not None:
-        _consume_group(broker, group, names, offset or "start", exit_at_end, config, printer)
+        chosen = _matcher(topics) if regex else names
+        _consume_group(broker, group, chosen, offset or "start", exit_at_end, config, printer)
         return
     wanted = _range(offset or "start", exit_at_end)
     partitions = [where for name in names for where in partition_offsets.chosen(metadata.topics[name], only)]
@@ -236,17 +168,18 @@ def _range(offset: str, exit_at_end: bool) -> offsets.OffsetRange:
     return offsets.OffsetRange(wanted.begin, offsets.END) if exit_at_end and wanted.end is None else wanted
 
 
-def _matching(metadata: ClusterMetadata, patterns: tuple[str, ...]) -> list[str]:
+def _matcher(patterns: tuple[str, ...]) -> Callable[[str], bool]:
+    """Whether a whole name matches; the cluster's own topics only match patterns that begin as they do."""
     try:
         compiled = [re.compile(pattern) for pattern in patterns]
     except re.error as error:
         raise click.BadParameter(f"not a regular expression: {error}", param_hint="TOPIC") from error
-    names = [
-        name
-        for name in sorted(metadata.topics)
-        if any(pattern.fullmatch(name) for pattern in compiled)
-        and (not is_internal(name) or any(pattern.startswith("_") for pattern in patterns))
-    ]
+    with_internal = any(pattern.startswith("_") for pattern in patterns)
+    return lambda name: any(one.fullmatch(name) for one in compiled) and (with_internal or not is_internal(name))
+
+
+def _matching(metadata: ClusterMetadata, patterns: tuple[str, ...]) -> list[str]:
+    names = sorted(filter(_matcher(patterns), metadata.topics))
     if not names:
         raise CommandFailed(f"no topic matches {' or '.join(patterns)}; `moldau topic list` shows the topics there are")
     return names
@@ -255,7 +188,7 @@ def _matching(metadata: ClusterMetadata, patterns: tuple[str, ...]) -> list[str]
 def _consume_group(
     broker: Broker,
     group: str,
-    names: list[str],
+    topics: Sequence[str] | Callable[[str], bool],
     offset: str,
     exit_at_end: bool,
     config: dict[str, Any],
@@ -268,9 +201,7 @@ def _consume_group(
             f"this broker keeps no consumer groups ({refused[0].str().lower()}); leave -g out to read without one"
         )
     reset = "earliest" if offset == "start" else "latest"
-    consumer = broker.consumer(config | {"group.id": group, "auto.offset.reset": reset, "enable.auto.commit": True})
-    with plain_failures(f"group {group}"):
-        try:
-            read_group(consumer, names, exit_at_end, printer)
-        finally:
-            consumer.close()
+    member = config | {"group.id": group, "auto.offset.reset": reset}
+    status = consume_group(broker, member, topics, printer, exit_at_end)
+    if status:
+        raise click.exceptions.Exit(status)

@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "topic": LazyCommand("moldau.cli.topic:topic", "Create, list, describe, alter, trim and delete topics."),
     "produce": LazyCommand("moldau.cli.produce:produce", "Write lines or JSON envelopes to a topic as records."),
     "consume": LazyCommand("moldau.cli.consume:consume", "Read records from topics and print them."),
+    "group": LazyCommand("moldau.cli.group:group", "List, describe, reset and delete consumer groups."),
     "log": LazyCommand("moldau.cli.log:log", "Read the files of a data directory, without a broker."),
     "pipeline": LazyCommand("moldau.cli.pipeline:pipeline", "Write, check, run and watch data pipelines on Spark."),
     "cluster": LazyCommand("moldau.cli.cluster_info:cluster", "Show the brokers of a cluster and their controller."),

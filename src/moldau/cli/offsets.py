@@ -75,7 +75,7 @@ _UNITS_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms
 _DURATION: Final = re.compile(r"(?:\d+(?:ms|[dhms]))+")
 _DURATION_PART: Final = re.compile(r"(\d+)(ms|[dhms])")
 _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:\d\d)?)?")
-_OFFSET_MAX: Final = 2**63 - 1
+OFFSET_MAX: Final = 2**63 - 1
 
 
 def parse_range(text: str, now_ms: int) -> OffsetRange:
@@ -124,7 +124,7 @@ def _offset_end(text: str) -> Position:
 def _number(digits: str, text: str) -> int:
     if not (digits.isascii() and digits.isdigit()):
         raise BadOffset(f"{text!r} is not an offset; use start, end, N, +N, -N, N1:N2 or @TIME")
-    if int(digits) > _OFFSET_MAX:
+    if int(digits) > OFFSET_MAX:
         raise BadOffset(f"{text!r} is larger than any offset")
     return int(digits)
 

@@ -111,7 +111,13 @@ def plain_lines(table: Table) -> Iterator[str]:
 
 def _is_numeric(table: Table, index: int) -> bool:
     values = [row[index] for row in table.rows if row[index] is not None]
-    return bool(values) and all(isinstance(value, int) and not isinstance(value, bool) for value in values)
+    return bool(values) and all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Asks on a terminal, unless told not to; a script that does not say `--yes` is not asked either."""
+    if not yes and sys.stdin.isatty():
+        click.confirm(question, abort=True, err=True)
 
 
 def cell_text(cell: Any) -> str:

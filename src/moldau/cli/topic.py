@@ -5,7 +5,6 @@ A broker's answer becomes a table or a line here; how it is reached is connect.p
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -25,7 +24,7 @@ from moldau.cli.connect import (
     key_values,
     outcome,
 )
-from moldau.cli.output import Bytes, Table, format_option, show
+from moldau.cli.output import Bytes, Table, confirm, format_option, show
 from moldau.cli.partition_offsets import Bounds
 
 
@@ -220,15 +219,10 @@ def delete(broker: Broker, names: tuple[str, ...], yes: bool) -> None:
     moldau topic delete orders --yes
     """
     existing_topics(broker.metadata(), names)
-    _confirm(f"Delete {', '.join(names)} and all records in {'it' if len(names) == 1 else 'them'}?", yes)
+    confirm(f"Delete {', '.join(names)} and all records in {'it' if len(names) == 1 else 'them'}?", yes)
     for name, future in broker.admin.delete_topics(list(names)).items():
         outcome(future, name)
         click.echo(f"deleted {name}")
-
-
-def _confirm(question: str, yes: bool) -> None:
-    if not yes and sys.stdin.isatty():
-        click.confirm(question, abort=True, err=True)
 
 
 @topic.command(short_help="Delete the oldest records of a topic.")
@@ -254,7 +248,7 @@ def trim(broker: Broker, name: str, before: str, only: tuple[int, ...], yes: boo
     partitions = partition_offsets.chosen(broker.topic(name), only)
     admin = broker.admin
     ranges = partition_offsets.resolve(admin, partitions, offsets.OffsetRange(until))
-    _confirm(f"Delete all records of {name} before {before}?", yes)
+    confirm(f"Delete all records of {name} before {before}?", yes)
     wanted = [TopicPartition(name, number, found.begin) for (_, number), found in sorted(ranges.items())]
     rows = []
     for where, future in admin.delete_records(wanted).items():

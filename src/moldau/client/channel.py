@@ -91,15 +91,18 @@ class Channel:
         """For `select`: readable when a response has begun to arrive."""
         return self._socket.fileno()
 
-    def ask(self, key: ApiKey, request: Message, answer: type[M]) -> M:
-        """The response to one request, in the highest version both sides speak."""
+    def ask(self, key: ApiKey, request: Message, answer: type[M], versions: tuple[int, int] | None = None) -> M:
+        """The response to one request, in the highest version both sides speak.
+
+        `versions` are the lowest and the highest that the caller wrote the request for, where not all will do.
+        """
         assert not self._asked, "the answer would be that of an earlier request"
-        self.send(key, request)
+        self.send(key, request, versions)
         return self.receive(answer)
 
-    def send(self, key: ApiKey, request: Message) -> None:
+    def send(self, key: ApiKey, request: Message, versions: tuple[int, int] | None = None) -> None:
         """Sends a request whose response `receive` reads later; responses come in the order of requests."""
-        version = self._common_version(key)
+        version = self._common_version(key, versions)
         if version is None:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"The broker does not support {APIS[key].name}")
         self._send(key, version, request)
@@ -122,10 +125,11 @@ class Channel:
             raise MalformedData(f"an answer to request {correlation_id}, where {asked.correlation_id} was asked")
         return response
 
-    def _common_version(self, key: ApiKey) -> int | None:
+    def _common_version(self, key: ApiKey, versions: tuple[int, int] | None = None) -> int | None:
         lowest, highest = self.versions.get(key, (0, -1))
-        version = min(highest, APIS[key].highest)
-        return version if version >= max(lowest, APIS[key].lowest) else None
+        ours = versions or (APIS[key].lowest, APIS[key].highest)
+        version = min(highest, ours[1])
+        return version if version >= max(lowest, ours[0]) else None
 
     def _ask_versions(self) -> Mapping[int, tuple[int, int]]:
         """A node that does not know our version of the question answers in version 0 (KIP-511)."""

@@ -26,12 +26,18 @@ RENAMED: Final = {
 _MEANINGLESS: Final = """
     key.serializer value.serializer key.deserializer value.deserializer interceptor.classes metric.reporters
     metrics.num.samples metrics.recording.level metrics.sample.window.ms partitioner.class partitioner.ignore.keys
-    partitioner.adaptive.partitioning.enable partition.assignment.strategy max.poll.records max.block.ms
+    partitioner.adaptive.partitioning.enable max.poll.records max.block.ms
     default.api.timeout.ms exclude.internal.topics security.providers auto.include.jmx.reporter config.providers
     ssl.truststore.type ssl.truststore.password ssl.keystore.type ssl.protocol ssl.enabled.protocols
     sasl.login.class sasl.login.callback.handler.class sasl.client.callback.handler.class enable.metrics.push
 """
 MEANINGLESS: Final = frozenset(_MEANINGLESS.split())
+ASSIGNORS: Final = {
+    "RangeAssignor": "range",
+    "RoundRobinAssignor": "roundrobin",
+    "CooperativeStickyAssignor": "cooperative-sticky",
+}
+"""The assignors of Java's consumer, by class, that librdkafka has too."""
 _JAAS_OPTION = re.compile(r'(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))')
 
 
@@ -41,6 +47,8 @@ def for_librdkafka(java: Mapping[str, str]) -> dict[str, str]:
     for name, value in java.items():
         if name == "buffer.memory":
             told["queue.buffering.max.kbytes"] = str(max(1, int(value) // 1024))
+        elif name == "partition.assignment.strategy":
+            told.update(_assignors(value))
         elif name == "sasl.jaas.config":
             told.update(_credentials(value))
         elif name == "ssl.endpoint.identification.algorithm":
@@ -50,6 +58,16 @@ def for_librdkafka(java: Mapping[str, str]) -> dict[str, str]:
         elif name not in MEANINGLESS:
             told[RENAMED.get(name, name)] = value
     return told
+
+
+def _assignors(classes: str) -> dict[str, str]:
+    """Classes as librdkafka calls them, or its own names; others are left out, and with none left its default holds."""
+    named = [each.strip().rpartition(".")[2] for each in classes.split(",")]
+    known = [ASSIGNORS.get(each, each) for each in named if each in ASSIGNORS or each in ASSIGNORS.values()]
+    # Cooperative and eager assignors do not mix in librdkafka, where Java's do for the time of a migration.
+    eager = [each for each in known if each != "cooperative-sticky"]
+    chosen = eager if eager else known
+    return {"partition.assignment.strategy": ",".join(chosen)} if chosen else {}
 
 
 def _credentials(jaas: str) -> dict[str, str]:

@@ -124,9 +124,14 @@ class Cluster:
                 tried.append(f"{host}:{port}: {error}")
         raise Unreachable(f"No broker answers: {'; '.join(dict.fromkeys(tried))}")
 
-    def ask_any(self, key: ApiKey, request: Message, answer: type[M]) -> M:
+    def nodes(self) -> Mapping[int, tuple[str, int]]:
+        """All brokers there are now, by id, with their addresses."""
+        self.refresh(())
+        return self._addresses
+
+    def ask_any(self, key: ApiKey, request: Message, answer: type[M], versions: tuple[int, int] | None = None) -> M:
         """For questions that every node can answer."""
-        return self._any_channel().ask(key, request, answer)
+        return self._any_channel().ask(key, request, answer, versions)
 
     # --- patience ---------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]
 
     from moldau.client.channel import Channel
+    from moldau.spark.cluster import Cluster
 
 REACH_SECONDS: Final = 3.0
 """How long an address that refuses is tried again: a broker started a moment ago is forgiven, a typo is told soon."""
@@ -129,6 +130,15 @@ def reach(bootstrap_servers: str) -> tuple[str, int]:
         f"No broker answers at {bootstrap_servers} ({reason}). Start one with `moldau start`,"
         " or name another with --bootstrap-server HOST:PORT."
     )
+
+
+def cluster(bootstrap_servers: str, java: Mapping[str, str], timeout_seconds: float = ADMIN_SECONDS) -> Cluster:
+    """Connections to all brokers of a cluster that answers."""
+    from moldau.spark.cluster import Cluster
+
+    reach(bootstrap_servers)
+    known = ",".join(f"{host}:{port}" for host, port in addresses(bootstrap_servers))
+    return Cluster(known, java, timeout_seconds)
 
 
 def channel(bootstrap_servers: str, java: Mapping[str, str]) -> Channel:

@@ -1,14 +1,13 @@
 """kafka-console-consumer: prints the records of topics as they come.
 
-Without --group it reads every partition for itself and commits nothing, so that it needs no group coordinator; with
---group it is a member like any other. How a record is printed is in record_lines.py.
+It is a member of a group like any other: of the one it is told, or of one with a name made up for this once, where it
+commits nothing. Only a single partition is read without a group. How a record is printed is in record_lines.py.
 """
 
 from __future__ import annotations
 
-import signal
+import random
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -17,6 +16,8 @@ from moldau.cli.flags import Flag, Flags, Given, UsageError, key_values
 from moldau.cli.kafka import clients, properties
 from moldau.cli.kafka.record_lines import Formatter
 from moldau.cli.kafka.tool import ToolFailed, complain, forget_stdout, run
+from moldau.cli.stop_signals import Stop
+from moldau.cli.stored_offsets import MEMBER_CONFIG, store_printed
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -90,30 +91,6 @@ OWN_CONFIG: Final = {
 }
 
 
-class Stop:
-    """Ctrl-C and SIGTERM, noted for the loop to see: an exception raised inside librdkafka's calls is lost there."""
-
-    def __init__(self) -> None:
-        self.status = 0
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            return
-        for number in (signal.SIGINT, signal.SIGTERM):
-            # A job in the background of a script is told to ignore Ctrl-C, and goes on doing so.
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                self._before[number] = signal.signal(number, self._note)
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _note(self, number: int, _frame: object) -> None:
-        self.status = 128 + number
-        signal.signal(number, signal.SIG_DFL)  # asked twice, it ends at once
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     return run("kafka-console-consumer", FLAGS, _main, argv)
 
@@ -133,10 +110,23 @@ def _main(given: Given) -> int:
     # Beyond the end or before the first record of a partition, librdkafka goes where the reading began.
     own = {**OWN_CONFIG, "auto.offset.reset": "earliest" if start == "earliest" else "latest"}
     own["isolation.level"] = given.text("isolation-level")
-    own |= {"group.id": group} if group else {"group.id": "console-consumer", "enable.auto.commit": False}
+    own |= MEMBER_CONFIG | {"group.id": group} if group else _passing_group(java)
     consumer = clients.consumer(servers, {name: java[name] for name in java if name != "auto.offset.reset"}, own)
-    reading = Reading(consumer, formatter, limit, timeout_ms, skip_errors=given.has("skip-message-on-error"))
-    return _read(given, reading, _source(given, consumer, group, start))
+    reading = Reading(
+        consumer, formatter, limit, timeout_ms, given.has("skip-message-on-error"), is_member=group is not None
+    )
+    return _read(given, reading, _source(given, consumer, start))
+
+
+def _passing_group(java: dict[str, str]) -> dict[str, Any]:
+    """Without a name for its group Kafka's console consumer makes one up, and commits nothing there. What it has read
+    must therefore stay its own through a rebalance, or it would begin anew."""
+    is_server_side = java.get("group.protocol", "classic").lower() == "consumer"
+    return {
+        "group.id": f"console-consumer-{random.randrange(100_000)}",
+        "enable.auto.commit": False,
+        **({} if is_server_side else {"partition.assignment.strategy": "cooperative-sticky"}),
+    }
 
 
 def _check(given: Given, java: dict[str, str]) -> None:
@@ -199,20 +189,17 @@ def _formatter(given: Given) -> Formatter | None:
     return None if name == "NoOpMessageFormatter" else Formatter(props)
 
 
-def _source(given: Given, consumer: Consumer, group: str | None, start: int | str) -> Any:
-    """Something that is asked to look for new partitions, or None where librdkafka does that by itself."""
-    from moldau.cli.kafka.group_free import GroupFree, first_offset, whole_partition
-    from moldau.cli.kafka.topics import include_list
+def _source(given: Given, consumer: Consumer, start: int | str) -> Any:
+    """Something that is asked to look for new topics, or None where librdkafka does that by itself."""
+    from moldau.cli.kafka.group_free import first_offset, whole_partition
+    from moldau.cli.kafka.group_member import subscribed
 
     topic = given.text("topic")
-    if group is not None:
-        consumer.subscribe([topic] if topic is not None else [f"^({include_list(given.text('include')).pattern})$"])
-        return None
     index = given.integer("partition")
-    if index is not None:
-        whole_partition(consumer, topic or "", index, first_offset(start))
-        return None
-    return GroupFree(consumer, include_list(given.text("include")) if topic is None else topic, first_offset(start))
+    if index is None:
+        return subscribed(consumer, topic, given.text("include"))
+    whole_partition(consumer, topic or "", index, first_offset(start))
+    return None
 
 
 class Reading:
@@ -225,12 +212,14 @@ class Reading:
         limit: int | None,
         timeout_ms: int | None,
         skip_errors: bool,
+        is_member: bool,
     ) -> None:
         self._consumer = consumer
         self._formatter = formatter
         self._limit = limit
         self._timeout = None if timeout_ms is None or timeout_ms < 0 else timeout_ms / 1000
         self._skip_errors = skip_errors
+        self._is_member = is_member
         self._told: set[str] = set()
         self.count = 0
 
@@ -286,6 +275,11 @@ class Reading:
         self.count += len(records)
         out.write(lines)
         out.flush()
+        self._done(records)
+
+    def _done(self, records: list[Any]) -> None:
+        if self._is_member:
+            store_printed(self._consumer, records)
 
     def _print_one_by_one(self, out: IO[bytes], records: list[Any]) -> None:
         """One of them cannot be read: those before it are printed, and it ends the tool or is left out."""
@@ -298,6 +292,9 @@ class Reading:
                 if not self._skip_errors:
                     raise
                 complain(f"WARN {error}; the record is left out")
+            finally:
+                # Also one that cannot be printed: or else a group would never get beyond it.
+                self._done([record])
             out.flush()
 
 

@@ -126,8 +126,9 @@ def _main(given: Given) -> int:
 
 
 def _consumer(given: Given, more_config: dict[str, Any]) -> tuple[Consumer, Any]:
-    """A consumer, and what finds its partitions (None when its group does)."""
+    """A consumer, and what looks for partitions or topics (None when librdkafka does that by itself)."""
     from moldau.cli.kafka.group_free import GroupFree, first_offset
+    from moldau.cli.kafka.group_member import subscribed
     from moldau.cli.kafka.topics import include_list
 
     servers = given.text("bootstrap-server") or ""
@@ -151,8 +152,7 @@ def _consumer(given: Given, more_config: dict[str, Any]) -> tuple[Consumer, Any]
     if group is None:
         pattern = include_list(given.text("include")) if topic is None else topic
         return consumer, GroupFree(consumer, pattern, first_offset(start))
-    consumer.subscribe([topic] if topic is not None else [f"^({include_list(given.text('include')).pattern})$"])
-    return consumer, None
+    return consumer, subscribed(consumer, topic, given.text("include"))
 
 
 def consume(consumer: Consumer, source: Any, report: Report, records: int, timeout_seconds: float) -> bool:

@@ -1,0 +1,175 @@
+"""How far a group is behind: in records, and in seconds.
+
+Seconds are the age of the first record that the group has not consumed yet: how long it has been waiting by now. No
+broker tells that, so the record is fetched to read its timestamp. Where nothing waits it is 0; where the group never
+committed, or the record has no timestamp, it is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.cli.group_values import CommittedOffsets
+from moldau.spark.cluster import Cluster, by_topic
+from moldau.spark.offsets import EARLIEST, TopicPartition
+from moldau.wire.apis import ApiKey
+from moldau.wire.batch import BATCH_HEADER_BYTES, BatchHeader, read_header
+from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from moldau.wire.records import decode_records
+
+PARTITION_BYTES_MAX: Final = 64 << 10
+"""A batch that is larger comes whole all the same, one in each answer."""
+FETCH_BYTES_MAX: Final = 16 << 20
+
+
+class PartitionLag(NamedTuple):
+    """One partition of a group. None: not known, or not committed."""
+
+    where: TopicPartition
+    committed: int | None
+    log_end: int | None
+    seconds: float | None
+
+    @property
+    def records(self) -> int | None:
+        if self.committed is None or self.log_end is None:
+            return None
+        return max(0, self.log_end - self.committed)
+
+
+def log_ends(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+    """The ends of the logs; None where a partition has no leader now, or no topic any more."""
+    partitions = set(partitions)
+    if not partitions:
+        return {}
+    known = led(cluster, partitions)
+    found: dict[TopicPartition, int | None] = dict.fromkeys(partitions)
+    return found | cluster.latest(known)
+
+
+def led(cluster: Cluster, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """Those of the partitions that have a leader to ask."""
+    partitions = list(partitions)
+    cluster.refresh({where.topic for where in partitions})
+    nodes = cluster.nodes()
+    found = []
+    for where in partitions:
+        try:
+            if cluster.topic(where.topic).leaders.get(where.partition) in nodes:
+                found.append(where)
+        except KafkaError as error:
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+    return found
+
+
+def lags(
+    cluster: Cluster, partitions: Iterable[TopicPartition], committed: CommittedOffsets, now_ms: int
+) -> list[PartitionLag]:
+    """The lag in each of these partitions, sorted."""
+    ordered = sorted(set(partitions) | set(committed))
+    ends = log_ends(cluster, ordered)
+    behind = {
+        where: there.offset
+        for where, there in committed.items()
+        if (end := ends[where]) is not None and there.offset < end
+    }
+    times = waiting_since(cluster, behind)
+    found = []
+    for where in ordered:
+        offset = committed[where].offset if where in committed else None
+        seconds = None if offset is None or ends[where] is None else 0.0
+        if where in behind:
+            seconds = None if where not in times else max(0, now_ms - times[where]) / 1000
+        found.append(PartitionLag(where, offset, ends[where], seconds))
+    return found
+
+
+def waiting_since(cluster: Cluster, at: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """The timestamp of the first record at or after an offset, where there is one that has a timestamp."""
+    pending = dict(at)
+    found: dict[TopicPartition, int] = {}
+    while pending:
+        before = dict(pending)
+        for where, data in _fetched(cluster, before):
+            _look(cluster, where, data, pending, found)
+        if pending == before:
+            break
+    return {where: timestamp for where, timestamp in found.items() if timestamp >= 0}
+
+
+def _look(
+    cluster: Cluster,
+    where: TopicPartition,
+    data: PartitionData,
+    pending: dict[TopicPartition, int],
+    found: dict[TopicPartition, int],
+) -> None:
+    """One partition's answer: its first record, or where to look on."""
+    if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+        start = cluster.list_offsets({where: EARLIEST})[where]
+        if pending[where] < start:
+            pending[where] = start
+        else:
+            del pending[where]
+        return
+    if data.error_code or not data.records:
+        return
+    assert isinstance(data.records, memoryview)
+    for header, batch in whole_batches(data.records):
+        timestamp = first_timestamp(header, batch, pending[where])
+        if timestamp is not None:
+            found[where] = timestamp
+            del pending[where]
+            return
+        pending[where] = max(pending[where], header.next_offset)
+
+
+def _fetched(cluster: Cluster, at: Mapping[TopicPartition, int]) -> Iterator[tuple[TopicPartition, PartitionData]]:
+    for node, partitions in cluster.by_leader(at).items():
+        topics = [
+            FetchTopic(
+                cluster.topic(name).topic_id,
+                name,
+                [
+                    FetchPartition(
+                        index,
+                        fetch_offset=at[TopicPartition(name, index)],
+                        partition_max_bytes=PARTITION_BYTES_MAX,
+                    )
+                    for index in indexes
+                ],
+            )
+            for name, indexes in by_topic(partitions).items()
+        ]
+        names = {cluster.topic(name).topic_id: name for name in by_topic(partitions)}
+        request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=FETCH_BYTES_MAX, topics=topics)
+        answer = cluster.channel(node).ask(ApiKey.FETCH, request, FetchResponse)
+        for topic in answer.responses:
+            name = topic.topic or names[bytes(topic.topic_id)]
+            for data in topic.partitions:
+                yield TopicPartition(name, data.partition_index), data
+
+
+def whole_batches(records: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """The batches of a fetch; one that is cut off at its end is left out."""
+    position = 0
+    while len(records) - position >= BATCH_HEADER_BYTES:
+        header = read_header(records, position)
+        end = position + header.size_in_bytes
+        if end > len(records) or end <= position:
+            return
+        yield header, records[position:end]
+        position = end
+
+
+def first_timestamp(header: BatchHeader, batch: memoryview, offset: int) -> int | None:
+    """When the first record of a batch at or after an offset is from; None if none is, or the batch is a marker."""
+    if header.is_control or header.last_offset < offset:
+        return None
+    is_complete = header.record_count == header.last_offset_delta + 1
+    if header.base_offset >= offset and is_complete:
+        return header.max_timestamp if header.is_log_append_time else header.base_timestamp
+    return next((record.timestamp for record in decode_records(batch, header) if record.offset >= offset), None)

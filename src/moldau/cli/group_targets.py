@@ -1,0 +1,85 @@
+"""Where a group shall go, as a person writes it: the grammar of `moldau group reset --to`. Pure.
+
+earliest, start    the oldest record               latest, end      only records yet to come
+N                  offset N                        current          where it is; the end where it is nowhere yet
++N                 N records forward of where it is     -N          N records back
+@T                 records from time T on, T as in `moldau consume -o` (offsets.py)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from moldau.cli import offsets
+from moldau.cli.offsets import BadOffset
+
+
+class Kind(Enum):
+    START = "start"
+    END = "end"
+    CURRENT = "current"
+    OFFSET = "offset"
+    SHIFT = "shift"
+    TIME = "time"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`value` is an offset, a distance, or milliseconds since 1970."""
+
+    kind: Kind
+    value: int = 0
+
+
+NAMED = {
+    "earliest": Target(Kind.START),
+    "start": Target(Kind.START),
+    "latest": Target(Kind.END),
+    "end": Target(Kind.END),
+    "current": Target(Kind.CURRENT),
+}
+
+
+def parse_target(text: str, now_ms: int) -> Target:
+    if text in NAMED:
+        return NAMED[text]
+    if text.startswith("@"):
+        return Target(Kind.TIME, offsets.parse_moment(text[1:], now_ms).value)
+    sign = text[:1] if text[:1] in ("+", "-") else ""
+    digits = text[len(sign) :]
+    if not (digits.isascii() and digits.isdigit()) or int(digits) > offsets.OFFSET_MAX:
+        raise BadOffset(f"{text!r} is no place to go to; use earliest, latest, current, N, +N, -N, @TIME or @-1h")
+    if not sign:
+        return Target(Kind.OFFSET, int(digits))
+    return Target(Kind.SHIFT, int(digits) if sign == "+" else -int(digits))
+
+
+def resolve(target: Target, committed: int | None, bounds: offsets.PartitionBounds) -> int | None:
+    """The offset a target means in one partition, kept inside the log; None where there is nothing to count from."""
+    wanted: int | None
+    match target.kind:
+        case Kind.START:
+            wanted = bounds.start
+        case Kind.END:
+            wanted = bounds.end
+        case Kind.OFFSET:
+            wanted = target.value
+        case Kind.CURRENT:
+            wanted = bounds.end if committed is None else committed
+        case Kind.SHIFT:
+            wanted = None if committed is None else committed + target.value
+        case Kind.TIME:
+            wanted = bounds.at_time.get(target.value, bounds.end)
+    return None if wanted is None else min(max(wanted, bounds.start), bounds.end)
+
+
+def parse_topic(text: str) -> tuple[str, list[int]]:
+    """`orders` or `orders:0,3`; no partitions named stands for all."""
+    topic, colon, indexes = text.partition(":")
+    if not colon:
+        return topic, []
+    numbers = indexes.split(",")
+    if not topic or not all(number.isascii() and number.isdigit() for number in numbers):
+        raise BadOffset(f"{text!r} is not a topic with partitions; write TOPIC or TOPIC:0,1,2")
+    return topic, [int(number) for number in numbers]

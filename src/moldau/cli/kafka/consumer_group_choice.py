@@ -1,0 +1,50 @@
+"""Which groups and partitions a command line of kafka-consumer-groups means, and how the tool tells an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from moldau.base.errors import KafkaError
+from moldau.cli.flags import Given
+from moldau.cli.group_requests import Groups
+from moldau.cli.group_values import CLASSIC, CONSUMER
+from moldau.cli.kafka import java_errors, java_order, reset_plan
+from moldau.cli.kafka.tool import ToolFailed
+from moldau.spark.offsets import TopicPartition
+
+
+class WrongArgument(Exception):
+    """The value of a flag is wrong, found out when it is used: told as a usage error."""
+
+
+def error_line(said: str) -> str:
+    return f"\nError: {said}"
+
+
+def chosen_groups(given: Given, groups: Groups) -> list[str]:
+    return listed_ids(groups) if given.has("all-groups") else given.texts("group")
+
+
+def listed_ids(groups: Groups) -> list[str]:
+    """The ids of all consumer groups, in Kafka's order."""
+    try:
+        found = [group.group_id for group in groups.listed(types=(CLASSIC, CONSUMER)) if group.is_consumer_group]
+    except KafkaError as error:
+        raise ToolFailed(java_errors.WRAPPED + java_errors.shown(error)) from error
+    return java_order.strings(found)
+
+
+def split_topics(arguments: Iterable[str]) -> tuple[list[TopicPartition], list[str]]:
+    """Partitions that are named one by one, and topics that are meant as a whole."""
+    named: list[TopicPartition] = []
+    whole: list[str] = []
+    for argument in arguments:
+        if ":" not in argument:
+            whole.append(argument)
+            continue
+        try:
+            topic, indexes = reset_plan.parse_topic(argument)
+        except ValueError as error:
+            raise WrongArgument(str(error)) from error
+        named += [TopicPartition(topic, index) for index in indexes]
+    return named, whole

@@ -1,0 +1,338 @@
+"""kafka-consumer-groups: lists, describes and deletes consumer groups, and resets or deletes their offsets.
+
+What Kafka's tool prints is kept to the letter, and so are its exit statuses: a command line it does not understand ends
+with 1, an error of the cluster or of a group is told on stdout and ends with 0. How lines are drawn is in
+consumer_group_lines.py, the resetting in consumer_group_reset.py; here are the flags and the other actions.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from moldau.base.errors import KafkaError
+from moldau.cli import group_lag
+from moldau.cli.flags import Flag, Flags, Given, UsageError
+from moldau.cli.group_requests import Groups
+from moldau.cli.group_values import CLASSIC, CONSUMER, CONSUMER_PROTOCOL, STATES, DescribedGroup, state_name, type_name
+from moldau.cli.kafka import clients, consumer_group_lines, consumer_group_reset, java_errors, java_order, properties
+from moldau.cli.kafka.consumer_group_choice import WrongArgument, chosen_groups, error_line, listed_ids
+from moldau.cli.kafka.tool import FAILURES, ToolFailed, complain, run, trace
+from moldau.spark.cluster import Cluster
+
+TIMEOUT_MS_MIN: Final = 1
+TIMEOUT_MS_MAX: Final = 2**31 - 1
+ACTIONS: Final = ("list", "describe", "delete", "reset-offsets", "delete-offsets", "validate-regex")
+SCENARIOS: Final = (
+    "to-offset", "to-datetime", "by-duration", "to-earliest", "to-latest", "to-current", "shift-by", "from-file",
+)  # fmt: skip
+CONSUMERS: Final = ("", CONSUMER_PROTOCOL)
+"""The protocol types of groups of consumers, and of groups that only hold offsets."""
+REBALANCING: Final = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
+NO_ACTION_WARNING: Final = (
+    "WARN: No action will be performed as the --execute option is missing. In version 5.0, this command will require"
+    " either --dry-run or --execute to be specified. You should add the --dry-run option explicitly if you are"
+    " scripting this command and want to keep the current default behavior without prompting."
+)
+RE2J_WORDS: Final = {
+    "missing )": "missing closing )",
+    "missing ]": "missing closing ]",
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+    "invalid repetition size": "invalid repeat count",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "trailing \\": "trailing backslash at end of expression",
+    "unexpected )": "regexp/syntax: internal error",
+    "invalid named capture group": "invalid named capture",
+}
+"""What RE2 says of a bad expression, and what its Java sister, which Kafka asks, says of the same."""
+
+FLAGS = Flags(
+    "This tool helps to list all consumer groups, describe a consumer group, delete consumer group info, or reset"
+    " consumer group offsets.",
+    (
+        Flag("bootstrap-server", "REQUIRED, but for --validate-regex: A broker, HOST:PORT.", "server to connect to"),
+        Flag("command-config", "A properties file with settings of the client.", "command config property file"),
+        Flag("timeout", "How long an answer of the cluster is waited for.", "timeout (ms)", "Long", "30000"),
+        Flag("list", "List all consumer groups."),
+        Flag("describe", "Show a group's partitions, its offsets in them, and how far it lags behind."),
+        Flag("delete", "Delete whole groups with all their offsets."),
+        Flag("reset-offsets", "Set the offsets of a group without members; only shown, unless --execute is given."),
+        Flag("delete-offsets", "Delete the offsets of one group in topics."),
+        Flag("validate-regex", "Tell whether a regular expression is one of RE2's, as brokers take them.", "regex"),
+        Flag("group", "A group. Repeatable.", "consumer group"),
+        Flag("all-groups", "All consumer groups there are."),
+        Flag(
+            "topic",
+            "A topic to reset or delete the offsets of: all its partitions, or those named as in topic1:0,1,2."
+            " Repeatable.",
+            "topic",
+        ),
+        Flag("all-topics", "Reset all partitions the group has offsets in."),
+        Flag("offsets", "With --describe: partitions and offsets. This is what is shown if nothing is said."),
+        Flag("members", "With --describe: the members."),
+        Flag(
+            "state",
+            "With --describe: the group's state. With --list: the state of each, or only groups in states such as"
+            " stable,empty.",
+            "String",
+            argument_optional=True,
+        ),
+        Flag(
+            "type",
+            "With --list: the type of each, or only groups of types such as classic,consumer.",
+            "String",
+            argument_optional=True,
+        ),
+        Flag("verbose", "With --describe: epochs and assignments too."),
+        Flag("dry-run", "With --reset-offsets: only show the new offsets. The default."),
+        Flag("execute", "With --reset-offsets: do it."),
+        Flag("export", "With --reset-offsets: print as CSV, for --from-file."),
+        Flag("to-offset", "Reset to this offset.", "offset", "Long"),
+        Flag("to-earliest", "Reset to the first record that is kept."),
+        Flag("to-latest", "Reset to the end."),
+        Flag("to-current", "Reset to where the group is; to the end where it is nowhere yet."),
+        Flag("to-datetime", "Reset to a time, 'YYYY-MM-DDThh:mm:ss.sss', UTC unless it names a zone.", "datetime"),
+        Flag("by-duration", "Reset to so long ago, 'PnDTnHnMnS'.", "duration"),
+        Flag("shift-by", "Reset by so many records forward, or back if negative.", "number-of-offsets", "Long"),
+        Flag("from-file", "Reset to the offsets in a CSV file.", "path to CSV file"),
+    ),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return run("kafka-consumer-groups", FLAGS, _main, argv)
+
+
+def _main(given: Given) -> int:
+    _check_available(given)
+    _check(given)
+    if given.has("validate-regex"):
+        print(regex_verdict(given.text("validate-regex") or ""))
+        return 0
+    try:
+        _act(given)
+    except WrongArgument as error:
+        raise UsageError(str(error)) from error
+    except (*FAILURES, UsageError, OSError) as error:
+        trace()
+        print(error_line(f"Executing consumer group command failed due to {error}"))
+    return 0
+
+
+def _act(given: Given) -> None:
+    servers = given.text("bootstrap-server") or ""
+    for number in ("to-offset", "shift-by", "timeout"):
+        for text in given.texts(number):
+            Given(given.flags, {number: [text]}).integer(number)
+    timeout_ms = min(max(given.integer("timeout") or 0, TIMEOUT_MS_MIN), TIMEOUT_MS_MAX)
+    java = properties.load(given.text("command-config"))
+    cluster = clients.cluster(servers, java, timeout_ms / 1000)
+    groups = Groups(cluster, timeout_ms)
+    try:
+        _action(given)(given, groups, cluster)
+    finally:
+        cluster.close()
+
+
+def _action(given: Given) -> Callable[[Given, Groups, Cluster], None]:
+    actions = {
+        "list": _list,
+        "describe": _describe,
+        "delete": _delete,
+        "reset-offsets": consumer_group_reset.reset,
+        "delete-offsets": consumer_group_reset.delete_offsets,
+    }
+    return next(action for name, action in actions.items() if given.has(name))
+
+
+# --- the command line -----------------------------------------------------------------------------------------------
+
+
+def _check_available(given: Given) -> None:
+    """Flags that mean something beside certain others only."""
+    describing, listing = given.has("describe"), given.has("list")
+    allowed = {"members": describing, "verbose": describing, "offsets": describing, "state": describing or listing}
+    allowed["type"] = listing
+    wrong = [name for name, fine in allowed.items() if given.has(name) and not fine]
+    if wrong:
+        raise UsageError(f"Option(s) [{', '.join(wrong)}] are unavailable given other options on the command line")
+
+
+def _check(given: Given) -> None:
+    """The rules between flags, in Kafka's order."""
+    if not given.has("validate-regex"):
+        given.require("bootstrap-server")
+    if given.has("describe"):
+        _check_describe(given)
+    if given.has("delete"):
+        _require_groups(given, "delete")
+        if given.has("topic"):
+            raise UsageError("The consumer does not support topic-specific offset deletion from a consumer group.")
+    if given.has("delete-offsets") and not (given.has("group") and given.has("topic")):
+        raise UsageError("Option [delete-offsets] takes the following options: [group], [topic]")
+    if given.has("reset-offsets"):
+        _check_reset(given)
+    given.refuse("group", "all-groups", "list")
+    given.refuse("topic", "list", "describe")
+    if sum(map(given.has, ACTIONS)) != 1:
+        raise UsageError(f"Command must include exactly one action: {', '.join(f'--{name}' for name in ACTIONS)}")
+
+
+def _require_groups(given: Given, action: str) -> None:
+    if not given.has("group") and not given.has("all-groups"):
+        raise UsageError(f"Option [{action}] takes one of these options: [group], [all-groups]")
+
+
+def _check_describe(given: Given) -> None:
+    _require_groups(given, "describe")
+    if sum(map(given.has, ("members", "offsets", "state"))) > 1:
+        raise UsageError("Option [describe] takes at most one of these options: [members], [offsets], [state]")
+    if given.texts("state"):
+        raise UsageError("Option [describe] does not take a value for [state]")
+
+
+def _check_reset(given: Given) -> None:
+    if given.has("dry-run") and given.has("execute"):
+        raise UsageError("Option [reset-offsets] only accepts one of [execute] and [dry-run]")
+    if not given.has("dry-run") and not given.has("execute"):
+        complain(NO_ACTION_WARNING)
+    _require_groups(given, "reset-offsets")
+    for scenario in SCENARIOS:
+        given.refuse(scenario, *(other for other in SCENARIOS if other != scenario))
+
+
+def regex_verdict(regex: str) -> str:
+    import re2
+
+    quietly = re2.Options()
+    quietly.log_errors = False
+    try:
+        re2.compile(regex, quietly)
+    except re2.error as error:
+        said = error.args[0].decode() if isinstance(error.args[0], bytes) else str(error)
+        reason = said.partition(": ")[0]
+        return f"The regular expression `{regex}` is invalid: {RE2J_WORDS.get(reason, reason)}."
+    return f"The regular expression `{regex}` is valid."
+
+
+# --- listing and deleting -------------------------------------------------------------------------------------------
+
+
+def _list(given: Given, groups: Groups, _: Cluster) -> None:
+    if not given.has("type") and not given.has("state"):
+        for group_id in listed_ids(groups):
+            print(group_id)
+        return
+    types, states = parse_types(given.text("type")), parse_states(given.text("state"))
+    try:
+        found = {group.group_id: group for group in groups.listed(states, types) if group.protocol_type in CONSUMERS}
+    except KafkaError as error:
+        raise ToolFailed(java_errors.shown(error)) from error
+    shown = [found[group_id] for group_id in java_order.strings(found)]
+    _print(consumer_group_lines.listing(shown, given.has("type"), given.has("state")))
+
+
+def parse_states(text: str | None) -> list[str]:
+    """`stable,empty` as Kafka writes them; nothing stands for all."""
+    states = [state_name(each.strip()) for each in (text or "").rstrip(",").split(",")] if text else []
+    if not set(states) <= set(STATES):
+        raise WrongArgument(f"Invalid state list '{text}'. Valid states are: {', '.join(STATES)}")
+    return states
+
+
+def parse_types(text: str | None) -> list[str]:
+    types = [type_name(each.strip()) for each in (text or "").rstrip(",").split(",")] if text else []
+    if not set(types) <= {CLASSIC, CONSUMER}:
+        raise WrongArgument(f"Invalid types list '{text}'. Valid types are: {CONSUMER}, {CLASSIC}")
+    return types
+
+
+def _delete(given: Given, groups: Groups, _: Cluster) -> None:
+    wanted = chosen_groups(given, groups)
+    results = groups.delete(wanted)
+    done = ", ".join(f"'{each}'" for each in java_order.strings(g for g, code in results.items() if not code))
+    failed = java_order.strings(each for each, code in results.items() if code)
+    if not failed:
+        print(f"Deletion of requested consumer groups ({done}) was successful.")
+        return
+    print(error_line("Deletion of some consumer groups failed:"))
+    for group in failed:
+        print(f"* Group '{group}' could not be deleted due to: {java_errors.shown(KafkaError(results[group]))}")
+    if done:
+        print(f"\nThese consumer groups were deleted successfully: {done}")
+
+
+# --- describing -----------------------------------------------------------------------------------------------------
+
+
+def _describe(given: Given, groups: Groups, cluster: Cluster) -> None:
+    wanted = chosen_groups(given, groups)
+    described = _described(groups, wanted)
+    verbose = given.has("verbose")
+    if given.has("members"):
+        for group in described:
+            _tell_state(group)
+            _print(consumer_group_lines.members(group, verbose))
+    elif given.has("state"):
+        for group in described:
+            if _tell_state(group):
+                _print(consumer_group_lines.state(group, verbose))
+    else:
+        _describe_offsets(groups, cluster, described, verbose)
+
+
+def _described(groups: Groups, wanted: Sequence[str]) -> list[DescribedGroup]:
+    """The groups by name; the first that cannot be described ends it all."""
+    found = groups.described(wanted)
+    for group_id in java_order.strings(found):
+        said = found[group_id]
+        if isinstance(said, KafkaError):
+            raise ToolFailed(java_errors.shown(said))
+        if said.protocol_type not in CONSUMERS:
+            raise ToolFailed(
+                f"java.lang.IllegalArgumentException: GroupId {group_id} is not a consumer group"
+                f" ({said.protocol_type})."
+            )
+    return [said for _, said in sorted(found.items()) if isinstance(said, DescribedGroup)]
+
+
+def _tell_state(group: DescribedGroup) -> bool:
+    """What is to be said of a group that is not simply there; False where there is nothing to show of it."""
+    if group.state == "Dead":
+        print(error_line(f"Consumer group '{group.group_id}' does not exist."))
+        return False
+    if group.state == "Empty":
+        complain(f"\nConsumer group '{group.group_id}' has no active members.")
+    elif group.state in REBALANCING:
+        complain(f"\nWarning: Consumer group '{group.group_id}' is rebalancing.")
+    elif group.state != "Stable":
+        raise ToolFailed(f"Expected a valid consumer group state, but found '{group.state}'.")
+    return True
+
+
+def _describe_offsets(groups: Groups, cluster: Cluster, described: Sequence[DescribedGroup], verbose: bool) -> None:
+    try:
+        committed = groups.committed(group.group_id for group in described)
+    except KafkaError as error:
+        raise ToolFailed(java_errors.WRAPPED + java_errors.shown(error)) from error
+    partitions = {where for offsets in committed.values() for where in offsets}
+    partitions |= {where for group in described for member in group.members for where in member.assignment}
+    try:
+        log_ends = group_lag.log_ends(cluster, partitions)
+    except KafkaError as error:
+        raise ToolFailed(java_errors.WRAPPED + java_errors.shown(java_errors.without_message(error))) from error
+    for group in described:
+        rows = consumer_group_lines.offset_rows(group, committed[group.group_id], log_ends)
+        if _tell_state(group) and rows:
+            _print(consumer_group_lines.offsets(rows, verbose))
+
+
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""kafka-groups: lists groups of every type, with their types and protocols."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from moldau.base.errors import KafkaError
+from moldau.cli.flags import Flag, Flags, Given, UsageError
+from moldau.cli.group_requests import Groups
+from moldau.cli.group_values import CONSUMER, UNKNOWN, ListedGroup, type_name
+from moldau.cli.kafka import clients, java_errors, java_order, properties
+from moldau.cli.kafka.tool import FAILURES, ToolFailed, run, trace
+
+COLUMN_MIN: Final = 20
+TIMEOUT_MS: Final = 30_000
+
+FLAGS = Flags(
+    "This tool helps to list groups of all types.",
+    (
+        Flag("bootstrap-server", "REQUIRED: A broker of the cluster, HOST:PORT.", "server to connect to"),
+        Flag("command-config", "A properties file with settings of the client.", "command config property file"),
+        Flag("list", "List the groups."),
+        Flag("group-type", "Only groups of this type: classic, consumer, share or streams.", "type"),
+        Flag("protocol", "Only groups of this protocol.", "protocol"),
+        Flag("consumer", "Only groups of consumers, of type consumer or classic, and groups that only hold offsets."),
+        Flag("share", "Only share groups."),
+        Flag("streams", "Only streams groups."),
+    ),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return run("kafka-groups", FLAGS, _main, argv)
+
+
+def _main(given: Given) -> int:
+    _check(given)
+    try:
+        _list(given)
+    except (*FAILURES, UsageError, OSError) as error:
+        trace()
+        print(f"Error while executing groups command : {error}")
+        return 1
+    return 0
+
+
+def _check(given: Given) -> None:
+    if not given.has("bootstrap-server"):
+        raise UsageError("Missing required option(s) [bootstrap-server]")
+    if not given.has("list"):
+        raise UsageError("Command must include exactly one action: --list.")
+    if given.has("group-type") and type_name(given.text("group-type") or "") == UNKNOWN:
+        raise UsageError("--group-type must be a valid group type.")
+    given.refuse("consumer", "group-type", "protocol", "share", "streams")
+    given.refuse("share", "consumer", "group-type", "protocol", "streams")
+    given.refuse("streams", "consumer", "group-type", "protocol", "share")
+
+
+def _list(given: Given) -> None:
+    servers = given.text("bootstrap-server") or ""
+    java = properties.load(given.text("command-config"))
+    cluster = clients.cluster(servers, java)
+    try:
+        listed = {group.group_id: group for group in Groups(cluster, TIMEOUT_MS).listed()}
+    except KafkaError as error:
+        raise ToolFailed(java_errors.words(error)) from error
+    finally:
+        cluster.close()
+    for line in lines([listed[each] for each in java_order.strings(listed) if wanted(given, listed[each])]):
+        print(line)
+
+
+def wanted(given: Given, group: ListedGroup) -> bool:
+    protocol = given.text("protocol")
+    if given.has("group-type"):
+        return group.type == type_name(given.text("group-type") or "") and protocol in (None, group.protocol_type)
+    if protocol is not None:
+        return group.protocol_type == protocol
+    if given.has("consumer"):
+        return group.protocol_type in ("consumer", "") or group.type == CONSUMER
+    if given.has("share") or given.has("streams"):
+        return group.type == ("Share" if given.has("share") else "Streams")
+    return True
+
+
+def lines(groups: Sequence[ListedGroup]) -> Iterator[str]:
+    """All three columns have the width of the longest cell of any."""
+    rows = [(group.group_id, group.type, group.protocol_type) for group in groups]
+    width = max([COLUMN_MIN, *(len(cell) for row in rows for cell in row)])
+    yield " ".join(f"{name:<{width}}" for name in ("GROUP", "TYPE", "PROTOCOL"))
+    for row in rows:
+        yield "".join(f"{cell:<{width}} " for cell in row)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""Errors as Kafka's Java tools print them: the exception's class, then its words.
+
+The words travel with few answers; for the others, and for the classes whose names do not follow from the code's, there
+are tables here. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from moldau.base.errors import ErrorCode, KafkaError
+
+PACKAGE: Final = "org.apache.kafka.common.errors"
+WRAPPED: Final = "java.util.concurrent.ExecutionException: "
+"""What stands before an error that one of Kafka's futures brought and nobody unpacked."""
+CLASSES: Final = {
+    ErrorCode.NON_EMPTY_GROUP: "GroupNotEmpty",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "GroupAuthorization",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "TopicAuthorization",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ClusterAuthorization",
+    ErrorCode.REQUEST_TIMED_OUT: "Timeout",
+}
+WORDS: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
+    ErrorCode.REQUEST_TIMED_OUT: "The request timed out.",
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "The coordinator is loading and hence can't process requests.",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
+    ErrorCode.NOT_COORDINATOR: "This is not the correct coordinator.",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "The request attempted to perform an operation on an invalid topic.",
+    ErrorCode.INVALID_GROUP_ID: "The group id is invalid.",
+    ErrorCode.UNKNOWN_MEMBER_ID: "The coordinator is not aware of this member.",
+    ErrorCode.REBALANCE_IN_PROGRESS: "The group is rebalancing, so a rejoin is needed.",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
+    ErrorCode.UNSUPPORTED_VERSION: "The version of API is not supported.",
+    ErrorCode.NON_EMPTY_GROUP: "The group is not empty.",
+    ErrorCode.GROUP_ID_NOT_FOUND: "The group id does not exist.",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "Deleting offsets of a topic is forbidden while the consumer group is actively"
+    " subscribed to it.",
+}
+
+
+def words(error: KafkaError) -> str:
+    """What getMessage() answers."""
+    return error.message or WORDS.get(error.code, error.code.name)
+
+
+def without_message(error: KafkaError) -> KafkaError:
+    """The error as Kafka's clients make it of a bare code, where the message is our own."""
+    return KafkaError(error.code)
+
+
+def shown(error: KafkaError) -> str:
+    """What toString() answers."""
+    by_rule = "".join(word.capitalize() for word in error.code.name.split("_")).removesuffix("Exception")
+    return f"{PACKAGE}.{CLASSES.get(error.code, by_rule)}Exception: {words(error)}"

@@ -1,0 +1,205 @@
+"""Where offsets are reset to, as it is written on the command line of kafka-consumer-groups and in its CSV files.
+
+Dates, durations and files are read as Java reads them, complaints included. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Final, NamedTuple
+
+from moldau.cli.kafka.tool import ToolFailed
+from moldau.spark.offsets import TopicPartition
+
+Plan = dict[str, dict[TopicPartition, int]]
+"""Groups, and where each of their partitions shall be."""
+
+DATE: Final = re.compile(
+    r"(?P<year>\d+)-(?P<month>\d{1,2})-(?P<day>\d{1,2})T(?P<hour>\d{1,2}):(?P<minute>\d{1,2}):(?P<second>\d{1,2})"
+    r"\.(?P<fraction>\d{1,9})(?P<zone>Z|[+-]\d\d(?::?\d\d)?)"
+)
+DURATION: Final = re.compile(
+    r"([+-]?)P(?:([+-]?\d+)D)?(T(?:([+-]?\d+)H)?(?:([+-]?\d+)M)?(?:([+-]?\d+)(?:[.,](\d{0,9}))?S)?)?", re.IGNORECASE
+)
+INSTANT_SECONDS_MAX: Final = 31_556_889_864_403_199
+"""The last second of Java's Instant; the first is about as far on the other side."""
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+UNQUOTED_LENGTH_MAX: Final = 24
+QUOTED_BELOW: Final = "-"
+"""Kafka's CSV writer does not look closely: a text with any character before this one is quoted, and every long one."""
+FIELDS_OF_ONE: Final = ("topic", "partition", "offset")
+FIELDS_OF_MANY: Final = ("group", *FIELDS_OF_ONE)
+_CSV: Final = "com.fasterxml.jackson"
+
+
+def parse_date_time(text: str) -> int:
+    """`YYYY-MM-DDThh:mm:ss.sss`, with or without a zone, as milliseconds since 1970; UTC if it says nothing."""
+    parts = text.rstrip("T").split("T")
+    if len(parts) < 2:
+        raise ToolFailed(
+            "java.text.ParseException: Error parsing timestamp. It does not contain a 'T' according to ISO8601 format"
+        )
+    dated = text if re.search(r"[+\-Z]", parts[1]) else f"{text}Z"
+    found = DATE.match(dated)
+    try:
+        if found is None:
+            raise ValueError(dated)
+        numbers = {name: int(found[name]) for name in ("year", "month", "day", "hour", "minute", "second")}
+        moment = datetime(**numbers, tzinfo=_zone(found["zone"]))
+    except ValueError as error:
+        raise ToolFailed(f'java.text.ParseException: Unparseable date: "{dated}"') from error
+    # Java reads the digits behind the point as a number of milliseconds, however many they are.
+    milliseconds = int(found["fraction"])
+    if milliseconds > 999:
+        raise ToolFailed(f'java.text.ParseException: Unparseable date: "{dated}"')
+    return int(moment.timestamp()) * 1000 + milliseconds
+
+
+def _zone(text: str) -> timezone:
+    if text == "Z":
+        return UTC
+    digits = text[1:].replace(":", "").ljust(4, "0")
+    away = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+    return timezone(-away if text[0] == "-" else away)
+
+
+def parse_duration(text: str, now_ms: int) -> int:
+    """The moment that lies an ISO-8601 duration such as `P1DT2H30M` before now, as milliseconds since 1970."""
+    found = DURATION.fullmatch(text)
+    if found is None or (found[3] or "").upper() == "T" or (found[2] is None and found[3] is None):
+        raise ToolFailed("Text cannot be parsed to a Duration")
+    days, hours, minutes, seconds = (int(found[at] or 0) for at in (2, 4, 5, 6))
+    nanoseconds = int((found[7] or "").ljust(9, "0"))
+    if (found[6] or "").startswith("-"):
+        nanoseconds = -nanoseconds
+    total = (days * 86_400 + hours * 3600 + minutes * 60 + seconds) * 10**9 + nanoseconds
+    moment = now_ms * 10**6 + (total if found[1] == "-" else -total)
+    if abs(moment) > INSTANT_SECONDS_MAX * 10**9:
+        raise ToolFailed("Instant exceeds minimum or maximum instant")
+    return moment // 10**6
+
+
+class Field(NamedTuple):
+    text: str
+    column: int
+    """Where it begins, counted from 1."""
+
+
+def split_line(line: str) -> list[Field]:
+    """The fields of a CSV line; one in quotes may hold commas, and quotes doubled."""
+    fields = []
+    position = 0
+    while True:
+        quoted = re.compile(r'\s*"((?:[^"]|"")*)"\s*(?=,|$)').match(line, position)
+        plain = re.compile(r"[^,]*").match(line, position)
+        found = quoted or plain
+        assert found is not None
+        text = quoted[1].replace('""', '"') if quoted else found[0]
+        fields.append(Field(text, position + 1))
+        position = found.end() + 1
+        if found.end() >= len(line):
+            return fields
+
+
+def read_record(line: str, names: Sequence[str]) -> dict[str, str | int]:
+    """A line as values by name. What is missing at its end is empty or zero; more, or no number, is refused."""
+    line = line.rstrip("\r")
+    if not line:
+        raise ToolFailed(
+            f"{_CSV}.databind.exc.MismatchedInputException: No content to map due to end-of-input\n"
+            " at [Source: (StringReader); line: UNKNOWN, column: UNKNOWN]"
+        )
+    fields = split_line(line)
+    kind = "CsvRecordWithGroup" if "group" in names else "CsvRecordNoGroup"
+    record: dict[str, str | int] = {name: 0 if name in ("partition", "offset") else "" for name in names}
+    for number, field in enumerate(fields):
+        if number >= len(names):
+            raise ToolFailed(
+                f"{_CSV}.dataformat.csv.CsvReadException: Too many entries: expected at most {len(names)}"
+                f' (value #{number} ({len(field.text)} chars) "{field.text}")\n'
+                f" at [Source: (StringReader); line: 1, column: {field.column}]"
+            )
+        name = names[number]
+        record[name] = _number(field, name, kind) if name in ("partition", "offset") else field.text
+    return record
+
+
+def _number(field: Field, name: str, kind: str) -> int:
+    text = field.text.strip()
+    highest = INT_MAX if name == "partition" else LONG_MAX
+    if not text:
+        return 0
+    if not re.fullmatch(r"[+-]?[0-9]+", text) or not -highest - 1 <= int(text) <= highest:
+        java_type = "int" if name == "partition" else "long"
+        raise ToolFailed(
+            f"{_CSV}.databind.exc.InvalidFormatException: Cannot deserialize value of type `{java_type}` from String"
+            f' "{field.text}": not a valid `{java_type}` value\n'
+            f" at [Source: (StringReader); line: 1, column: {field.column}] (through reference chain:"
+            f' org.apache.kafka.tools.consumer.group.CsvUtils${kind}["{name}"])'
+        )
+    return int(text)
+
+
+def parse_plan(text: str, groups: Sequence[str]) -> Plan:
+    """A file of `topic,partition,offset` lines for the one group asked for, or of `group,topic,partition,offset`."""
+    filled = text.rstrip("\n")
+    lines = [] if text and not filled else filled.split("\n")
+    is_of_one = len(groups) == 1 and bool(lines) and _reads_as(FIELDS_OF_ONE, lines[0])
+    plan: Plan = {}
+    for line in lines:
+        record = read_record(line, FIELDS_OF_ONE if is_of_one else FIELDS_OF_MANY)
+        group = groups[0] if is_of_one else str(record["group"])
+        where = TopicPartition(str(record["topic"]), int(record["partition"]))
+        plan.setdefault(group, {})[where] = int(record["offset"])
+    return plan
+
+
+def _reads_as(names: Sequence[str], line: str) -> bool:
+    try:
+        read_record(line, names)
+    except ToolFailed:
+        return False
+    return True
+
+
+def csv_line(values: Iterable[str | int]) -> str:
+    return ",".join(str(value) if isinstance(value, int) else _quoted(value) for value in values)
+
+
+def _quoted(text: str) -> str:
+    if len(text) <= UNQUOTED_LENGTH_MAX and all(letter >= QUOTED_BELOW for letter in text):
+        return text
+    return '"' + text.replace('"', '""') + '"'
+
+
+def within(
+    wanted: Mapping[TopicPartition, int],
+    bounds: Mapping[TopicPartition, tuple[int, int]],
+    warn: Callable[[str], None],
+) -> dict[TopicPartition, int]:
+    """Offsets kept inside the logs they are of; each that had to be moved is warned about."""
+    kept = {}
+    for where, offset in wanted.items():
+        start, end = bounds[where]
+        kept[where] = min(max(offset, start), end)
+        if kept[where] != offset:
+            side = "higher than latest" if offset > end else "lower than earliest"
+            moved = f"New offset ({offset}) is {side} offset for topic partition {where}."
+            warn(f"{moved} Value will be set to {kept[where]}")
+    return kept
+
+
+def parse_topic(argument: str) -> tuple[str, list[int]]:
+    """`topic:0,1`: the partitions named; ValueError in Kafka's words for anything else with a colon."""
+    parts = argument.rstrip(":").split(":")
+    if len(parts) != 2:
+        raise ValueError(f"Invalid topic arg '{argument}', expected topic name and partitions")
+    indexes = []
+    for index in parts[1].rstrip(",").split(","):
+        if not re.fullmatch(r"[+-]?[0-9]+", index) or abs(int(index)) > INT_MAX:
+            raise ValueError(f"Invalid partition '{index}' specified in topic arg '{argument}''")
+        indexes.append(int(index))
+    return parts[0], indexes

@@ -1,0 +1,24 @@
+"""Marking records as done: librdkafka commits what is stored, and nothing is stored before it was printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+MEMBER_CONFIG: Final = {"enable.auto.commit": True, "enable.auto.offset.store": False}
+
+
+def store_printed(consumer: Any, messages: Iterable[Any]) -> None:
+    """Stores the offsets behind these records, which are in order within each partition.
+
+    A partition that was taken away meanwhile is no longer ours to commit: its next reader sees its records again.
+    """
+    from confluent_kafka import KafkaError, KafkaException
+
+    last = {(message.topic(), message.partition()): message for message in messages}
+    for message in last.values():
+        try:
+            consumer.store_offsets(message)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._STATE:
+                raise

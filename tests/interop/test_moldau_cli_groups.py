@@ -1,0 +1,312 @@
+"""`moldau group`, and `moldau consume` as a member of a group, against a running broker."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from group_members import Group, subscription, until
+
+from moldau.cli.main import main
+
+Run = Callable[..., Result]
+CreateTopic = Callable[..., str]
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture(scope="module")
+def run(bootstrap: str) -> Run:
+    """The command line in this process, pointed at the broker by the environment."""
+
+    def invoke(*words: str, stdin: str | bytes | None = None, status: int = 0) -> Result:
+        result = CliRunner(env={"MOLDAU_BOOTSTRAP": bootstrap}).invoke(main, list(words), input=stdin)
+        assert result.exit_code == status, result.stderr
+        return result
+
+    return invoke
+
+
+@pytest.fixture
+def group(bootstrap: str) -> Iterator[Group]:
+    with Group(bootstrap) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def filled(run: Run, create_topic: CreateTopic) -> str:
+    """A topic of two partitions: in the first ten records of which the last is an hour old, the one before two, and so
+    on; in the second none. Nobody writes to it any more.
+    """
+    name = create_topic(partitions=2)
+    now_ms = time.time_ns() // 1_000_000
+    envelopes = [{"value": str(n), "partition": 0, "timestamp": now_ms - (10 - n) * HOUR_MS} for n in range(10)]
+    run("produce", name, "--json", stdin="\n".join(map(json.dumps, envelopes)))
+    return name
+
+
+def described(run: Run, group: Group) -> dict[str, Any]:
+    (found,) = json.loads(run("group", "describe", group.id, "--format", "json").stdout)
+    return dict(found)
+
+
+def refusal(result: Result) -> str:
+    assert result.stderr.startswith("moldau: ")
+    assert result.stderr.count("\n") == 1
+    return result.stderr.removeprefix("moldau: ").rstrip()
+
+
+class TestDescribe:
+    def test_lag_in_records_and_seconds(self, run: Run, group: Group, filled: str) -> None:
+        group.commit(filled, 7)
+        group.commit(filled, 0, partition=1)
+        found = described(run, group)
+        behind, at_end = found["partitions"]
+        assert (behind["committed"], behind["end"], behind["lag"]) == (7, 10, 3)
+        assert 3 * 3600 <= behind["lag_seconds"] < 4 * 3600  # record 7 is three hours old, and some seconds
+        assert (at_end["lag"], at_end["lag_seconds"]) == (0, 0)
+        assert (found["lag"], found["lag_seconds"]) == (3, behind["lag_seconds"])
+        assert (found["state"], found["type"], found["members"]) == ("Empty", "Classic", [])
+
+    def test_in_the_middle_of_a_compressed_batch_and_before_the_start_of_the_log(
+        self, run: Run, group: Group, create_topic: CreateTopic
+    ) -> None:
+        name = create_topic()
+        now_ms = time.time_ns() // 1_000_000
+        envelopes = [{"value": "v" * 50, "timestamp": now_ms - (100 - n) * 60_000} for n in range(100)]
+        run("produce", name, "--json", "-z", "zstd", stdin="\n".join(map(json.dumps, envelopes)))
+        group.commit(name, 40)
+        assert 3600 <= described(run, group)["lag_seconds"] < 3660
+        run("topic", "trim", name, "--before", "70", "--yes")
+        assert 1800 <= described(run, group)["lag_seconds"] < 1860
+
+    def test_members_and_what_they_read(self, run: Run, group: Group, filled: str) -> None:
+        leader, other = group.stable(2, topic=filled, protocols=[("range", subscription(filled))])
+        found = described(run, group)
+        assert [row["member"] for row in found["partitions"]] == [leader.id, other.id]
+        assert [row["lag"] for row in found["partitions"]] == [None, None]
+        members = {row["member"]: row for row in found["members"]}
+        assert members[leader.id]["partitions"] == {filled: [0]}
+        assert members[leader.id]["host"].count(".") == 3
+        assert (found["state"], found["protocol"], found["assignor"]) == ("Stable", "consumer", "range")
+        assert ":" in found["coordinator"]
+
+    def test_for_people(self, run: Run, group: Group, filled: str) -> None:
+        group.commit(filled, 7)
+        lines = run("group", "describe", group.id).stdout.splitlines()
+        assert lines[0].split() == [
+            "GROUP",
+            "STATE",
+            "TYPE",
+            "PROTOCOL",
+            "ASSIGNOR",
+            "COORDINATOR",
+            "LAG",
+            "LAG",
+            "SECONDS",
+        ]
+        assert lines[1].split()[:4] == [group.id, "Empty", "Classic", "-"]
+        assert lines[3].split() == ["TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "LAG", "SECONDS", "MEMBER"]
+        assert lines[4].split()[:5] == [filled, "0", "7", "10", "3"]
+        assert lines[-1] == "no active members"
+
+    def test_unknown_groups_are_named(self, run: Run, group: Group, filled: str) -> None:
+        group.commit(filled, 1)
+        said = refusal(run("group", "describe", group.id, "no-such", "nor-this", status=1))
+        assert said == "no group no-such, nor-this; `moldau group list` shows the groups there are"
+
+
+class TestList:
+    def test_state_members_topics_and_lag(self, run: Run, bootstrap: str, group: Group, filled: str) -> None:
+        group.commit(filled, 4)
+        with Group(bootstrap) as busy:
+            busy.consumer([filled]).join()
+            rows = {row["group"]: row for row in json.loads(run("group", "list", "--format", "json").stdout)}
+            assert rows[group.id] == {
+                "group": group.id, "state": "Empty", "type": "Classic", "members": 0, "topics": 1, "lag": 6,
+            }  # fmt: skip
+            assert (rows[busy.id]["type"], rows[busy.id]["members"], rows[busy.id]["lag"]) == ("Consumer", 1, None)
+        header, *table = run("group", "list").stdout.splitlines()
+        assert header.split() == ["GROUP", "STATE", "TYPE", "MEMBERS", "TOPICS", "LAG"]
+        assert [group.id, "Empty", "Classic", "0", "1", "6"] in [line.split() for line in table]
+
+    def test_completion_offers_groups(self, group: Group, filled: str, bootstrap: str) -> None:
+        group.commit(filled, 1)
+        for words in (f"moldau group describe {group.id[:-1]}", f"moldau group delete {group.id[:-1]}"):
+            env = {"_MOLDAU_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": "3"}
+            result = CliRunner(env=env | {"MOLDAU_BOOTSTRAP": bootstrap}).invoke(main, [])
+            assert result.stdout.splitlines() == [f"plain,{group.id}"]
+
+
+class TestReset:
+    def plan(self, run: Run, group: Group, *words: str) -> dict[int, tuple[int | None, int]]:
+        """Where each partition is moved from and to."""
+        found = json.loads(run("group", "reset", group.id, "--format", "json", *words).stdout)
+        assert found["executed"] is ("--execute" in words)
+        return {row["partition"]: (row["before"], row["after"]) for row in found["partitions"]}
+
+    @pytest.mark.parametrize(
+        ("where", "after"),
+        [
+            ("earliest", 0), ("start", 0), ("latest", 10), ("end", 10), ("3", 3), ("99", 10), ("+2", 8), ("-2", 4),
+            ("-99", 0), ("current", 6), ("@-150m", 8), ("@-1d", 0), ("@-1s", 10),
+        ],
+    )  # fmt: skip
+    def test_a_plan_changes_nothing(self, run: Run, group: Group, filled: str, where: str, after: int) -> None:
+        group.commit(filled, 6)
+        assert self.plan(run, group, "--to", where) == {0: (6, after)}
+        assert group.committed(filled) == 6
+
+    def test_execute_does_it(self, run: Run, group: Group, filled: str) -> None:
+        group.commit(filled, 6)
+        assert self.plan(run, group, "--to", "2", "--topic", filled, "--execute") == {0: (6, 2), 1: (None, 0)}
+        assert (group.committed(filled), group.committed(filled, 1)) == (2, 0)
+
+    def test_the_table_says_whether_it_was_done(self, run: Run, group: Group, filled: str) -> None:
+        group.commit(filled, 6)
+        shown = run("group", "reset", group.id, "--to", "-2").stdout.splitlines()
+        assert shown[0] == f"{group.id}: nothing is changed yet; --execute does it"
+        assert shown[1].split() == ["TOPIC", "PARTITION", "BEFORE", "AFTER", "MOVE", "LAG"]
+        assert shown[2].split() == [filled, "0", "6", "4", "-2", "6"]
+        done = run("group", "reset", group.id, "--to", "-2", "--execute").stdout.splitlines()
+        assert done[0] == f"{group.id}: offsets are set"
+
+    def test_from_a_file_of_kafkas_tool(self, run: Run, group: Group, filled: str, tmp_path: Path) -> None:
+        group.commit(filled, 6)
+        file = tmp_path / "plan.csv"
+        file.write_text(f"{filled},0,3\n{filled},1,0\n")
+        assert self.plan(run, group, "--from-file", str(file), "--execute") == {0: (6, 3), 1: (None, 0)}
+        assert group.committed(filled) == 3
+        file.write_text(f"{filled},0,three\n")
+        assert "--from-file" in refusal(run("group", "reset", group.id, "--from-file", str(file), status=1))
+
+    def test_a_group_that_is_yet_to_come(self, run: Run, group: Group, filled: str) -> None:
+        words = ("group", "reset", group.id, "--to", "end", "--topic", f"{filled}:0", "--execute")
+        said = refusal(run(*words, status=1))
+        assert said.startswith(f"no group {group.id}; `moldau group list` shows the groups there are, --new")
+        run(*words, "--new")
+        assert group.committed(filled) == 10
+
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            (
+                "--to earliest --topic no-such-topic",
+                "no topic no-such-topic; `moldau topic list` shows the topics there are",
+            ),
+            ("--to earliest --topic {topic}:0,7", "{topic} has no partition 7; it has 0 to 1"),
+            ("--to +1 --topic {topic}", "{topic} partition 1 has no offset to count from; name others with --topic"),
+            ("--to nowhere", "Invalid value for --to: 'nowhere' is no place to go to; use earliest, latest, current"),
+            ("--to end --topic {topic}:x", "Invalid value for --topic: '{topic}:x' is not a topic with partitions"),
+            ("", "say where to go: --to WHERE, or --from-file CSV."),
+        ],
+    )
+    def test_refusals(self, run: Run, group: Group, filled: str, words: str, said: str) -> None:
+        group.commit(filled, 6)
+        refused = run("group", "reset", group.id, *words.format(topic=filled).split(), status=1)
+        assert refusal(refused).startswith(said.format(topic=filled))
+        assert group.committed(filled) == 6
+
+    def test_a_group_with_members_names_them(self, run: Run, group: Group, filled: str) -> None:
+        (member,) = group.stable(1, topic=filled)
+        said = refusal(run("group", "reset", group.id, "--to", "earliest", "--topic", filled, "--execute", status=1))
+        assert said.startswith(f"group {group.id} has 1 active member: {member.id} (")
+        assert said.endswith("; stop it first")
+
+
+class TestDelete:
+    def test_groups_without_members(self, run: Run, group: Group, filled: str) -> None:
+        group.commit(filled, 1)
+        assert run("group", "delete", group.id, "--yes").stdout == f"deleted {group.id}\n"
+        said = refusal(run("group", "delete", group.id, "--yes", status=1))
+        assert said.startswith(f"no group {group.id}; ")
+
+    def test_one_with_members_keeps_all_of_them(self, run: Run, bootstrap: str, group: Group, filled: str) -> None:
+        first, second = group.stable(2, topic=filled, protocols=[("range", subscription(filled))])
+        with Group(bootstrap) as idle:
+            idle.commit(filled, 1)
+            said = refusal(run("group", "delete", idle.id, group.id, "--yes", status=1))
+            assert first.id in said
+            assert second.id in said
+            assert idle.committed(filled) == 1
+
+
+def test_a_broker_that_is_not_there_is_said_in_one_line(run: Run) -> None:
+    for words in (["list"], ["describe", "g"], ["delete", "g"], ["reset", "g", "--to", "end"]):
+        said = refusal(run("group", *words, "-b", "127.0.0.1:1", status=1))
+        assert said.startswith("no broker answers at 127.0.0.1:1 (connection refused); start one with `moldau start`")
+
+
+@contextmanager
+def killed_in_the_end(running: subprocess.Popen[str]) -> Iterator[None]:
+    """Whoever waits for a line of a program that prints none any more is not to wait for ever."""
+    deadline = threading.Timer(30, running.kill)
+    deadline.start()
+    try:
+        yield
+    finally:
+        deadline.cancel()
+        running.kill()
+
+
+class TestMembers:
+    def test_what_was_printed_is_committed_and_no_more(self, run: Run, group: Group, filled: str) -> None:
+        assert run("consume", filled, "-g", group.id, "-n", "4", "-f", "%v").stdout == "0123"
+        assert group.committed(filled) == 4
+        assert group.state() == "Empty", "it left at once"
+        assert run("consume", filled, "-g", group.id, "-e", "-f", "%v").stdout == "456789"
+        assert group.committed(filled) == 10
+
+    def test_in_the_consumer_protocol(self, run: Run, group: Group, filled: str) -> None:
+        new = ("-X", "group.protocol=consumer")
+        assert run("consume", filled, "-g", group.id, "-n", "3", "-f", "%v", *new).stdout == "012"
+        assert group.committed(filled) == 3
+        assert group.listed().group_type.lower() == "consumer"
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_a_signal_commits_and_leaves(self, bootstrap: str, group: Group, filled: str, number: int) -> None:
+        command = [sys.executable, "-m", "moldau", "consume", filled, "-g", group.id, "-b", bootstrap]
+        piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen(command, text=True, **piped) as it, killed_in_the_end(it):
+            assert it.stdout is not None
+            assert it.stderr is not None
+            assert [it.stdout.readline() for _ in range(10)] == [f"{n}\n" for n in range(10)]
+            it.send_signal(number)
+            assert it.wait(20) == 128 + number
+            assert it.stderr.read() == ""
+        assert group.committed(filled) == 10
+        assert group.state() == "Empty"
+
+    def test_a_second_member_shares_the_partitions_and_gives_them_back(
+        self, run: Run, bootstrap: str, group: Group, filled: str
+    ) -> None:
+        command = [sys.executable, "-m", "moldau", "consume", filled, "-g", group.id, "-b", bootstrap]
+        with subprocess.Popen(command, text=True, stdout=subprocess.PIPE) as first, killed_in_the_end(first):
+            assert first.stdout is not None
+            assert [first.stdout.readline() for _ in range(10)] == [f"{n}\n" for n in range(10)]
+            assert run("consume", filled, "-g", group.id, "-e").stdout == "", "what the first printed is committed"
+            until(lambda: self.held(run, group) == [{filled: [0, 1]}], "the first has all again")
+            first.send_signal(signal.SIGINT)
+            first.wait(20)
+        assert group.state() == "Empty"
+
+    @staticmethod
+    def held(run: Run, group: Group) -> list[dict[str, list[int]]]:
+        return [member["partitions"] for member in described(run, group)["members"]]
+
+    def test_by_pattern(self, run: Run, group: Group, topic: Callable[[], str], create_topic: CreateTopic) -> None:
+        stem = topic()
+        for digit in "12":
+            run("produce", create_topic(name=f"{stem}.{digit}"), stdin=digit)
+        shown = run("consume", "-r", rf"{stem}\.\d", "-g", group.id, "-e").stdout
+        assert sorted(shown.split()) == ["1", "2"]
+        assert group.committed(f"{stem}.1") == group.committed(f"{stem}.2") == 1

@@ -1,0 +1,223 @@
+"""The parts of `moldau group` and of members that need no broker: where to go, how old a record is, what is stored."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from moldau.cli.consume_group import Membership
+from moldau.cli.group_lag import PartitionLag, first_timestamp, whole_batches
+from moldau.cli.group_targets import Kind, Target, parse_target, parse_topic, resolve
+from moldau.cli.offsets import BadOffset, PartitionBounds
+from moldau.cli.pattern_subscription import FIRST_LOOKS_SECONDS, LOOK_SECONDS, PatternSubscription
+from moldau.cli.stop_signals import Stop
+from moldau.cli.stored_offsets import store_printed
+from moldau.client.properties import for_librdkafka
+from moldau.spark.offsets import TopicPartition
+from moldau.wire.compression import Compression
+from moldau.wire.records import ControlType, Record, build_batch, control_record
+
+NOW_MS = 1_800_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("earliest", Target(Kind.START)),
+        ("start", Target(Kind.START)),
+        ("latest", Target(Kind.END)),
+        ("end", Target(Kind.END)),
+        ("current", Target(Kind.CURRENT)),
+        ("12", Target(Kind.OFFSET, 12)),
+        ("+12", Target(Kind.SHIFT, 12)),
+        ("-12", Target(Kind.SHIFT, -12)),
+        ("@-1h", Target(Kind.TIME, NOW_MS - 3_600_000)),
+        ("@1700000000000", Target(Kind.TIME, 1_700_000_000_000)),
+        ("@2026-11-15", Target(Kind.TIME, 1_794_700_800_000)),
+    ],
+)
+def test_where_to_go(text: str, target: Target) -> None:
+    assert parse_target(text, NOW_MS) == target
+
+
+@pytest.mark.parametrize("text", ["", "+", "-", "1.5", "@", "@yesterday", "1:2", "Earliest", "٣", "9" * 30])
+def test_nowhere_to_go(text: str) -> None:
+    with pytest.raises(BadOffset):
+        parse_target(text, NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("target", "committed", "offset"),
+    [
+        (Target(Kind.START), 15, 10),
+        (Target(Kind.END), 15, 20),
+        (Target(Kind.OFFSET, 12), 15, 12),
+        (Target(Kind.OFFSET, 3), 15, 10),
+        (Target(Kind.OFFSET, 99), None, 20),
+        (Target(Kind.SHIFT, -2), 15, 13),
+        (Target(Kind.SHIFT, -9), 15, 10),
+        (Target(Kind.SHIFT, 9), 15, 20),
+        (Target(Kind.SHIFT, 1), None, None),
+        (Target(Kind.CURRENT), 15, 15),
+        (Target(Kind.CURRENT), None, 20),
+        (Target(Kind.TIME, 7), 15, 18),
+        (Target(Kind.TIME, 8), 15, 20),  # no record is that young
+    ],
+)
+def test_a_target_is_resolved_inside_the_log(target: Target, committed: int | None, offset: int | None) -> None:
+    assert resolve(target, committed, PartitionBounds(10, 20, {7: 18})) == offset
+
+
+def test_topics_with_and_without_partitions() -> None:
+    assert parse_topic("orders") == ("orders", [])
+    assert parse_topic("orders:0,3") == ("orders", [0, 3])
+    for wrong in ("orders:", "orders:a", ":0", "orders:0,", "orders:-1"):
+        with pytest.raises(BadOffset):
+            parse_topic(wrong)
+
+
+@pytest.mark.parametrize(
+    ("committed", "end", "records"), [(3, 10, 7), (10, 10, 0), (12, 10, 0), (None, 10, None), (3, None, None)]
+)
+def test_lag_in_records(committed: int | None, end: int | None, records: int | None) -> None:
+    assert PartitionLag(TopicPartition("t", 0), committed, end, None).records == records
+
+
+def batch_of(*timestamps: int, base_offset: int = 0, codec: Compression = Compression.NONE) -> bytes:
+    records = [Record(-1, timestamp, None, b"v") for timestamp in timestamps]
+    return bytes(build_batch(records, base_offset=base_offset, compression=codec))
+
+
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.ZSTD])
+def test_the_first_waiting_record_tells_its_time(codec: Compression) -> None:
+    ((header, batch),) = whole_batches(memoryview(batch_of(100, 200, 300, base_offset=7, codec=codec)))
+    assert [first_timestamp(header, batch, offset) for offset in (0, 7, 8, 9, 10)] == [100, 100, 200, 300, None]
+
+
+def test_markers_are_no_records_and_a_batch_cut_off_is_left_for_the_next_fetch() -> None:
+    marker = bytes(build_batch([control_record(ControlType.COMMIT, b"", 5)], is_control=True))
+    ((header, batch),) = whole_batches(memoryview(marker))
+    assert first_timestamp(header, batch, 0) is None
+    two = batch_of(1) + batch_of(2, base_offset=1)
+    assert [len(list(whole_batches(memoryview(two[:cut])))) for cut in (len(two), len(two) - 1, 70, 3)] == [2, 1, 1, 0]
+
+
+class FakePartition:
+    def __init__(self, topic: str, partition: int) -> None:
+        self.topic, self.partition = topic, partition
+
+
+class TestMembership:
+    def test_it_is_done_when_all_it_has_is_at_its_end(self) -> None:
+        member = Membership()
+        assert not member.is_done()
+        member.callbacks["on_assign"](None, [FakePartition("t", 0), FakePartition("t", 1)])
+        member.reached_end(("t", 0))
+        assert not member.is_done()
+        member.reached_end(("t", 1))
+        assert member.is_done()
+        member.goes_on(("t", 1))
+        assert not member.is_done()
+
+    def test_partitions_come_and_go_one_by_one(self) -> None:
+        member = Membership()
+        member.callbacks["on_assign"](None, [FakePartition("t", 0)])
+        member.reached_end(("t", 0))
+        member.callbacks["on_assign"](None, [FakePartition("t", 1)])
+        assert not member.is_done()
+        member.callbacks["on_revoke"](None, [FakePartition("t", 1)])
+        assert member.is_done()
+        member.callbacks["on_revoke"](None, [FakePartition("t", 0)])
+        member.callbacks["on_assign"](None, [FakePartition("t", 0)])
+        assert not member.is_done(), "the end reached before is another member's reading"
+
+    def test_with_nothing_to_read_it_is_done_at_once(self) -> None:
+        member = Membership()
+        member.callbacks["on_assign"](None, [])
+        assert member.is_done()
+
+
+class FakeMessage:
+    def __init__(self, partition: int, offset: int) -> None:
+        self._partition, self._offset = partition, offset
+
+    def topic(self) -> str:
+        return "t"
+
+    def partition(self) -> int:
+        return self._partition
+
+    def offset(self) -> int:
+        return self._offset
+
+
+class FakeConsumer:
+    """Keeps what it was told; a partition that is not assigned cannot be stored, as librdkafka has it."""
+
+    def __init__(self, assigned: set[int] = frozenset(), topics: Any = ()) -> None:  # type: ignore[assignment]
+        self.assigned, self.topics = assigned, topics
+        self.stored: list[tuple[int, int]] = []
+        self.subscriptions: list[list[str]] = []
+
+    def store_offsets(self, message: FakeMessage) -> None:
+        if message.partition() not in self.assigned:
+            raise KafkaException(KafkaError(KafkaError._STATE))
+        self.stored.append((message.partition(), message.offset()))
+
+    def subscribe(self, names: list[str], **_: Any) -> None:
+        self.subscriptions.append(names)
+
+    def list_topics(self, timeout: float) -> Any:
+        if self.topics is None:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        found = type("Topic", (), {"error": None})
+        return type("Metadata", (), {"topics": dict.fromkeys(self.topics, found)})
+
+
+def test_the_last_record_of_each_partition_is_stored_and_a_lost_partition_is_not() -> None:
+    consumer = FakeConsumer(assigned={0, 1})
+    store_printed(consumer, [FakeMessage(0, 5), FakeMessage(1, 7), FakeMessage(2, 1), FakeMessage(0, 6)])
+    assert sorted(consumer.stored) == [(0, 6), (1, 7)]
+
+
+def test_a_pattern_is_looked_up_now_and_then_and_a_silent_broker_changes_nothing() -> None:
+    consumer = FakeConsumer(topics=[])
+    pattern = PatternSubscription(consumer, lambda name: name.startswith("a"))  # type: ignore[arg-type]
+    pattern.look(0.0)
+    consumer.topics = ["a1", "b"]
+    pattern.look(FIRST_LOOKS_SECONDS / 2)
+    assert consumer.subscriptions == []
+    pattern.look(FIRST_LOOKS_SECONDS)
+    consumer.topics = None
+    pattern.look(10 * LOOK_SECONDS)
+    consumer.topics = ["a2", "a1"]
+    pattern.look(20 * LOOK_SECONDS)
+    pattern.look(30 * LOOK_SECONDS)
+    assert consumer.subscriptions == [["a1"], ["a1", "a2"]]
+
+
+def test_a_signal_is_noted_once_and_handlers_are_put_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with Stop() as stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.status == 143
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize(
+    ("java", "told"),
+    [
+        ("org.apache.kafka.clients.consumer.RoundRobinAssignor", "roundrobin"),
+        ("org.apache.kafka.clients.consumer.CooperativeStickyAssignor", "cooperative-sticky"),
+        ("RangeAssignor,org.apache.kafka.clients.consumer.CooperativeStickyAssignor", "range"),
+        ("com.example.Mine", None),
+        ("roundrobin", "roundrobin"),
+    ],
+)
+def test_assignors_of_java_are_told_to_librdkafka_in_its_words(java: str, told: str | None) -> None:
+    assert for_librdkafka({"partition.assignment.strategy": java}).get("partition.assignment.strategy") == told
