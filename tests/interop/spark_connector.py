@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from moldau.spark.cluster import Cluster, cluster_of
+from moldau.client.cluster import Cluster, cluster_of
 from moldau.spark.columns import source_schema
 from moldau.spark.options import write_options
 from moldau.spark.producing import Producing

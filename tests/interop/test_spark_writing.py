@@ -171,7 +171,7 @@ class Flaky:
 @pytest.fixture
 def through_a_flaky_line(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[list[int]], Flaky]]:
     """All connections of the connector go through a proxy, whatever address the broker tells."""
-    import moldau.spark.cluster as cluster
+    import moldau.client.cluster as cluster
     from moldau.client.channel import Channel
 
     proxies: list[Flaky] = []

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from moldau.client.cluster import Cluster
 from moldau.pipelines.cases.files import find_cases
 from moldau.pipelines.problems import InvalidPipeline
 from moldau.pipelines.reading.loading import load
@@ -28,7 +29,6 @@ from moldau.pipelines.running.progress import RunStatus
 from moldau.pipelines.running.run import Stop
 from moldau.pipelines.running.state_directory import StateDirectory, default_directory
 from moldau.pipelines.spec import Pipeline
-from moldau.spark.cluster import Cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,6 +1,6 @@
 """`moldau group`: list, describe, delete; `reset` is in group_reset.py.
 
-A coordinator's answer becomes a table here; how it is asked is group_requests.py, how lag is found is group_lag.py.
+A coordinator's answer becomes a table here; how it is asked is `client.groups`, how lag is found is group_lag.py.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
 from moldau.cli import group_lag
 from moldau.cli.connect import Broker, CommandFailed, broker_options
 from moldau.cli.group_completion import complete_groups
@@ -25,10 +26,9 @@ from moldau.cli.group_connect import (
 )
 from moldau.cli.group_lag import PartitionLag
 from moldau.cli.group_reset import reset
-from moldau.cli.group_values import CommittedOffsets, DescribedGroup, ListedGroup
 from moldau.cli.output import Table, confirm, format_option, show
-from moldau.spark.cluster import by_topic
-from moldau.spark.offsets import TopicPartition
+from moldau.client.cluster import by_topic
+from moldau.client.group_values import CommittedOffsets, DescribedGroup, ListedGroup
 
 
 @click.group()

@@ -13,9 +13,9 @@ from moldau.cli.connect import (
     first_answering,
     split_address,
 )
-from moldau.cli.group_requests import Groups
-from moldau.cli.group_values import DescribedGroup, Member
-from moldau.spark.cluster import Cluster
+from moldau.client.cluster import Cluster
+from moldau.client.group_values import DescribedGroup, Member
+from moldau.client.groups import Groups
 
 ANSWER_SECONDS: Final = 5.0
 COORDINATOR_MS: Final = 10_000

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.cli.group_values import CommittedOffsets
-from moldau.spark.cluster import Cluster, by_topic
-from moldau.spark.offsets import EARLIEST, TopicPartition
+from moldau.base.ids import TopicPartition
+from moldau.client.cluster import EARLIEST, Cluster, by_topic
+from moldau.client.group_values import CommittedOffsets
 from moldau.wire.apis import ApiKey
 from moldau.wire.batch import BATCH_HEADER_BYTES, BatchHeader, read_header
 from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData

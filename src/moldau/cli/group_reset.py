@@ -11,6 +11,7 @@ from typing import IO, NamedTuple
 import click
 
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
 from moldau.cli import group_targets, offsets
 from moldau.cli.connect import Broker, CommandFailed, broker_options, complete_topics
 from moldau.cli.group_completion import complete_groups
@@ -23,12 +24,11 @@ from moldau.cli.group_connect import (
     told,
 )
 from moldau.cli.group_targets import Kind, Target
-from moldau.cli.group_values import CommittedOffsets
 from moldau.cli.kafka import reset_plan
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.output import Table, format_option, show
-from moldau.spark.cluster import Cluster
-from moldau.spark.offsets import EARLIEST, TopicPartition
+from moldau.client.cluster import EARLIEST, Cluster
+from moldau.client.group_values import CommittedOffsets
 
 
 class Move(NamedTuple):

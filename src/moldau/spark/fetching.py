@@ -15,9 +15,10 @@ from typing import Final
 import pyarrow as pa
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.base.ids import TopicPartition
 from moldau.client.channel import Channel
-from moldau.spark.cluster import BACKOFF_SECONDS_FIRST, RETRIABLE, Cluster, by_topic
-from moldau.spark.offsets import EARLIEST, LATEST, Range, TopicPartition
+from moldau.client.cluster import BACKOFF_SECONDS_FIRST, EARLIEST, LATEST, RETRIABLE, Cluster, by_topic
+from moldau.spark.offsets import Range
 from moldau.spark.options import ReadOptions
 from moldau.spark.records.decode import FetchedRecords, decode, next_offset
 from moldau.wire.apis import ApiKey

@@ -13,20 +13,10 @@ from itertools import islice
 from math import ceil
 from typing import Final, NamedTuple
 
-EARLIEST: Final = -2
-LATEST: Final = -1
+from moldau.base.ids import TopicPartition
+from moldau.client.cluster import EARLIEST, Offsets
+
 OFFSET_MAX: Final = 2**63 - 1
-
-
-class TopicPartition(NamedTuple):
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
-
-
-Offsets = dict[TopicPartition, int]
 
 
 class Range(NamedTuple):

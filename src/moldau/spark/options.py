@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from moldau.base.ids import TopicPartition
+from moldau.client.cluster import EARLIEST, LATEST, Offsets
 from moldau.client.properties import security
-from moldau.spark.offsets import EARLIEST, LATEST, Offsets, TopicPartition, parse_assignment, parse_offsets
+from moldau.spark.offsets import parse_assignment, parse_offsets
 from moldau.wire.compression import Compression
 
 T = TypeVar("T")

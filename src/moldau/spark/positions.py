@@ -12,10 +12,12 @@ from typing import Final
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
-from moldau.spark.cluster import RETRIABLE, Cluster
+from moldau.base.ids import TopicPartition
+from moldau.client.cluster import EARLIEST, LATEST, RETRIABLE, Cluster, Offsets
 from moldau.spark.fetching import tell_loss
-from moldau.spark.offsets import EARLIEST, LATEST, Offsets, Range, TopicPartition, described, limited
+from moldau.spark.offsets import Range, described, limited
 from moldau.spark.options import Place, ReadOptions
+from moldau.spark.subscribed import subscribed_partitions
 from moldau.spark.watching import Watch
 
 RETRIABLE_BUT_MISSING: Final = RETRIABLE - {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
@@ -33,7 +35,7 @@ def batch_ranges(cluster: Cluster, options: ReadOptions) -> list[Range]:
 
 def subscribed(cluster: Cluster, options: ReadOptions) -> list[TopicPartition]:
     return cluster.retry(
-        lambda: cluster.partitions(options.subscription), options.offset_timeout_ms, RETRIABLE_BUT_MISSING
+        lambda: subscribed_partitions(cluster, options.subscription), options.offset_timeout_ms, RETRIABLE_BUT_MISSING
     )
 
 
@@ -141,7 +143,7 @@ class Stream:
         self._cluster.close()
 
     def _latest(self, start: Offsets) -> Offsets:
-        partitions = self._cluster.partitions(self._options.subscription)
+        partitions = subscribed_partitions(self._cluster, self._options.subscription)
         latest = self._cluster.latest(partitions, self._options.read_committed)
         self.seen = latest
         if gone := start.keys() - latest.keys():

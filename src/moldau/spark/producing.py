@@ -16,8 +16,8 @@ from random import Random
 from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
-from moldau.spark.cluster import BACKOFF_SECONDS_FIRST, BACKOFF_SECONDS_MAX, RETRIABLE, Cluster, by_topic
-from moldau.spark.offsets import TopicPartition
+from moldau.base.ids import TopicPartition
+from moldau.client.cluster import BACKOFF_SECONDS_FIRST, BACKOFF_SECONDS_MAX, RETRIABLE, Cluster, by_topic
 from moldau.spark.options import WriteOptions
 from moldau.spark.records.encode import ProducerStamp, batch_limits, encode_batches
 from moldau.spark.rows import Grouped, Rows, grouped

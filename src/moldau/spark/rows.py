@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from moldau.spark.offsets import TopicPartition
+from moldau.base.ids import TopicPartition
 from moldau.spark.records.encode import EncodeColumns
 from moldau.spark.records.partitioner import partition_of
 

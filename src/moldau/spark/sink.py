@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from moldau.spark.cluster import cluster_of
+from moldau.client.cluster import cluster_of
 from moldau.spark.options import WriteOptions
 
 if TYPE_CHECKING:

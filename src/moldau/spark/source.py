@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from moldau.spark.cluster import cluster_of
+from moldau.client.cluster import cluster_of
 from moldau.spark.columns import check_sink, projection, source_schema
 from moldau.spark.offsets import Range, from_json, tasks, to_json
 from moldau.spark.options import ReadOptions, read_options, write_options

@@ -10,9 +10,9 @@ import select
 from typing import Final
 
 from moldau.base.errors import KafkaError, MalformedData
+from moldau.base.ids import TopicPartition
 from moldau.client.channel import Channel
-from moldau.spark.cluster import Cluster, by_topic
-from moldau.spark.offsets import Offsets, TopicPartition
+from moldau.client.cluster import Cluster, Offsets, by_topic
 from moldau.spark.options import ReadOptions
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic

@@ -8,8 +8,13 @@ from __future__ import annotations
 import pytest
 
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
 from moldau.cli.flags import Given
-from moldau.cli.group_values import (
+from moldau.cli.kafka import consumer_group_lines as lines
+from moldau.cli.kafka import consumer_groups, groups, java_errors, java_order, reset_plan
+from moldau.cli.kafka.consumer_group_choice import WrongArgument, split_topics
+from moldau.cli.kafka.tool import ToolFailed
+from moldau.client.group_values import (
     CLASSIC,
     CONSUMER,
     Committed,
@@ -19,11 +24,6 @@ from moldau.cli.group_values import (
     Node,
     decode_assignment,
 )
-from moldau.cli.kafka import consumer_group_lines as lines
-from moldau.cli.kafka import consumer_groups, groups, java_errors, java_order, reset_plan
-from moldau.cli.kafka.consumer_group_choice import WrongArgument, split_topics
-from moldau.cli.kafka.tool import ToolFailed
-from moldau.spark.offsets import TopicPartition
 
 NOW_MS = 1_800_000_000_000
 COORDINATOR = Node(1, "127.0.0.1", 9092)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from moldau.base.ids import TopicPartition
 from moldau.cli.consume_group import Membership
 from moldau.cli.group_lag import PartitionLag, first_timestamp, whole_batches
 from moldau.cli.group_targets import Kind, Target, parse_target, parse_topic, resolve
@@ -17,7 +18,6 @@ from moldau.cli.pattern_subscription import FIRST_LOOKS_SECONDS, LOOK_SECONDS, P
 from moldau.cli.stop_signals import Stop
 from moldau.cli.stored_offsets import store_printed
 from moldau.client.properties import for_librdkafka
-from moldau.spark.offsets import TopicPartition
 from moldau.wire.compression import Compression
 from moldau.wire.records import ControlType, Record, build_batch, control_record
 

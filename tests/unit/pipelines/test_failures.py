@@ -35,7 +35,7 @@ Driver stacktrace:
             "There is no topic clicks at localhost:9092",
         ),
         (
-            IN_THE_SOURCE.format(error="moldau.spark.cluster.Unreachable: No broker answers: localhost:9092: refused"),
+            IN_THE_SOURCE.format(error="moldau.client.cluster.Unreachable: No broker answers: localhost:9092: refused"),
             Kind.PASSING,
             "No broker answers: localhost:9092: refused",
         ),

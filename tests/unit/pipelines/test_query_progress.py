@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moldau.base.ids import TopicPartition
 from moldau.pipelines.running.progress import SAMPLES_MAX, Gauge, LagClock, QueryStatus, RunStatus, offsets_in
-from moldau.spark.offsets import TopicPartition
 
 T0 = 1_800_000_000.0
 ONE = TopicPartition("t", 0)

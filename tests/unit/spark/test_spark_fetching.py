@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
-from moldau.spark.cluster import Topic
+from moldau.base.ids import TopicPartition
+from moldau.client.cluster import Topic
 from moldau.spark.fetching import _Fetching
-from moldau.spark.offsets import Range, TopicPartition
+from moldau.spark.offsets import Range
 from moldau.spark.options import read_options
 from moldau.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from moldau.wire.records import IN_LINE, Record, build_batch

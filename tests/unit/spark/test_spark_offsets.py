@@ -6,18 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.spark.offsets import (
-    Offsets,
-    Range,
-    TopicPartition,
-    described,
-    from_json,
-    limited,
-    parse_assignment,
-    parse_offsets,
-    tasks,
-    to_json,
-)
+from moldau.base.ids import TopicPartition
+from moldau.client.cluster import Offsets
+from moldau.spark.offsets import Range, described, from_json, limited, parse_assignment, parse_offsets, tasks, to_json
 
 PLACES = st.builds(TopicPartition, st.sampled_from(["a", "b", "c.d"]), st.integers(0, 40))
 POSITIONS = st.dictionaries(PLACES, st.integers(0, 2**62), max_size=30)

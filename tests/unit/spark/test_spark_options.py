@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from moldau.base.errors import UnusableProperty
-from moldau.spark.offsets import EARLIEST, LATEST, TopicPartition
+from moldau.base.ids import TopicPartition
+from moldau.client.cluster import EARLIEST, LATEST
 from moldau.spark.options import Place, ReadOptions, WriteOptions, duration_ms, read_options, write_options
 from moldau.wire.compression import Compression
 

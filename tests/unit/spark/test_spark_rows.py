@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner import murmur2
 
-from moldau.spark.offsets import TopicPartition
+from moldau.base.ids import TopicPartition
 from moldau.spark.rows import Rows, grouped, rows_of
 
 COUNTS = {"a": 1, "b": 3, "c": 7}

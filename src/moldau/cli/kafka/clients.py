@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]
 
     from moldau.client.channel import Channel
-    from moldau.spark.cluster import Cluster
+    from moldau.client.cluster import Cluster
 
 REACH_SECONDS: Final = 3.0
 """How long an address that refuses is tried again: a broker started a moment ago is forgiven, a typo is told soon."""
@@ -134,7 +134,7 @@ def reach(bootstrap_servers: str) -> tuple[str, int]:
 
 def cluster(bootstrap_servers: str, java: Mapping[str, str], timeout_seconds: float = ADMIN_SECONDS) -> Cluster:
     """Connections to all brokers of a cluster that answers."""
-    from moldau.spark.cluster import Cluster
+    from moldau.client.cluster import Cluster
 
     reach(bootstrap_servers)
     known = ",".join(f"{host}:{port}" for host, port in addresses(bootstrap_servers))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from moldau.base.errors import KafkaError
+from moldau.base.ids import TopicPartition
 from moldau.cli.flags import Given
-from moldau.cli.group_requests import Groups
-from moldau.cli.group_values import CLASSIC, CONSUMER
 from moldau.cli.kafka import java_errors, java_order, reset_plan
 from moldau.cli.kafka.tool import ToolFailed
-from moldau.spark.offsets import TopicPartition
+from moldau.client.group_values import CLASSIC, CONSUMER
+from moldau.client.groups import Groups
 
 
 class WrongArgument(Exception):

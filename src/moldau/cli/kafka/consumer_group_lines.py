@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from moldau.cli.group_values import UNKNOWN, CommittedOffsets, DescribedGroup, ListedGroup, Member
-from moldau.spark.offsets import TopicPartition
+from moldau.base.ids import TopicPartition
+from moldau.client.group_values import UNKNOWN, CommittedOffsets, DescribedGroup, ListedGroup, Member
 
 MISSING: Final = "-"
 COLUMN_MIN: Final = 15

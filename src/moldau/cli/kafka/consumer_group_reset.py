@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
 from moldau.cli.flags import Given
-from moldau.cli.group_requests import Groups
-from moldau.cli.group_values import CommittedOffsets
 from moldau.cli.kafka import consumer_group_lines, java_errors, java_order, reset_plan
 from moldau.cli.kafka.consumer_group_choice import WrongArgument, chosen_groups, error_line, split_topics
 from moldau.cli.kafka.tool import ToolFailed, complain
-from moldau.spark.cluster import Cluster
-from moldau.spark.offsets import EARLIEST, LATEST, TopicPartition
+from moldau.client.cluster import EARLIEST, LATEST, Cluster
+from moldau.client.group_values import CommittedOffsets
+from moldau.client.groups import Groups
 
 Offsets = dict[TopicPartition, int]
 

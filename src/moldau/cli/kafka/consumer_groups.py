@@ -14,12 +14,20 @@ from typing import Final
 from moldau.base.errors import KafkaError
 from moldau.cli import group_lag
 from moldau.cli.flags import Flag, Flags, Given, UsageError
-from moldau.cli.group_requests import Groups
-from moldau.cli.group_values import CLASSIC, CONSUMER, CONSUMER_PROTOCOL, STATES, DescribedGroup, state_name, type_name
 from moldau.cli.kafka import clients, consumer_group_lines, consumer_group_reset, java_errors, java_order, properties
 from moldau.cli.kafka.consumer_group_choice import WrongArgument, chosen_groups, error_line, listed_ids
 from moldau.cli.kafka.tool import FAILURES, ToolFailed, complain, run, trace
-from moldau.spark.cluster import Cluster
+from moldau.client.cluster import Cluster
+from moldau.client.group_values import (
+    CLASSIC,
+    CONSUMER,
+    CONSUMER_PROTOCOL,
+    STATES,
+    DescribedGroup,
+    state_name,
+    type_name,
+)
+from moldau.client.groups import Groups
 
 TIMEOUT_MS_MIN: Final = 1
 TIMEOUT_MS_MAX: Final = 2**31 - 1

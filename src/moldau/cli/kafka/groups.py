@@ -8,10 +8,10 @@ from typing import Final
 
 from moldau.base.errors import KafkaError
 from moldau.cli.flags import Flag, Flags, Given, UsageError
-from moldau.cli.group_requests import Groups
-from moldau.cli.group_values import CONSUMER, UNKNOWN, ListedGroup, type_name
 from moldau.cli.kafka import clients, java_errors, java_order, properties
 from moldau.cli.kafka.tool import FAILURES, ToolFailed, run, trace
+from moldau.client.group_values import CONSUMER, UNKNOWN, ListedGroup, type_name
+from moldau.client.groups import Groups
 
 COLUMN_MIN: Final = 20
 TIMEOUT_MS: Final = 30_000

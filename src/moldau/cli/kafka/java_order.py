@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
-from moldau.spark.offsets import TopicPartition
+from moldau.base.ids import TopicPartition
 
 K = TypeVar("K")
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Final, NamedTuple
 
+from moldau.base.ids import TopicPartition
 from moldau.cli.kafka.tool import ToolFailed
-from moldau.spark.offsets import TopicPartition
 
 Plan = dict[str, dict[TopicPartition, int]]
 """Groups, and where each of their partitions shall be."""

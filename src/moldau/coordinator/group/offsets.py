@@ -207,12 +207,15 @@ class Offsets:
         ]
 
     def expired(self, group: Group, now_ms: int) -> tuple[list[CoordinatorRecord], bool]:
-        """The offsets of a group whose time has come, and whether none will be left."""
+        """The offsets of a group whose time has come, and whether none will be left. Those of a topic that went while
+        nobody was here to hear of it go as well."""
         records: list[CoordinatorRecord] = []
         are_all = True
         for topic, partitions in self._state.offsets.get(group.group_id, {}).items():
             over: list[int] = []
-            if not group.is_subscribed_to(topic):
+            if topic not in self._state.current.image.topics:
+                over = list(partitions)
+            elif not group.is_subscribed_to(topic):
                 over = [index for index, value in partitions.items() if self._is_over(group, value, now_ms)]
             records += _tombstones(group.group_id, topic, over)
             are_all = are_all and len(over) == len(partitions)

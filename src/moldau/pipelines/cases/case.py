@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
+from moldau.client.cluster import Cluster
 from moldau.pipelines.cases.comparing import Difference, compare_records, compare_rows
 from moldau.pipelines.cases.files import (
     BadCase,
@@ -36,7 +37,6 @@ from moldau.pipelines.running.progress import RunStatus
 from moldau.pipelines.running.run import Stop
 from moldau.pipelines.running.state_directory import StateDirectory
 from moldau.pipelines.spec import FileSource, Pipeline, Sink, Source, TableSink, TableSource, TopicSink, TopicSource
-from moldau.spark.cluster import Cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

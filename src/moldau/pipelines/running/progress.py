@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Literal
 
-from moldau.spark.offsets import TopicPartition
+from moldau.base.ids import TopicPartition
 
 QueryState = Literal["starting", "running", "waiting", "failed", "finished", "stopped"]
 """`waiting`: failed, and due to be started again after a pause."""

@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from moldau.base.errors import KafkaError, MalformedData, UnusableProperty
+from moldau.client.cluster import Cluster
 from moldau.pipelines.problems import InvalidPipeline, PipelineError, Problem, did_you_mean
 from moldau.pipelines.spec import Pipeline, TopicSink, TopicSource
-from moldau.spark.cluster import Cluster
 
 ANSWER_S: Final = 5.0
 

@@ -16,7 +16,7 @@ from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 
 PATTERN_MEMORY_BYTES_MAX: Final = 1 << 15
-"""What a compiled pattern and the states of matching it may take. It is enough for 2,600 plain characters. A bad pattern
+"""What a compiled pattern and the states of matching it may take. It is enough for 2,600 plain characters. A bad one
 that fits takes under a millisecond for the longest name there can be; an ordinary one takes 5 µs."""
 
 

@@ -1,22 +1,20 @@
-"""A cluster as the connector sees it: which topics, who leads, a channel to each node, and patience with changes.
+"""A cluster as a client sees it: which topics, who leads, a channel to each node, and patience with changes.
 
-One `Cluster` per process and address, kept between tasks, because Spark reuses its Python workers. What a caller does
-with a channel is its own affair; here is only what every caller needs: metadata, offsets by time, retries.
+For the Spark connector and for tools, where librdkafka has no such call. What a caller does with a channel is its own
+affair; here is only what every caller needs: metadata, offsets by time, retries.
 """
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Final, NamedTuple, TypeVar
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.base.ids import TopicPartition
 from moldau.client.channel import Channel
 from moldau.client.properties import security
-from moldau.spark.offsets import LATEST, Offsets, TopicPartition
-from moldau.spark.options import Subscription
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from moldau.wire.messages.list_offsets import (
@@ -56,6 +54,11 @@ RETRIABLE: Final = frozenset(
     }
 )
 """What passes by itself, mostly because leaders move; asking again with fresh metadata is the cure."""
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+"""In the place of a time: where a log begins and ends."""
+Offsets = dict[TopicPartition, int]
 
 BACKOFF_SECONDS_FIRST: Final = 0.05
 BACKOFF_SECONDS_MAX: Final = 1.0
@@ -184,25 +187,6 @@ class Cluster:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name} at {self.bootstrap}")
         return self._topics[name]
 
-    def partitions(self, subscription: Subscription) -> list[TopicPartition]:
-        """Which partitions there are now of what was subscribed. A named topic that is missing is an error."""
-        names = self._subscribed_names(subscription)
-        found = {TopicPartition(name, index) for name in names for index in self.topic(name).leaders}
-        if not subscription.partitions:
-            return sorted(found)
-        missing = set(subscription.partitions) - found
-        if missing:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {min(missing)}")
-        return list(subscription.partitions)
-
-    def _subscribed_names(self, subscription: Subscription) -> Sequence[str]:
-        if subscription.pattern is None:
-            names = subscription.topics or tuple({where.topic for where in subscription.partitions})
-            self.refresh(names)
-            return names
-        matches = re.compile(subscription.pattern).fullmatch
-        return sorted(name for name, topic in self.topics().items() if matches(name) and not topic.is_internal)
-
     def leader(self, where: TopicPartition) -> int:
         node = self.topic(where.topic).leaders.get(where.partition)
         if node is None:
@@ -279,7 +263,7 @@ _clusters: dict[tuple[str, tuple[tuple[str, str], ...]], Cluster] = {}
 
 
 def cluster_of(bootstrap: str, properties: Mapping[str, str]) -> Cluster:
-    """This process's connections to a cluster."""
+    """This process's connections to a cluster, kept for whoever comes next: Spark reuses its Python workers."""
     key = bootstrap, tuple(sorted(properties.items()))
     if key not in _clusters:
         _clusters[key] = Cluster(bootstrap, properties)

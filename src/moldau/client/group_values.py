@@ -1,6 +1,6 @@
 """What is known of a group, as plain values, and the one thing in it that has to be decoded: an assignment.
 
-For the tools: how these are asked for is group_requests.py, how they are drawn is each tool's. Pure.
+How these are asked for is groups.py, how they are drawn is each tool's. Pure.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from moldau.base.errors import KafkaError
-from moldau.spark.offsets import TopicPartition
+from moldau.base.ids import TopicPartition
 
 CLASSIC: Final = "Classic"
 CONSUMER: Final = "Consumer"

@@ -12,7 +12,9 @@ from functools import partial
 from typing import Final, TypeVar
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.cli.group_values import (
+from moldau.base.ids import TopicPartition
+from moldau.client.cluster import Cluster, by_topic
+from moldau.client.group_values import (
     CLASSIC,
     CONSUMER,
     CONSUMER_PROTOCOL,
@@ -27,8 +29,6 @@ from moldau.cli.group_values import (
     state_name,
     type_name,
 )
-from moldau.spark.cluster import Cluster, by_topic
-from moldau.spark.offsets import TopicPartition
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages import consumer_group_describe, describe_groups
 from moldau.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
