@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from moldau.client.cluster import Cluster
+from moldau.client.group_values import CommittedOffsets
+from moldau.client.groups import Groups
 from moldau.pipelines.cases.files import find_cases
 from moldau.pipelines.problems import InvalidPipeline
 from moldau.pipelines.reading.loading import load
@@ -139,6 +141,12 @@ def run(pipeline: Pipeline, spark: SparkSession | None, stop: Stop | None = None
     return launch(pipeline, directory, how, session, Silence(), stop or Stop())
 
 
+def positions(pipeline: Pipeline) -> dict[str, CommittedOffsets]:
+    """What the pipeline told of itself as consumer groups."""
+    with closing(Cluster(pipeline.bootstrap or "", {})) as cluster:
+        return Groups(cluster, 10_000).committed(["shop.plain", "shop.counts"])
+
+
 def test_until_caught_up_and_on_from_there(spark: SparkSession, write: Callable[..., Pipeline]) -> None:
     pipeline = write(PIPELINE + COUNTS)
     produce(pipeline, "ann", "bob", "ann")
@@ -152,6 +160,10 @@ def test_until_caught_up_and_on_from_there(spark: SparkSession, write: Callable[
     produce(pipeline, "ann", "cid")
     assert run(pipeline, spark).state == "finished"
     assert sorted(row["user"] for row in written(pipeline)) == ["ann", "ann", "ann", "bob", "cid"]
+    assert {group: sum(each.offset for each in of.values()) for group, of in positions(pipeline).items()} == {
+        "shop.plain": 5,
+        "shop.counts": 5,
+    }
     last = {row["user"]: row["n"] for row in written(pipeline, f"{topics(pipeline)[1]}.counts")}
     assert last == {"ann": 3, "bob": 1, "cid": 1}
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from moldau.pipelines.problems import PipelineError, did_you_mean
 from moldau.pipelines.running import identity, topics
 from moldau.pipelines.running.identity import QueryIdentity
+from moldau.pipelines.running.positions import Positions
 from moldau.pipelines.running.progress import RunStatus
 from moldau.pipelines.running.run import Job, Run, Stop, utc_now
 from moldau.pipelines.running.state_directory import Holder, StateDirectory
@@ -86,8 +87,11 @@ def launch(
             identity.record(directory, pipeline.name, names, lambda: uuid.uuid4().hex)
         for topic in made:
             view.say(f"made topic {topic}")
-        with _quiet():
-            return Run(jobs, directory, view, stop, status, random.random, wanted.debug).to_the_end()
+        with _quiet(), Positions(pipeline, view.say) as positions:
+            run = Run(jobs, directory, view, stop, status, random.random, wanted.debug)
+            if not is_batch:
+                run.tell_position = positions.tell
+            return run.to_the_end()
 
 
 def _chosen(queries: Mapping[str, QueryIdentity], only: Collection[str] | None) -> dict[str, QueryIdentity]:

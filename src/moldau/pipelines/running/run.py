@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 from moldau.base.errors import StorageFault
+from moldau.base.ids import TopicPartition
 from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.running.failures import Failure, Kind, failure_of
 from moldau.pipelines.running.progress import Gauge, QueryStatus, RunState, RunStatus
@@ -103,6 +104,7 @@ class Run:
     """What is known before it begins: whose run it is."""
     chance: Callable[[], float]
     debug: bool = False
+    tell_position: Callable[[str, Mapping[TopicPartition, int]], None] = lambda query, position: None
     _watched: list[_Watched] = field(default_factory=list)
     _told_s: float = 0.0
     _is_status_lost: bool = False
@@ -253,6 +255,8 @@ class Run:
         queries = tuple(each.gauge.status for each in self._watched)
         self.status = replace(self.status, updated=utc_now(), queries=queries)
         self.view.show(self.status)
+        for each in self._watched:
+            self.tell_position(each.job.name, each.gauge.position)
         try:
             self.directory.write_status(self.status.to_json())
             self._is_status_lost = False
