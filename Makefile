@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quickstart test unit interop spark examples chaos lint format bench bench-spark scale lock clean
+.PHONY: help setup demo quickstart test unit simulate interop spark examples chaos lint format bench bench-groups bench-spark scale lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ test: lint $(READY) ## lint, types and all tests
 unit: $(READY) ## the tests without sockets, in seconds
 	$(BIN)/python -m pytest tests/unit tests/scripts tests/tidy
 
+simulate: $(READY) ## consumer groups in virtual time under everything that can befall them: SEEDS=200 SIZE=small, on all cores
+	$(BIN)/python tests/simulation/simulate.py --seeds $(or $(SEEDS),200) --first $(or $(FIRST),0) --size $(or $(SIZE),small)
+
 interop: $(READY) ## the tests with real clients and processes
 	$(BIN)/python -m pytest tests/interop
 
@@ -55,6 +58,9 @@ format: $(READY) ## put the code into its form
 
 bench: $(READY) ## measure the broker, beside Apache Kafka where MOLDAU_PEERS names a script that starts it
 	$(BIN)/python -m bench.broker
+
+bench-groups: $(READY) ## measure groups: joins, heartbeats, commits, loading; beside Apache Kafka as above
+	$(BIN)/python -m bench.groups
 
 bench-spark: $(READY) ## measure the Spark connector; beside Spark's own with OFFICIAL="--official-python … --official-jars …"
 	$(BIN)/python -m bench.spark $(OFFICIAL)

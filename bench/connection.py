@@ -60,6 +60,15 @@ class Connection:
         self.receive_exactly(size)
         return self.buffer[:size]
 
+    def receive_reply(self) -> memoryview:
+        """The whole reply to the only request on its way, without the size before it; mostly in one system call."""
+        held = self.receive_some(0)
+        while held < SIZE_BYTES or held < (whole := SIZE_BYTES + int.from_bytes(self.buffer[:SIZE_BYTES], "big")):
+            if held == len(self.buffer):
+                self.buffer = memoryview(bytearray(self.buffer) + bytes(whole))
+            held = self.receive_some(held)
+        return self.buffer[SIZE_BYTES:held]
+
     def receive_exactly(self, size: int) -> None:
         if self.socket.recv_into(self.buffer, size, socket.MSG_WAITALL) != size:
             raise BrokerRefused(f"{self.address} closed the connection")
@@ -129,12 +138,56 @@ class Producing:
             )
 
 
-def produce_together(producers: Sequence[Producing], requests: int) -> None:
+class Exchanging:
+    """Frames of one length sent in a circle with a number of requests in flight; the reply is the same to all.
+
+    So that replies are compared as one piece of memory, however many have arrived.
+    """
+
+    def __init__(self, connection: Connection, frames: Sequence[bytes], reply: bytes, in_flight: int) -> None:
+        self.connection = connection
+        self._frame_bytes = len(frames[0])
+        assert all(len(frame) == self._frame_bytes for frame in frames)
+        self._count = len(frames)
+        circles = -(-in_flight // len(frames)) + 1  # any slice of at most `in_flight` frames lies in one piece
+        self._train = memoryview(b"".join(frames) * circles)
+        self._reply_bytes = len(reply)
+        self._replies = memoryview(reply * (len(connection.buffer) // len(reply)))
+        self._in_flight = in_flight
+        self._next = self._held = self._to_send = self._to_come = 0
+
+    def begin(self, requests: int) -> None:
+        self._to_send = self._to_come = requests
+        self._send(self._in_flight)
+
+    def advance(self) -> bool:
+        """Takes the replies that have arrived and sends as many requests; says whether more are to come."""
+        buffer = self.connection.buffer
+        self._held = self.connection.receive_some(self._held)
+        replies, rest = divmod(self._held, self._reply_bytes)
+        if buffer[: self._held - rest] != self._replies[: self._held - rest]:
+            raise BrokerRefused(f"{self.connection.address}: not the reply that it should be: {bytes(buffer[:64])!r}")
+        buffer[:rest] = buffer[self._held - rest : self._held]
+        self._held = rest
+        self._to_come -= replies
+        self._send(replies)
+        return self._to_come > 0
+
+    def _send(self, requests: int) -> None:
+        requests = min(requests, self._to_send)
+        self._to_send -= requests
+        if requests:
+            start = self._next * self._frame_bytes
+            self.connection.socket.sendall(self._train[start : start + requests * self._frame_bytes])
+            self._next = (self._next + requests) % self._count
+
+
+def all_together(workers: Sequence[Producing | Exchanging], requests: int) -> None:
     """Each sends `requests` over a connection of its own; one thread serves whichever has replies."""
     with selectors.DefaultSelector() as ready:
-        for producer in producers:
-            ready.register(producer.connection.socket, selectors.EVENT_READ, producer)
-            producer.begin(requests)
+        for worker in workers:
+            ready.register(worker.connection.socket, selectors.EVENT_READ, worker)
+            worker.begin(requests)
         while ready.get_map():
             for key, _ in ready.select(TIMEOUT_S):
                 if not key.data.advance():

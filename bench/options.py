@@ -1,8 +1,9 @@
-"""The options that both benchmarks share, and how they end: Ctrl-C and `kill` clean up, an error is one line."""
+"""The options that benchmarks of brokers share, and how they end: Ctrl-C and `kill` clean up, an error is one line."""
 
 from __future__ import annotations
 
 import argparse
+import resource
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -38,6 +39,14 @@ def is_wanted(name: str, only: Sequence[str] | None) -> bool:
 
 def wanted(workloads: Sequence[Workload], only: Sequence[str] | None) -> list[Workload]:
     return [work for work in workloads if any(is_wanted(quantity.name, only) for quantity in work.quantities)]
+
+
+def allow_files(count: int) -> None:
+    """Connections here and files in the broker, which inherits the limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < count:
+        allowed = count if hard == resource.RLIM_INFINITY else min(count, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
 
 
 def run(main: Callable[[], None]) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
-from bench.connection import Connection, Fetching, Producing, produce_together
+from bench.connection import Connection, Fetching, Producing, all_together
 from bench.frames import fetch_frame, produce_frame, record_batch
 from bench.results import Quantity
 from bench.rounds import Measured, Turn, Workload
@@ -52,7 +52,7 @@ def produce(records: int, value_bytes: int, requests: int, connections: int = 1,
         producers = [producing(server, topic, partition, batch, cleanup) for partition in range(connections)]
 
         def turn() -> Measured:
-            elapsed = seconds_of(lambda: produce_together(producers, requests))
+            elapsed = seconds_of(lambda: all_together(producers, requests))
             total = requests * connections
             rate = total * len(batch) / 1e6 if in_bytes else total * records / 1e3
             return Measured((rate / elapsed,), total)

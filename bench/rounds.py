@@ -23,6 +23,8 @@ class Measured:
 
     values: tuple[float, ...]
     work: float
+    undo: Callable[[], None] | None = None
+    """What makes the broker as it was; done when its CPU time has been read."""
 
 
 Turn = Callable[[], Measured]
@@ -70,13 +72,17 @@ def warm_up(workloads: Sequence[Workload], servers: Sequence[Server], seconds: f
             for turn in itertools.cycle([workload.prepare(server, cleanup) for workload in workloads]):
                 if time.perf_counter() > deadline:
                     break
-                turn()
+                if (undo := turn().undo) is not None:
+                    undo()
 
 
 def _take(server: Server, turn: Turn) -> tuple[Measured, float]:
     before = cpu_seconds(server.pid)
     measured = turn()
-    return measured, (cpu_seconds(server.pid) - before) * 1e6 / measured.work
+    spent = cpu_seconds(server.pid) - before
+    if measured.undo is not None:
+        measured.undo()
+    return measured, spent * 1e6 / measured.work
 
 
 def _record(results: Sequence[Result], system: str, measured: Measured, cpu_us: float) -> None:

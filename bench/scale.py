@@ -10,7 +10,6 @@ against the smallest: 1.0 means that nothing grew. Making the partitions, restar
 from __future__ import annotations
 
 import argparse
-import resource
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -43,7 +42,7 @@ SPARE_FILES = 256
 
 def main() -> None:
     arguments = _arguments()
-    _allow_files(max(*arguments.connections, 3 * max(arguments.partitions)) + SPARE_FILES)
+    options.allow_files(max(*arguments.connections, 3 * max(arguments.partitions)) + SPARE_FILES)
     parts: dict[str, tuple[list[Result], str]] = {}
     if "partitions" not in arguments.skip:
         parts["partitions"] = _with_partitions(arguments), _system(arguments.partitions[0], "partition")
@@ -68,14 +67,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--connections", type=int, nargs="+", metavar="N", default=CONNECTIONS, help="default 1 1000")
     parser.add_argument("--skip", choices=["partitions", "connections"], action="append", default=[], help="leave out")
     return parser.parse_args()
-
-
-def _allow_files(count: int) -> None:
-    """Connections here and files in the broker, which inherits the limit."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < count:
-        allowed = count if hard == resource.RLIM_INFINITY else min(count, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
 
 
 def _with_partitions(arguments: argparse.Namespace) -> list[Result]:

@@ -94,6 +94,13 @@ class MoldauProcess:
         if process.stdout is not None:
             process.stdout.close()
 
+    def kill(self) -> None:
+        """Without a word, as a crash does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self.stop()
+
     def _await_ready(self, process: subprocess.Popen[bytes]) -> str:
         assert process.stdout is not None
         readable, _, _ = select.select([process.stdout], [], [], START_TIMEOUT_S)

@@ -41,13 +41,15 @@ class Outcome(Generic[R]):
     response: R | Later[R]
     """A Later is completed by an answer of this or of a later outcome."""
     records: Sequence[CoordinatorRecord] = ()
-    """All of them or none get into the log."""
+    """All of them or none get into the log, unless `is_divisible`."""
     answers: Sequence[Answer] = ()
     """To others who waited, told when the records are committed."""
     refused: Callable[[KafkaError], Outcome[None]] | None = None
     """The log will not take the records, as when they are too large. Without it, whoever asked is told just that."""
     applied: Callable[[], None] | None = None
     """What is soft and follows from the records: called as soon as they lie over the state, if they are taken."""
+    is_divisible: bool = False
+    """The records need not be one batch: each is true without the others, as when much is forgotten."""
 
 
 NOTHING: Outcome[None] = Outcome(None)

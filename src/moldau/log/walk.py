@@ -1,4 +1,4 @@
-"""Walking over the batches of a .log file without opening them: headers only, read in pieces.
+"""Walking over the batches of a .log file without opening them, read in pieces: their headers, or all of them.
 
 Lengths found on disk are believed no further than the file reaches. Nothing here writes.
 """
@@ -17,6 +17,8 @@ _STEP = struct.Struct(">qi11xi")
 
 PIECE_BYTES = 8 << 10
 """Two index intervals: one read is mostly enough to get from an index entry to the batch wanted."""
+WHOLE_PIECE_BYTES = 1 << 20
+"""Where everything is wanted, a read should be worth its call."""
 
 
 def walk_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
@@ -37,6 +39,28 @@ def walk_headers(file: File, position: int, end: int) -> Iterator[tuple[int, Bat
             raise MalformedData(f"{file.path}: no batch at {position}")
         yield position, header
         position += size
+
+
+def walk_batches(file: File, position: int, end: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """(header, the whole batch) of every batch from `position` up to `end`. CRCs are the caller's to check."""
+    wanted = WHOLE_PIECE_BYTES
+    while position < end:
+        piece = memoryview(file.pread(min(wanted, end - position), position))
+        inside, wanted = 0, 0
+        while len(piece) - inside >= BATCH_HEADER_BYTES:
+            header = BatchHeader._make(BATCH_HEADER.unpack_from(piece, inside))
+            size = LENGTH_PREFIX.size + header.batch_length
+            if size < BATCH_HEADER_BYTES or size > end - position - inside or header.magic != MAGIC:
+                raise MalformedData(f"{file.path}: no batch at {position + inside}")
+            if size > len(piece) - inside:
+                wanted = size
+                break
+            yield header, piece[inside : inside + size]
+            inside += size
+        if not inside and not wanted:
+            raise MalformedData(f"{file.path}: {end - position} bytes at {position} are too few for a batch")
+        position += inside
+        wanted = max(wanted, WHOLE_PIECE_BYTES)
 
 
 def find_offset(

@@ -18,9 +18,9 @@ from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFaul
 from moldau.base.later import Later
 from moldau.coordinator.machine import Action, Answer, CoordinatorRecord, Outcome
 from moldau.log.validate import Origin
-from moldau.log.walk import walk_headers
+from moldau.log.walk import walk_batches
 from moldau.replica.partition import ACKS_ALL, Partition
-from moldau.wire.batch import BATCH_HEADER_BYTES
+from moldau.wire.batch import BATCH_HEADER_BYTES, BatchHeader, check_crc
 from moldau.wire.records import IN_LINE, Record, build_batch, decode_records
 from moldau.wire.schema import Buffer
 
@@ -99,7 +99,11 @@ class Shard:
             raise KafkaError(self._refusal)
         outcome: Outcome[Any] = decide()
         if outcome.records:
-            outcome = self._take(outcome)
+            try:
+                outcome = self._take(outcome)
+            except KafkaError as refused:
+                _tell([Answer(each.waiting, refused) for each in outcome.answers])
+                raise
         answer: R | Later[R] = self._park(outcome)
         self._arm()
         return answer
@@ -108,7 +112,7 @@ class Shard:
         """Makes the outcome's records facts, to be written at the end of this turn; all of them or none."""
         try:
             records = [self._encoded(record) for record in outcome.records]
-            size = sum(map(_size, records))
+            size = max(map(_size, records)) if outcome.is_divisible else sum(map(_size, records))
             if BATCH_HEADER_BYTES + size > self.partition.log.config.max_message_bytes:
                 raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
         except (KafkaError, *UNWRITABLE) as error:
@@ -118,17 +122,28 @@ class Shard:
             told = outcome.refused(refusal)
             taken = self._take(told) if told.records else told
             return Outcome(outcome.response, taken.records, taken.answers)
-        if self._bytes + size > self.partition.log.config.max_message_bytes:
-            self._write()
-        for record in outcome.records:
-            self._machine.apply(record)
+        if outcome.is_divisible:
+            for record, encoded in zip(outcome.records, records, strict=True):
+                self._note([record], [encoded])
+        else:
+            self._note(outcome.records, records)
         if outcome.applied is not None:
             outcome.applied()
+        return outcome
+
+    def _note(self, records: Sequence[CoordinatorRecord], encoded: list[Record]) -> None:
+        """Applies records that go into one batch. If this turn's has no room for them, that is written first."""
+        size = sum(map(_size, encoded))
+        if self._bytes + size > self.partition.log.config.max_message_bytes:
+            self._write()
+        if self._refusal is not None:
+            raise KafkaError(self._refusal)  # the log refused, and this machine is no more
+        for record in records:
+            self._machine.apply(record)
         if not self._records:
             self._timers.soon(self._write)
-        self._records += records
+        self._records += encoded
         self._bytes += size
-        return outcome
 
     def _encoded(self, record: CoordinatorRecord) -> Record:
         key, value = self._machine.encode(record)
@@ -232,23 +247,30 @@ class Shard:
         self._arm()
 
     def _replayed(self) -> Iterator[None]:
-        """Yields now and then, for others to have their turn."""
-        count = unreadable = 0
+        """Yields now and then, for others to have their turn. What the disk has spoilt is left out: its groups find
+        older offsets and read again, which is better than never."""
+        count = 0
         for segment in list(self.partition.log.segments):
-            for position, header in walk_headers(segment.file, 0, segment.size):
-                if header.is_control:
-                    continue
-                for record in decode_records(segment.read_batch(position, header.size_in_bytes), header):
-                    try:
-                        self._machine.replay(record.key or b"", record.value)
-                    except MalformedData:
-                        unreadable += 1
-                count += header.record_count
-                if count >= LOAD_TURN_RECORDS:
-                    count = 0
-                    yield
-        if unreadable:
-            log.warning("%s: %d records cannot be read and are left out", self.partition.name, unreadable)
+            try:
+                for header, batch in walk_batches(segment.file, 0, segment.size):
+                    if not header.is_control:
+                        self._replay(header, batch)
+                    count += header.record_count
+                    if count >= LOAD_TURN_RECORDS:
+                        count = 0
+                        yield
+            except MalformedData as spoilt:
+                log.error("%s: the rest of a segment cannot be read and is left out: %s", self.partition.name, spoilt)
+
+    def _replay(self, header: BatchHeader, batch: memoryview) -> None:
+        try:
+            if not check_crc(batch):
+                raise MalformedData("the CRC is another")
+            for record in decode_records(batch, header):
+                self._machine.replay(record.key or b"", record.value)
+        except MalformedData as spoilt:
+            name, last = self.partition.name, header.last_offset
+            log.error("%s: records up to offset %d cannot be read and are left out: %s", name, last, spoilt)
 
     # --- time ---------------------------------------------------------------------------------------------------
 
@@ -278,5 +300,7 @@ def _size(record: Record) -> int:
 
 
 def _tell(answers: Sequence[Answer]) -> None:
-    for waiting, response in answers:
+    """The last first: of several replies to one connection the first comes to its turn last, and takes the others,
+    which are ready by then, along in one send."""
+    for waiting, response in reversed(answers):
         waiting.complete(response)

@@ -5,6 +5,7 @@ A group belongs to the partition that its id hashes to, as everywhere in Kafka.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from typing import Final, Generic, TypeVar
@@ -20,6 +21,7 @@ from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
 from moldau.runtime.shard import Machine, Shard
 
+log = logging.getLogger("moldau.coordinator")
 M = TypeVar("M", bound=Machine)
 R = TypeVar("R")
 RELOAD_MS: Final = 1_000
@@ -74,15 +76,19 @@ class Shards(Generic[M]):
         return [shard.submit(partial(decide, machine)) for shard, machine in self._shards.values()]
 
     def tell(self, decide: Callable[[M], Outcome[None]]) -> None:
-        """News for every machine. One that is not ready needs none: it will look at the world when it is."""
+        """News for every machine that is ready; one that is not learns of it from the log, or when offsets expire."""
         self.tell_each(lambda machine: [decide(machine)])
 
     def tell_each(self, decide: Callable[[M], Iterable[Outcome[None]]]) -> None:
         """The same where there may be much to do: each outcome is a decision of its own."""
         for shard, machine in list(self._shards.values()):
-            if shard.is_ready:
-                for outcome in decide(machine):
+            for outcome in decide(machine) if shard.is_ready else ():
+                if not shard.is_ready:
+                    break
+                try:
                     shard.submit(partial(_given, outcome))
+                except KafkaError as refused:
+                    log.warning("%s: %s", shard.partition.name, refused)
 
     def follow(self, image: MetadataImage, changes: Changes) -> None:
         """Brings what is here in line with who leads what."""

@@ -18,12 +18,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from enum import IntEnum
+from functools import partial
 from typing import Final, NamedTuple
 
 from moldau.base.errors import MalformedData
 from moldau.wire.batch import (
     BATCH_HEADER,
     BATCH_HEADER_BYTES,
+    CODEC_MASK,
     CONTROL_BIT,
     LENGTH_PREFIX,
     LOG_APPEND_TIME_BIT,
@@ -86,15 +88,17 @@ def build_batch(
 ) -> bytearray:
     """One batch, CRC and all. Offsets are absolute; a record whose offset is `IN_LINE` follows its neighbour."""
     assert records, "a batch holds at least one record"
-    base_timestamp = records[0].timestamp
-    max_timestamp = max(record.timestamp for record in records)
+    base_timestamp = max_timestamp = records[0].timestamp
     body = bytearray()
     next_delta = 0
     for record in records:
-        offset_delta = next_delta if record.offset == IN_LINE else record.offset - base_offset
+        offset, timestamp = record.offset, record.timestamp
+        offset_delta = next_delta if offset == IN_LINE else offset - base_offset
         assert offset_delta >= next_delta, "offsets in a batch go up"
         next_delta = offset_delta + 1
-        _append_record(body, record, offset_delta, record.timestamp - base_timestamp)
+        if timestamp > max_timestamp:
+            max_timestamp = timestamp
+        _append_record(body, record, offset_delta, timestamp - base_timestamp)
     attributes = (
         compression
         | (LOG_APPEND_TIME_BIT if is_log_append_time else 0)
@@ -123,33 +127,58 @@ def end_txn_marker(marker: EndTxnMarker, timestamp: int) -> Record:
 
 
 def _append_record(body: bytearray, record: Record, offset_delta: int, timestamp_delta: int) -> None:
+    _, _, key, value, headers = record
     rest = bytearray(1)
-    append_varint(rest, timestamp_delta)
-    append_varint(rest, offset_delta)
-    _append_bytes(rest, record.key)
-    _append_bytes(rest, record.value)
-    append_varint(rest, len(record.headers))
-    for key, value in record.headers:
-        _append_bytes(rest, key.encode())
-        _append_bytes(rest, value)
-    append_varint(body, len(rest))
+    rest += _varint(timestamp_delta)
+    rest += _varint(offset_delta)
+    if key is None:
+        rest += _NULL
+    else:
+        rest += _varint(len(key))
+        rest += key
+    if value is None:
+        rest += _NULL
+    else:
+        rest += _varint(len(value))
+        rest += value
+    rest += _varint(len(headers))
+    for name, content in headers:
+        _append_bytes(rest, name.encode())
+        _append_bytes(rest, content)
+    body += _varint(len(rest))
     body += rest
 
 
 def _append_bytes(target: bytearray, data: bytes | None) -> None:
     if data is None:
-        target.append(1)  # zigzag of -1
+        target += _NULL
     else:
         append_varint(target, len(data))
         target += data
 
 
 def append_varint(target: bytearray, value: int) -> None:
+    target += _varint(value)
+
+
+def _varint(value: int) -> bytes:
+    return _SMALL_VARINTS[value] if 0 <= value < _SMALL_VARINTS_COUNT else _written_varint(value)
+
+
+def _written_varint(value: int) -> bytes:
+    out = bytearray()
     rest = (value << 1) ^ (value >> 63)
     while rest > 0x7F:
-        target.append(rest & 0x7F | 0x80)
+        out.append(rest & 0x7F | 0x80)
         rest >>= 7
-    target.append(rest)
+    out.append(rest)
+    return bytes(out)
+
+
+_SMALL_VARINTS_COUNT: Final = 1_024
+_SMALL_VARINTS: Final = tuple(map(_written_varint, range(_SMALL_VARINTS_COUNT)))
+"""Nearly all lengths and deltas there are."""
+_NULL: Final = _written_varint(-1)
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
@@ -159,6 +188,11 @@ _END_TXN_VALUE: Final = struct.Struct(">hi")
 _RECORD_BYTES_MIN: Final = 7
 """Length, attributes, two deltas, two lengths, a header count: one byte each. Bounds a count before it is believed."""
 _HEADER_BYTES_MIN: Final = 2
+_NO_HEADERS: Final = b"\0"
+_ZIGZAG: Final = tuple((raw >> 1) ^ -(raw & 1) for raw in range(0x80))
+"""What a varint of one byte stands for."""
+_new_record = partial(tuple.__new__, Record)
+"""A Record without the detour through its own constructor."""
 
 
 def decode_records(batch: Buffer, header: BatchHeader | None = None) -> list[Record]:
@@ -167,7 +201,10 @@ def decode_records(batch: Buffer, header: BatchHeader | None = None) -> list[Rec
         header = read_header(batch)
     if header.magic != MAGIC or header.size_in_bytes != len(batch):
         raise MalformedData("not one whole record batch of magic 2")
-    body = bytes(decompress(header.compression, memoryview(batch)[BATCH_HEADER_BYTES:]))
+    payload: Buffer = memoryview(batch)[BATCH_HEADER_BYTES:]
+    if header.attributes & CODEC_MASK:
+        payload = decompress(header.compression, payload)
+    body = bytes(payload)
     if not 0 <= header.record_count <= len(body) // _RECORD_BYTES_MIN:
         raise MalformedData(f"{header.record_count} records cannot be in {len(body)} bytes")
     records: list[Record] = []
@@ -185,18 +222,23 @@ def _read_record(body: bytes, position: int, header: BatchHeader) -> tuple[Recor
     end = position + length
     if length < 0 or end > len(body):
         raise MalformedData(f"a record claims {length} bytes, {len(body) - position} are there")
-    timestamp_delta, position = read_varint(body, position + 1, bits=64)
+    timestamp_delta, position = read_varint(body, position + 1, 64)
     offset_delta, position = read_varint(body, position)
     if not 0 <= offset_delta <= header.last_offset_delta:
         raise MalformedData(f"offset delta {offset_delta} is not in 0..{header.last_offset_delta}")
     key, position = _read_bytes(body, position, end)
     value, position = _read_bytes(body, position, end)
-    headers, position = _read_headers(body, position, end)
+    headers: tuple[Header, ...] = ()
+    if body[position : position + 1] == _NO_HEADERS:
+        position += 1
+    else:
+        headers, position = _read_headers(body, position, end)
     if position != end:
         raise MalformedData(f"a record of {length} bytes ends {end - position} bytes early")
     # With LogAppendTime the deltas mean nothing: every record was stamped when the batch was appended.
-    timestamp = header.max_timestamp if header.is_log_append_time else header.base_timestamp + timestamp_delta
-    return Record(header.base_offset + offset_delta, timestamp, key, value, headers), position
+    is_stamped = header.attributes & LOG_APPEND_TIME_BIT
+    timestamp = header.max_timestamp if is_stamped else header.base_timestamp + timestamp_delta
+    return _new_record((header.base_offset + offset_delta, timestamp, key, value, headers)), position
 
 
 def _read_headers(body: bytes, position: int, end: int) -> tuple[tuple[Header, ...], int]:
@@ -229,6 +271,8 @@ def _read_bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int
 
 def read_varint(data: bytes, position: int, bits: int = 32) -> tuple[int, int]:
     """A zigzag number and the position behind it. `bits` bounds both its bytes and its value."""
+    if position < len(data) and (byte := data[position]) < 0x80:
+        return _ZIGZAG[byte], position + 1
     raw, shift = 0, 0
     while True:
         if position >= len(data) or shift >= bits:

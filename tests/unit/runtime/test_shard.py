@@ -60,9 +60,12 @@ class Notebook:
     def waiting(self) -> Iterator[Later[Any]]:
         yield from self.parked
 
-    def write(self, *texts: str, answers: Sequence[Answer] = (), refused: Any = None) -> Outcome[str]:
+    def write(
+        self, *texts: str, answers: Sequence[Answer] = (), refused: Any = None, divisible: bool = False
+    ) -> Outcome[str]:
         records = [CoordinatorRecord(Note(text), None) for text in texts]
-        return Outcome(f"wrote {' '.join(texts)}", records, answers, refused)
+        told = f"wrote {len(texts)}" if divisible else f"wrote {' '.join(texts)}"
+        return Outcome(told, records, answers, refused, is_divisible=divisible)
 
     def read(self) -> Outcome[list[str]]:
         return Outcome(list(self.notes))
@@ -154,6 +157,28 @@ def test_what_is_too_large_is_refused_and_changes_nothing() -> None:
     assert (answer.done, told.value(), world.notebook.notes) == (True, "too large", ["small"])
 
 
+def test_what_is_divisible_may_be_more_than_a_batch_holds() -> None:
+    world = World(max_message_bytes="500")
+    answer = world.write(*(f"{n:0100}" for n in range(20)), divisible=True)
+    world.rooms.timers.run_soon()
+    assert (answer.value(), len(world.notebook.notes), world.partition.log.end_offset) == ("wrote 20", 20, 20)
+    with pytest.raises(KafkaError):
+        world.write("fits", "x" * 500, divisible=True)
+    assert len(world.read()) == 20
+
+
+def test_a_log_that_refuses_in_the_middle_of_much_gets_no_more_of_it() -> None:
+    world = World(max_message_bytes="500")
+    world.rooms.files.bytes_left = 600
+    with pytest.raises(KafkaError) as refused:
+        world.write(*(f"{n:0100}" for n in range(20)), divisible=True)
+    assert refused.value.code is ErrorCode.NOT_COORDINATOR
+    end_offset = world.partition.log.end_offset
+    world.rooms.files.bytes_left = None
+    world.rooms.timers.advance(RELOAD_MS)
+    assert world.partition.log.end_offset == end_offset == len(world.read())
+
+
 def test_a_log_that_refuses_takes_the_machine_with_it_and_a_new_one_is_made_from_the_log() -> None:
     world = World()
     world.write("kept")
@@ -198,6 +223,21 @@ def test_loading_gives_way_and_asks_for_patience() -> None:
     assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     rooms.timers.run_soon()
     assert notebook.notes == [str(n) for n in range(3 * LOAD_TURN_RECORDS)]
+
+
+@pytest.mark.parametrize("spoilt", ["a record", "a length"])
+def test_what_the_disk_has_spoilt_is_left_out(spoilt: str) -> None:
+    world = World()
+    for text in ("aaaa", "bbbb", "cccc"):
+        world.write(text)
+        world.rooms.timers.run_soon()
+    (segment,) = world.partition.log.segments
+    data = segment.file.pread(segment.size, 0)
+    where = data.index(b"bbbb") if spoilt == "a record" else len(data) // 3 + 8
+    segment.file.pwrite(b"\xff", where)
+    world.shards._open(0, world.partition)
+    world.rooms.timers.run_soon()
+    assert world.read() == (["aaaa", "cccc"] if spoilt == "a record" else ["aaaa"])
 
 
 def test_deadlines_come_and_what_they_write_is_written() -> None:

@@ -115,11 +115,11 @@ class Groups:
             if are_all and group.is_empty and not is_waited_for:
                 records += group.tombstones()
             if records:
-                yield Outcome(None, records)
+                yield Outcome(None, records, is_divisible=True)
 
     def topics_changed(self, image: MetadataImage, changes: Changes) -> Outcome[None]:
         self.consumer.follow(image, changes)
-        return Outcome(None, self.offsets.of_deleted_topics(changes.removed, image))
+        return Outcome(None, self.offsets.of_deleted_topics(changes.removed, image), is_divisible=True)
 
     def waiting(self) -> Iterator[Later[Any]]:
         """All who have not been answered yet, for when this machine is given up."""

@@ -87,4 +87,5 @@ def delete(state: GroupState, offsets: Offsets, group_id: str) -> Outcome[Deleta
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
     if not group.is_empty:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
-    return Outcome(DeletableGroupResult(group_id), [*offsets.tombstones(group_id), *group.tombstones()])
+    records = [*offsets.tombstones(group_id), *group.tombstones()]
+    return Outcome(DeletableGroupResult(group_id), records, is_divisible=True)

@@ -194,6 +194,9 @@ def _told(member: ConsumerMember, ask: ConsumerGroupHeartbeatRequest, client: Cl
     protocol, whatever it spoke before."""
     names, pattern = ask.subscribed_topic_names, ask.subscribed_topic_regex
     timeout_ms = ask.rebalance_timeout_ms
+    is_same = (client.client_id, client.host) == (member.client_id, member.client_host) and not member.is_classic
+    if is_same and _says_nothing(ask):
+        return member
     after = replace(
         member,
         client_id=client.client_id,
@@ -207,6 +210,18 @@ def _told(member: ConsumerMember, ask: ConsumerGroupHeartbeatRequest, client: Cl
         classic_member_metadata=None,
     )
     return member if after == member else after
+
+
+def _says_nothing(ask: ConsumerGroupHeartbeatRequest) -> bool:
+    """Nearly all heartbeats do: they only say that the member is there."""
+    return (
+        ask.subscribed_topic_names is None
+        and ask.subscribed_topic_regex is None
+        and ask.rebalance_timeout_ms == -1
+        and ask.instance_id is None
+        and ask.rack_id is None
+        and ask.server_assignor is None
+    )
 
 
 def _told_assignment(assigned: Partitions) -> Assignment:

@@ -1,0 +1,157 @@
+"""What the simulation has found, each told as shortly as it can be."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from groups_node import Process
+
+from moldau.base.errors import ErrorCode
+from moldau.base.ids import ZERO_UUID
+from moldau.base.later import Later
+from moldau.coordinator.group.settings import GroupSettings
+from moldau.runtime.shards import RELOAD_MS
+from moldau.server.router import Caller
+from moldau.testing.clock import FakeTimers
+from moldau.testing.files import MemoryFiles
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from moldau.wire.messages.delete_topics import DeleteTopicsRequest
+from moldau.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from moldau.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+
+FLUSH_MS = 5
+
+
+class Broker:
+    """A process without chance: what is asked is answered before anything else happens."""
+
+    def __init__(self) -> None:
+        self.timers = FakeTimers()
+        self.flush_ms = FLUSH_MS
+        self.process = self._start(MemoryFiles())
+
+    def _start(self, files: MemoryFiles) -> Process:
+        process = Process(files, self.timers, Random(1), GroupSettings(), lambda: self.flush_ms, pytest.fail)
+        process.start()
+        self.timers.advance(FLUSH_MS)
+        return process
+
+    def restart(self) -> None:
+        self.process.die()
+        self.process = self._start(self.process.files.restart())
+
+    def answer(self, value: Any) -> Any:
+        self.timers.advance(2 * FLUSH_MS)
+        return value.value() if isinstance(value, Later) else value
+
+    def ask(self, api: ApiKey, version: int, request: Any) -> Any:
+        return self.answer(self.process.handlers[api].answer(request, Caller("PLAINTEXT", "h:1", "test", version)))
+
+    def create(self, name: str) -> bytes:
+        made = self.answer(self.process.admin.create_topics(CreateTopicsRequest([CreatableTopic(name, 1, 1)])))
+        assert not made.topics[0].error_code
+        return bytes(made.topics[0].topic_id)
+
+    def delete(self, name: str) -> None:
+        gone = self.answer(self.process.admin.delete_topics(DeleteTopicsRequest(topic_names=[name])))
+        assert not gone.responses[0].error_code
+
+    def commit(self, topic: str, offset: int, topic_id: bytes | None = None) -> None:
+        answer = self.ask(ApiKey.OFFSET_COMMIT, 9 if topic_id is None else 10, _commit(topic, offset, topic_id))
+        assert not answer.topics[0].partitions[0].error_code
+
+    def try_to_commit(self, topic: str, offset: int) -> None:
+        """Nobody waits for what comes of it."""
+        caller = Caller("PLAINTEXT", "h:1", "test", 9)
+        self.process.handlers[ApiKey.OFFSET_COMMIT].answer(_commit(topic, offset), caller)
+        self.timers.run_soon()
+
+    def committed(self, topic_id: bytes) -> int | ErrorCode:
+        topics = [OffsetFetchRequestTopics(topic_id, "", [0])]
+        answer = self.ask(
+            ApiKey.OFFSET_FETCH, 10, OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=topics)])
+        ).groups[0]
+        if answer.error_code:
+            return ErrorCode(answer.error_code)
+        return int(answer.topics[0].partitions[0].committed_offset)
+
+
+def _commit(topic: str, offset: int, topic_id: bytes | None = None) -> OffsetCommitRequest:
+    topics = [OffsetCommitRequestTopic(topic_id or ZERO_UUID, topic, [OffsetCommitRequestPartition(0, offset)])]
+    return OffsetCommitRequest("g", topics=topics)
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return Broker()
+
+
+@pytest.mark.parametrize("by_id", [False, True])
+def test_offsets_in_a_topic_that_was_made_again_outlive_a_restart(broker: Broker, by_id: bool) -> None:
+    broker.create("a")
+    broker.delete("a")
+    topic_id = broker.create("a")
+    broker.commit("a", 5, topic_id if by_id else None)
+    broker.restart()
+    assert broker.committed(topic_id) == 5
+
+
+def test_offsets_of_a_deleted_topic_are_gone_after_a_restart(broker: Broker) -> None:
+    broker.create("a")
+    broker.commit("a", 5)
+    broker.delete("a")
+    broker.restart()
+    assert broker.committed(broker.create("a")) == -1
+
+
+def test_a_topic_is_not_told_the_offsets_of_an_earlier_one_of_its_name(broker: Broker) -> None:
+    """The node went down after the topic was deleted and before its offsets were."""
+    first_id = broker.create("a")
+    broker.commit("a", 5, first_id)
+    made_anew = [DeleteTopicsRequest(topic_names=["a"]), CreateTopicsRequest([CreatableTopic("a", 1, 1)])]
+    broker.process.admin.delete_topics(made_anew[0])
+    broker.process.admin.create_topics(made_anew[1])
+    broker.process.controller.log.flush()
+    broker.restart()
+    second_id = broker.process.current.image.topics["a"].id
+    assert second_id != first_id
+    assert broker.committed(second_id) == -1
+
+
+def test_a_coordinator_that_was_loaded_anew_tells_nothing_that_is_not_on_disk(broker: Broker) -> None:
+    """The disk is slow, then full: the coordinator begins again with a log of which the end is not on disk yet."""
+    topic_id = broker.create("a")
+    broker.commit("a", 5)
+    broker.flush_ms = 5_000
+    broker.try_to_commit("a", 9)
+    broker.process.files.bytes_left = 0
+    broker.try_to_commit("a", 11)
+    broker.process.files.bytes_left = None
+    broker.timers.advance(RELOAD_MS)
+    assert broker.committed(topic_id) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    broker.timers.advance(5_000)
+    assert broker.committed(topic_id) == 9
+
+
+def test_offsets_of_a_topic_that_went_while_the_coordinator_was_away_are_forgotten_in_time(broker: Broker) -> None:
+    broker.create("a")
+    broker.commit("a", 5)
+    broker.process.files.bytes_left = 0
+    broker.try_to_commit("a", 6)
+    broker.process.files.bytes_left = None
+    broker.delete("a")
+    broker.timers.advance(2 * RELOAD_MS)
+    broker.process.groups.expire_offsets()
+    broker.timers.advance(FLUSH_MS)
+    assert broker.committed(broker.create("a")) == -1
