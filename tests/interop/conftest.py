@@ -31,8 +31,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("about this broker only, and MOLDAU_TEST_BOOTSTRAP names another")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
+    """One broker for each file: all topics of all tests at once would be more open files than `select` can count."""
     if EXTERNAL_BOOTSTRAP:
         yield EXTERNAL_BOOTSTRAP
         return
@@ -42,12 +43,12 @@ def bootstrap() -> Iterator[str]:
         yield running.bootstrap_servers
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def admin(bootstrap: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap, "topic.metadata.refresh.interval.ms": -1})
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def topic(admin: AdminClient) -> Iterator[Callable[[], str]]:
     """A factory of topic names nobody used before. It creates nothing, but what came to be is deleted at the end."""
     prefix, counter = f"it-{uuid.uuid4().hex[:8]}", itertools.count()
@@ -58,7 +59,7 @@ def topic(admin: AdminClient) -> Iterator[Callable[[], str]]:
             deleted.result(15)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def create_topic(bootstrap: str, admin: AdminClient, topic: Callable[[], str]) -> Iterator[CreateTopic]:
     """Creates a topic and returns its name once every partition of it is led and serves."""
     with Wire(bootstrap) as probe:
@@ -93,7 +94,7 @@ def wire(bootstrap: str) -> Iterator[Wire]:
         yield connection
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def has_transactions(bootstrap: str) -> bool:
     from moldau.client.channel import Channel
     from moldau.wire.apis import ApiKey
@@ -111,7 +112,7 @@ def kcat() -> str:
     return path
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def broker_answers(admin: AdminClient) -> None:
     """Fails the whole run at once, in plain words, when nothing listens."""
     try:

@@ -29,7 +29,7 @@ REPOSITORY = Path(__file__).parents[2]
 PATIENCE_S = 20
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def broker_answers() -> None:
     """Nothing here speaks to the broker that the other tests of this directory share."""
 

@@ -182,7 +182,7 @@ WAYS: dict[Way, int] = {
     consumer_sessions_never_end: 0,
     heartbeats_do_not_count: 12,
     nobody_is_waited_for_in_a_rebalance: 0,
-    those_who_wait_are_forgotten_with_the_machine: 14,
+    those_who_wait_are_forgotten_with_the_machine: 42,
     offsets_expire_while_they_are_read: 0,
     offsets_of_a_new_topic_go_with_its_namesake: 4,
     a_member_is_replayed_as_it_first_was: 0,

@@ -6,7 +6,8 @@ batch at most, by `max_bytes`): that something came is all that is wanted.
 
 from __future__ import annotations
 
-import select
+import selectors
+from collections.abc import Sequence
 from typing import Final
 
 from moldau.base.errors import KafkaError, MalformedData
@@ -31,7 +32,7 @@ class Watch:
             channels = [
                 self._parked(node, partitions, ends) for node, partitions in self._cluster.by_leader(ends).items()
             ]
-            ready, _, _ = select.select(channels, [], [], seconds)
+            ready = _readable(channels, seconds)
             answers = [channel.receive(FetchResponse) for channel in ready]
             if any(map(_is_refused, answers)):
                 self.close()  # a leader has moved or a topic was made anew: to be looked up before the next request
@@ -71,3 +72,11 @@ class Watch:
 
 def _is_refused(answer: FetchResponse) -> bool:
     return bool(answer.error_code) or any(data.error_code for topic in answer.responses for data in topic.partitions)
+
+
+def _readable(channels: Sequence[Channel], seconds: float) -> list[Channel]:
+    """Not by `select`, which knows no file numbers above 1023: a driver may well have more files open."""
+    with selectors.DefaultSelector() as selector:
+        for channel in channels:
+            selector.register(channel, selectors.EVENT_READ, channel)
+        return [key.data for key, _ in selector.select(seconds)]

@@ -1,0 +1,35 @@
+"""Waiting for news on connections whose file numbers are large."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+from typing import Any
+
+import pytest
+
+from moldau.spark.watching import _readable
+
+BEYOND_SELECT = 1100
+
+
+def test_a_file_number_that_select_cannot_count() -> None:
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] <= BEYOND_SELECT:
+        pytest.skip(f"this process may not have {BEYOND_SELECT} files open")
+    here, there = socket.socketpair()
+    high = os.dup2(here.fileno(), BEYOND_SELECT)
+    try:
+
+        class Numbered:
+            def fileno(self) -> int:
+                return high
+
+        channel: Any = Numbered()
+        assert _readable([channel], 0) == []
+        there.send(b"x")
+        assert _readable([channel], 5) == [channel]
+    finally:
+        os.close(high)
+        here.close()
+        there.close()
