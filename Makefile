@@ -44,7 +44,7 @@ spark: $(READY) ## the tests with a real Spark
 examples: $(READY) ## the test cases of every example, and the notebook
 	MOLDAU_ALL_EXAMPLES=1 $(BIN)/python -m pytest tests/spark/test_examples.py
 
-chaos: $(READY) ## kill a pipeline's driver again and again and count what is left (a quarter of an hour)
+chaos: $(READY) ## kill pipelines' drivers and executors, members of groups and their broker, and count what is left (half an hour)
 	$(BIN)/python -m pytest -s tests/chaos
 
 lint: $(READY) ## ruff, mypy --strict
