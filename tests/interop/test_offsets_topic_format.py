@@ -21,7 +21,6 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from moldau.cli.kafka.dump_log import main as dump_log
 from moldau.coordinator.group import consumer_records as consumer
-from moldau.coordinator.group.consumer_protocol import Assignment, Subscription, TopicPartitions, write
 from moldau.coordinator.group.records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -36,6 +35,7 @@ from moldau.coordinator.group.serde import encode_record
 from moldau.coordinator.machine import CoordinatorRecord
 from moldau.testing import TestBroker, broker
 from moldau.wire.codec import encode
+from moldau.wire.consumer_protocol import Assignment, Subscription, TopicPartitions, write
 from moldau.wire.records import IN_LINE, Record, build_batch
 
 KAFKA_LIBS = os.environ.get("MOLDAU_TEST_KAFKA_LIBS")

@@ -30,7 +30,6 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.later import Later
 from moldau.coordinator.group import serde
 from moldau.coordinator.group.classic.group import ClassicGroup
-from moldau.coordinator.group.consumer_protocol import Subscription, write
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.group.records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey
 from moldau.coordinator.group.settings import GroupSettings
@@ -39,6 +38,7 @@ from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
 from moldau.testing.clock import FakeClock
+from moldau.wire.consumer_protocol import Subscription, write
 from moldau.wire.messages.heartbeat import HeartbeatRequest
 from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from moldau.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity

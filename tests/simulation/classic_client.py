@@ -13,8 +13,8 @@ from classic_assignors import COOPERATIVE, Partition, Wish, share_out
 from reading_client import BACKOFF_MS, ELSEWHERE, Held, ReadingClient
 
 from moldau.base.errors import ErrorCode
-from moldau.coordinator.group.consumer_protocol import Assignment, Subscription, TopicPartitions, read, write
 from moldau.wire.apis import ApiKey
+from moldau.wire.consumer_protocol import Assignment, Subscription, TopicPartitions, read, write
 from moldau.wire.messages.heartbeat import HeartbeatRequest
 from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from moldau.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity

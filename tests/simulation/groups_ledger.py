@@ -15,8 +15,8 @@ from moldau.base.errors import ErrorCode
 from moldau.base.ids import Uuid
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.consumer.group import ConsumerGroup
-from moldau.coordinator.group.consumer_protocol import Assignment, read
 from moldau.wire.apis import ApiKey
+from moldau.wire.consumer_protocol import Assignment, read
 
 if TYPE_CHECKING:
     from groups_world import World

@@ -5,13 +5,13 @@ How these are asked for is groups.py, how they are drawn is each tool's. Pure.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from moldau.base.errors import KafkaError
+from moldau.base.errors import KafkaError, MalformedData
 from moldau.base.ids import TopicPartition
+from moldau.wire.consumer_protocol import Assignment, read
 
 CLASSIC: Final = "Classic"
 CONSUMER: Final = "Consumer"
@@ -109,24 +109,11 @@ def type_name(said: str) -> str:
 def decode_assignment(data: bytes) -> frozenset[TopicPartition]:
     """The partitions in a classic member's assignment, which the leader of the group wrote and no broker reads.
 
-    int16 version, int32 count of topics, then for each an int16 length with the name and an int32 count of int32
-    indexes; user data follows and is of no interest. No bytes at all: nothing is assigned yet. Bytes in another form
-    are the private matter of members that only call themselves consumers: nothing is known to be assigned.
+    No bytes at all: nothing is assigned yet. Bytes in another form are the private matter of members that only call
+    themselves consumers: nothing is known to be assigned.
     """
-    if not data:
-        return frozenset()
-    found: set[TopicPartition] = set()
     try:
-        _, topics = struct.unpack_from(">hi", data)
-        position = 6
-        for _ in range(topics):
-            (length,) = struct.unpack_from(">h", data, position)
-            name = bytes(data[position + 2 : position + 2 + length]).decode()
-            position += 2 + length
-            (count,) = struct.unpack_from(">i", data, position)
-            indexes = struct.unpack_from(f">{count}i", data, position + 4)
-            position += 4 + 4 * count
-            found.update(TopicPartition(name, index) for index in indexes)
-    except (struct.error, UnicodeDecodeError):
+        topics = read(Assignment, data)[0].assigned_partitions if data else ()
+    except MalformedData:
         return frozenset()
-    return frozenset(found)
+    return frozenset(TopicPartition(each.topic, index) for each in topics for index in each.partitions)

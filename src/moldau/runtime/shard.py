@@ -263,14 +263,19 @@ class Shard:
                 log.error("%s: the rest of a segment cannot be read and is left out: %s", self.partition.name, spoilt)
 
     def _replay(self, header: BatchHeader, batch: memoryview) -> None:
+        name, last = self.partition.name, header.last_offset
         try:
             if not check_crc(batch):
                 raise MalformedData("the CRC is another")
-            for record in decode_records(batch, header):
-                self._machine.replay(record.key or b"", record.value)
+            records = decode_records(batch, header)
         except MalformedData as spoilt:
-            name, last = self.partition.name, header.last_offset
             log.error("%s: records up to offset %d cannot be read and are left out: %s", name, last, spoilt)
+            return
+        for record in records:
+            try:
+                self._machine.replay(record.key or b"", record.value)
+            except MalformedData as strange:
+                log.error("%s: record %d cannot be understood and is left out: %s", name, record.offset, strange)
 
     # --- time ---------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ import pytest
 
 from moldau.base.errors import MalformedData
 from moldau.cli.kafka.offsets_lines import offsets_words
-from moldau.coordinator.group.consumer_protocol import Assignment, Subscription, TopicPartitions, write
 from moldau.coordinator.group.consumer_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -26,6 +25,7 @@ from moldau.coordinator.group.records import (
 )
 from moldau.coordinator.group.serde import encode_record
 from moldau.coordinator.machine import CoordinatorRecord
+from moldau.wire.consumer_protocol import Assignment, Subscription, TopicPartitions, write
 from moldau.wire.records import Record
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from moldau.coordinator.group.classic.group import ClassicGroup, Protocol
-from moldau.coordinator.group.consumer_protocol import Subscription, write
 from moldau.coordinator.group.records import GroupMetadataValue, MemberMetadata
+from moldau.wire.consumer_protocol import Subscription, write
 
 
 def told(generation: int, topic: str, rebalance_ms: int = 1, session_ms: int = 1) -> GroupMetadataValue:

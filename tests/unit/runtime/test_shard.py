@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rooms import Rooms
 
-from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.later import Later
 from moldau.coordinator.machine import Action, Answer, CoordinatorRecord, Deadlines, Outcome
 from moldau.log.walk import walk_headers
@@ -46,6 +46,8 @@ class Notebook:
         self.notes.append(record.key.text)
 
     def replay(self, key: Buffer, value: Buffer | None) -> None:
+        if key == b"strange":
+            raise MalformedData("a note in a language of the future")
         self.notes.append(bytes(key).decode())
 
     def loaded(self) -> None:
@@ -238,6 +240,13 @@ def test_what_the_disk_has_spoilt_is_left_out(spoilt: str) -> None:
     world.shards._open(0, world.partition)
     world.rooms.timers.run_soon()
     assert world.read() == (["aaaa", "cccc"] if spoilt == "a record" else ["aaaa"])
+
+
+def test_a_record_that_is_not_understood_takes_no_other_with_it() -> None:
+    world = World()
+    world.write("before", "strange", "after")
+    world.rooms.timers.run_soon()
+    assert World(world.rooms.restart()).read() == ["before", "after"]
 
 
 def test_deadlines_come_and_what_they_write_is_written() -> None:

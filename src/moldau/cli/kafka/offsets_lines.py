@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from moldau.base.errors import MalformedData
 from moldau.cli.kafka.control_records import json_text, plain
-from moldau.coordinator.group.consumer_protocol import PROTOCOL_TYPE, Assignment, Subscription, read
 from moldau.coordinator.group.records import GroupMetadataValue, RecordKey
 from moldau.coordinator.group.serde import decode_record
+from moldau.wire.consumer_protocol import PROTOCOL_TYPE, Assignment, Subscription, read
 from moldau.wire.records import Record
 from moldau.wire.schema import Message
 

@@ -15,8 +15,8 @@ from migration_rooms import MigrationRooms
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
 from moldau.base.later import Later
-from moldau.coordinator.group.consumer_protocol import Assignment, Subscription, TopicPartitions, read, write
 from moldau.coordinator.machine import Client
+from moldau.wire.consumer_protocol import Assignment, Subscription, TopicPartitions, read, write
 from moldau.wire.messages.heartbeat import HeartbeatRequest
 from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from moldau.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity

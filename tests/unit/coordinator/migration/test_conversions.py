@@ -11,10 +11,10 @@ from moldau.base.errors import ErrorCode
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.member import ConsumerMember
-from moldau.coordinator.group.consumer_protocol import Assignment, Subscription, TopicPartitions, read, write
 from moldau.coordinator.group.consumer_records import ClassicMemberMetadata, ClassicProtocol
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.machine import Client
+from moldau.wire.consumer_protocol import Assignment, Subscription, TopicPartitions, read, write
 from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from moldau.wire.messages.heartbeat import HeartbeatRequest
 from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.later import Later
-from moldau.coordinator.group.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
 from moldau.coordinator.group.group import PartitionCheck
 from moldau.coordinator.group.records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from moldau.coordinator.machine import CoordinatorRecord
+from moldau.wire.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
 from moldau.wire.messages.join_group import JoinGroupResponse
 from moldau.wire.messages.sync_group import SyncGroupResponse
 

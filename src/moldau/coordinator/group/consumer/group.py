@@ -19,9 +19,9 @@ from moldau.coordinator.group.consumer.member import (
     Target,
 )
 from moldau.coordinator.group.consumer.subscriptions import Interest, Subscriptions, count
-from moldau.coordinator.group.consumer_protocol import PROTOCOL_TYPE
 from moldau.coordinator.group.group import PartitionCheck
 from moldau.coordinator.machine import CoordinatorRecord
+from moldau.wire.consumer_protocol import PROTOCOL_TYPE
 
 FIRST_EPOCH = 1
 """Of a group, and of its target, which is then empty: a member's epoch must not be 0, which means that it joins."""

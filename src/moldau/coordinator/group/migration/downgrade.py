@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from moldau.coordinator.group.classic.group import ClassicGroup, ClassicMember, Protocol, State
 from moldau.coordinator.group.consumer.member import ConsumerMember, Target
-from moldau.coordinator.group.consumer_protocol import PROTOCOL_TYPE
 from moldau.coordinator.group.migration.embedded import write_assignment
 from moldau.metadata.image import MetadataImage
+from moldau.wire.consumer_protocol import PROTOCOL_TYPE
 
 
 def classic_group_of(

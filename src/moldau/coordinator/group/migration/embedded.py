@@ -7,8 +7,8 @@ from typing import Final
 
 from moldau.base.errors import MalformedData
 from moldau.base.ids import Uuid
-from moldau.coordinator.group.consumer_protocol import Assignment, Subscription, TopicPartitions, read, write
 from moldau.metadata.image import MetadataImage
+from moldau.wire.consumer_protocol import Assignment, Subscription, TopicPartitions, read, write
 from moldau.wire.schema import Buffer
 
 STICKY: Final = ("sticky", "cooperative-sticky")

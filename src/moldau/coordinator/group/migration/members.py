@@ -19,13 +19,13 @@ from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.heartbeat import ConsumerGroups, looked
 from moldau.coordinator.group.consumer.member import ConsumerMember, MemberState
 from moldau.coordinator.group.consumer.validate import check_instance, check_room
-from moldau.coordinator.group.consumer_protocol import PROTOCOL_TYPE, Subscription, read
 from moldau.coordinator.group.consumer_records import ClassicMemberMetadata, ClassicProtocol
 from moldau.coordinator.group.migration.conversions import Conversions
 from moldau.coordinator.group.migration.embedded import by_topic_id, write_assignment
 from moldau.coordinator.group.state import GroupState
 from moldau.coordinator.machine import Client, Outcome
 from moldau.metadata.controller.topics import new_uuid
+from moldau.wire.consumer_protocol import PROTOCOL_TYPE, Subscription, read
 from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from moldau.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse

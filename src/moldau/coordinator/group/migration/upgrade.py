@@ -8,11 +8,11 @@ from moldau.coordinator.group.consumer import records
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.member import ConsumerMember, Partitions
 from moldau.coordinator.group.consumer.target import metadata_hash
-from moldau.coordinator.group.consumer_protocol import Subscription, read
 from moldau.coordinator.group.consumer_records import ClassicMemberMetadata, ClassicProtocol
 from moldau.coordinator.group.migration.embedded import by_topic_id, read_assignment
 from moldau.coordinator.machine import CoordinatorRecord
 from moldau.metadata.image import MetadataImage
+from moldau.wire.consumer_protocol import Subscription, read
 
 NO_TIMESTAMP = 0
 """The leader shared out, at a time that nobody wrote down."""
