@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from moldau.raft.ports import QuorumStateStore, RaftLog
+from moldau.raft.ports import LeaderLog, QuorumStateStore
 from moldau.raft.states import QuorumState
 from moldau.wire.records import ControlType, Record, build_batch, control_record
 
@@ -16,7 +16,7 @@ LEADER_CHANGE_VERSION = 0
 
 
 class Quorum:
-    def __init__(self, node_id: int, voters: Sequence[int], cluster_id: str, log: RaftLog, store: QuorumStateStore):
+    def __init__(self, node_id: int, voters: Sequence[int], cluster_id: str, log: LeaderLog, store: QuorumStateStore):
         assert tuple(voters) == (node_id,), "a quorum of one"
         self._node_id = node_id
         self._voters = tuple(voters)

@@ -1,11 +1,17 @@
-"""What a voter remembers of the quorum across restarts, in the format of Apache's `quorum-state` file (version 0)."""
+"""What a voter remembers of the quorum across restarts, in the formats of Apache's `quorum-state` file.
+
+Version 0 belongs to `kraft.version` 0 and names the voters; version 1 belongs to `kraft.version` 1, where the log names
+them, and tells which directory of the candidate was voted for.
+"""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 from moldau.base.errors import MalformedData
+from moldau.base.ids import ZERO_UUID, Uuid, uuid_from_text, uuid_text
 
 NOBODY = -1
 
@@ -17,31 +23,35 @@ class QuorumState:
     leader_epoch: int
     voted_id: int
     voters: tuple[int, ...]
+    voted_directory_id: Uuid = ZERO_UUID
+    data_version: int = 0
 
     def encode(self) -> bytes:
-        return json.dumps(
-            {
-                "clusterId": self.cluster_id,
-                "leaderId": self.leader_id,
-                "leaderEpoch": self.leader_epoch,
-                "votedId": self.voted_id,
-                "appliedOffset": 0,
-                "currentVoters": [{"voterId": voter} for voter in self.voters],
-                "data_version": 0,
-            },
-            separators=(",", ":"),
-        ).encode()
+        content: dict[str, Any] = {
+            "leaderId": self.leader_id,
+            "leaderEpoch": self.leader_epoch,
+            "votedId": self.voted_id,
+        }
+        if self.data_version == 0:
+            voters = [{"voterId": voter} for voter in self.voters]
+            content = {"clusterId": self.cluster_id, **content, "appliedOffset": 0, "currentVoters": voters}
+        else:
+            content["votedDirectoryId"] = uuid_text(self.voted_directory_id)
+        content["data_version"] = self.data_version
+        return json.dumps(content, separators=(",", ":")).encode()
 
     @classmethod
     def decode(cls, content: bytes) -> QuorumState:
         try:
             found = json.loads(content)
-            return cls(
-                str(found["clusterId"]),
-                int(found["leaderId"]),
-                int(found["leaderEpoch"]),
-                int(found["votedId"]),
-                tuple(int(voter["voterId"]) for voter in found["currentVoters"]),
-            )
+            numbers = int(found["leaderId"]), int(found["leaderEpoch"]), int(found["votedId"])
+            match found["data_version"]:
+                case 0:
+                    voters = tuple(int(voter["voterId"]) for voter in found["currentVoters"])
+                    return cls(str(found["clusterId"]), *numbers, voters)
+                case 1:
+                    return cls("", *numbers, (), uuid_from_text(found["votedDirectoryId"]), 1)
+                case other:
+                    raise MalformedData(f"quorum-state of version {other!r} is not known")
         except (ValueError, KeyError, TypeError) as bad:
             raise MalformedData(f"quorum-state does not parse: {bad}") from bad

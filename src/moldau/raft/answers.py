@@ -1,0 +1,115 @@
+"""The quorum's responses, each for the one partition there is, all telling who leads as far as this node knows."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from moldau.base.errors import ErrorCode
+from moldau.base.ids import METADATA_TOPIC_UUID
+from moldau.base.names import METADATA_TOPIC
+from moldau.raft.ports import EpochEnd
+from moldau.raft.snapshots import SnapshotId
+from moldau.raft.voters import Endpoint
+from moldau.wire.messages import begin_quorum_epoch, end_quorum_epoch, fetch_snapshot, update_raft_voter, vote
+from moldau.wire.messages import fetch as fetches
+from moldau.wire.schema import Records
+
+PARTITION: Final = 0
+UNKNOWN_HIGH_WATERMARK: Final = -1
+
+
+class Standing(NamedTuple):
+    """Who leads in which epoch, and where it is reached."""
+
+    leader_id: int
+    epoch: int
+    endpoint: Endpoint | None
+
+    def endpoints(self, node_endpoint: type[Any]) -> list[Any]:
+        """For the tag NodeEndpoints: every response has a class of its own for it."""
+        if self.leader_id < 0 or self.endpoint is None:
+            return []
+        return [node_endpoint(self.leader_id, self.endpoint.host, self.endpoint.port)]
+
+
+def voted(standing: Standing, code: ErrorCode, *, is_granted: bool = False) -> vote.VoteResponse:
+    partition = vote.ResponsePartitionData(PARTITION, code, standing.leader_id, standing.epoch, is_granted)
+    return vote.VoteResponse(
+        ErrorCode.NONE,
+        [vote.ResponseTopicData(METADATA_TOPIC, [partition])],
+        standing.endpoints(vote.NodeEndpoint),
+    )
+
+
+def epoch_begun(standing: Standing, code: ErrorCode) -> begin_quorum_epoch.BeginQuorumEpochResponse:
+    partition = begin_quorum_epoch.ResponsePartitionData(PARTITION, code, standing.leader_id, standing.epoch)
+    return begin_quorum_epoch.BeginQuorumEpochResponse(
+        ErrorCode.NONE,
+        [begin_quorum_epoch.ResponseTopicData(METADATA_TOPIC, [partition])],
+        standing.endpoints(begin_quorum_epoch.NodeEndpoint),
+    )
+
+
+def epoch_ended(standing: Standing, code: ErrorCode) -> end_quorum_epoch.EndQuorumEpochResponse:
+    partition = end_quorum_epoch.ResponsePartitionData(PARTITION, code, standing.leader_id, standing.epoch)
+    return end_quorum_epoch.EndQuorumEpochResponse(
+        ErrorCode.NONE,
+        [end_quorum_epoch.ResponseTopicData(METADATA_TOPIC, [partition])],
+        standing.endpoints(end_quorum_epoch.NodeEndpoint),
+    )
+
+
+def fetch(
+    standing: Standing,
+    code: ErrorCode,
+    log_start_offset: int,
+    high_watermark: int = UNKNOWN_HIGH_WATERMARK,
+    records: Records | None = b"",
+    diverging: EpochEnd | None = None,
+    snapshot: SnapshotId | None = None,
+) -> fetches.FetchResponse:
+    partition = fetches.PartitionData(
+        PARTITION,
+        code,
+        high_watermark,
+        log_start_offset=log_start_offset,
+        diverging_epoch=fetches.EpochEndOffset(*diverging) if diverging else fetches.EpochEndOffset(),
+        current_leader=fetches.LeaderIdAndEpoch(standing.leader_id, standing.epoch),
+        snapshot_id=fetches.SnapshotId(*snapshot) if snapshot else fetches.SnapshotId(),
+        records=records,
+    )
+    topic = fetches.FetchableTopicResponse(METADATA_TOPIC_UUID, METADATA_TOPIC, [partition])
+    return fetches.FetchResponse(responses=[topic], node_endpoints=standing.endpoints(fetches.NodeEndpoint))
+
+
+def snapshot_piece(
+    standing: Standing,
+    code: ErrorCode,
+    snapshot: SnapshotId | None = None,
+    size: int = 0,
+    position: int = 0,
+    records: Records = b"",
+    topic: str = METADATA_TOPIC,
+    partition: int = PARTITION,
+) -> fetch_snapshot.FetchSnapshotResponse:
+    piece = fetch_snapshot.ResponsePartitionSnapshot(
+        partition,
+        code,
+        fetch_snapshot.ResponseSnapshotId(*(snapshot or (0, 0))),
+        fetch_snapshot.LeaderIdAndEpoch(standing.leader_id, standing.epoch),
+        size,
+        position,
+        records,
+    )
+    return fetch_snapshot.FetchSnapshotResponse(
+        topics=[fetch_snapshot.ResponseTopicSnapshot(topic, [piece])],
+        node_endpoints=standing.endpoints(fetch_snapshot.NodeEndpoint),
+    )
+
+
+def voter_updated(standing: Standing, code: ErrorCode) -> update_raft_voter.UpdateRaftVoterResponse:
+    host, port = ("", 0) if standing.endpoint is None else standing.endpoint[1:]
+    return update_raft_voter.UpdateRaftVoterResponse(
+        error_code=code,
+        current_leader=update_raft_voter.CurrentLeader(standing.leader_id, standing.epoch, host, port),
+    )

@@ -1,0 +1,69 @@
+"""DescribeQuorum: how far every replica is, as the leader knows it."""
+
+from __future__ import annotations
+
+from moldau.base.errors import ErrorCode
+from moldau.base.names import METADATA_TOPIC
+from moldau.raft.answers import PARTITION, UNKNOWN_HIGH_WATERMARK
+from moldau.raft.core import Core
+from moldau.raft.progress import ReplicaProgress
+from moldau.raft.replies import single
+from moldau.raft.roles import Leader
+from moldau.wire.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    Listener,
+    Node,
+    ReplicaState,
+    ResponsePartitionData,
+    ResponseTopicData,
+)
+
+
+def answer_describe(core: Core, ask: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    if single(ask.topics, METADATA_TOPIC) is None:
+        topics = [
+            ResponseTopicData(
+                topic.topic_name,
+                [_refused(each.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for each in topic.partitions],
+            )
+            for topic in ask.topics
+        ]
+        return DescribeQuorumResponse(error_message=None, topics=topics)
+    leader = core.role
+    if not isinstance(leader, Leader):
+        refused = _refused(PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return DescribeQuorumResponse(error_message=None, topics=[ResponseTopicData(METADATA_TOPIC, [refused])])
+    described = ResponseTopicData(METADATA_TOPIC, [_described(core, leader)])
+    nodes = [Node(voter.key.id, [Listener(*each) for each in voter.endpoints]) for voter in core.voters]
+    return DescribeQuorumResponse(error_message=None, topics=[described], nodes=nodes)
+
+
+def _refused(partition: int, code: ErrorCode) -> ResponsePartitionData:
+    return ResponsePartitionData(partition, code, code.name)
+
+
+def _described(core: Core, leader: Leader) -> ResponsePartitionData:
+    progress = leader.progress
+    progress.forget_silent_observers(core.now_ms)
+    known = progress.high_watermark
+    return ResponsePartitionData(
+        PARTITION,
+        ErrorCode.NONE,
+        None,
+        leader.leader_id,
+        leader.epoch,
+        UNKNOWN_HIGH_WATERMARK if known is None else known,
+        [_state(core, replica) for replica in progress.voters.values()],
+        [_state(core, replica) for replica in progress.observers.values()],
+    )
+
+
+def _state(core: Core, replica: ReplicaProgress) -> ReplicaState:
+    key = replica.key
+    if key.id == core.me.node_id:
+        now_ms = core.clock.now_ms()
+        return ReplicaState(key.id, key.directory_id, core.log.end_offset, now_ms, now_ms)
+    return ReplicaState(
+        key.id, key.directory_id, replica.end_offset, replica.fetched_wall_ms, replica.caught_up_wall_ms
+    )

@@ -1,0 +1,77 @@
+"""Counting votes, and the times that keep candidates out of each other's way."""
+
+from __future__ import annotations
+
+from random import Random
+
+from moldau.raft.member import QuorumSettings
+from moldau.raft.voters import VoterSet
+
+
+class Tally:
+    """The votes of one election. A voter's later word replaces its earlier one."""
+
+    __slots__ = ("_votes", "unreachable", "voters")
+
+    def __init__(self, voters: VoterSet, own_id: int) -> None:
+        self.voters = voters
+        self.unreachable: set[int] = set()
+        """Voters that could not be asked."""
+        self._votes: dict[int, bool] = {}
+        self.record(own_id, True)
+
+    def record(self, voter_id: int, is_granted: bool) -> None:
+        if self.voters.get(voter_id) is not None:
+            self._votes[voter_id] = is_granted
+
+    @property
+    def granting(self) -> list[int]:
+        return sorted(voter_id for voter_id, is_granted in self._votes.items() if is_granted)
+
+    @property
+    def is_won(self) -> bool:
+        return len(self.granting) >= self._majority
+
+    @property
+    def is_lost(self) -> bool:
+        """Even if all who have not answered granted their vote."""
+        return len(self.granting) + len(self.silent) < self._majority
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Lost, unless one of those who could not be asked turns up."""
+        return len(self.granting) + len(set(self.silent) - self.unreachable) < self._majority
+
+    @property
+    def silent(self) -> list[int]:
+        return [voter_id for voter_id in self.voters.ids if voter_id not in self._votes]
+
+    @property
+    def refusing(self) -> list[int]:
+        return [voter_id for voter_id, is_granted in self._votes.items() if not is_granted]
+
+    @property
+    def _majority(self) -> int:
+        return len(self.voters) // 2 + 1
+
+
+def election_timeout_ms(settings: QuorumSettings, rng: Random) -> int:
+    """Between one and two election timeouts: two that begin together should not end together."""
+    return settings.election_timeout_ms + rng.randrange(max(1, settings.election_timeout_ms))
+
+
+def lost_election_backoff_ms(settings: QuorumSettings, rng: Random, losses: int) -> int:
+    """A chance within a bound that doubles with each election lost in a row."""
+    bound = min(settings.election_backoff_max_ms, settings.retry_backoff_ms << min(losses, 16))
+    return rng.randint(1, max(1, bound))
+
+
+def successor_delay_ms(settings: QuorumSettings, place: int, successors: int) -> int:
+    """How long a follower waits after its leader resigned: the first of the preferred not at all, each one behind it
+    twice as long as the one before, those not named as long as possible."""
+    if place == 0:
+        return 0
+    if not 0 < place < successors:
+        return settings.election_backoff_max_ms
+    base_ms = settings.election_backoff_max_ms >> (successors - 1)
+    return min(settings.election_backoff_max_ms, base_ms << (place - 1))

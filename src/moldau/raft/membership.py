@@ -1,0 +1,218 @@
+"""Adding, removing and updating voters (KIP-853): one change at a time, each a record in the log.
+
+A change waits for the one before it to be committed, and for something of the leader's own epoch: only then is it sure
+that a majority of the old voters and one of the new have a voter in common.
+"""
+
+from __future__ import annotations
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import ZERO_UUID
+from moldau.base.later import Later
+from moldau.raft import answers
+from moldau.raft.control_records import voters_record
+from moldau.raft.core import Core
+from moldau.raft.leading import why_not_leader
+from moldau.raft.roles import Asked, Leader, VoterChange
+from moldau.raft.voters import Endpoint, KRaftVersions, ReplicaKey, Voter, VoterSet, endpoint_of
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from moldau.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from moldau.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from moldau.wire.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
+
+KRAFT_VERSION_FEATURE = "kraft.version"
+
+
+# --- adding -------------------------------------------------------------------------------------------------------
+
+
+def answer_add(core: Core, ask: AddRaftVoterRequest) -> AddRaftVoterResponse | Later[AddRaftVoterResponse]:
+    try:
+        return _add(core, ask)
+    except KafkaError as refused:
+        return AddRaftVoterResponse(error_code=refused.code, error_message=refused.message)
+
+
+def _add(core: Core, ask: AddRaftVoterRequest) -> Later[AddRaftVoterResponse]:
+    _check_request(core, ask.cluster_id, ask.voter_id, ask.voter_directory_id, "Add")
+    endpoints = tuple(Endpoint(each.name, each.host, each.port) for each in ask.listeners)
+    address = endpoint_of(endpoints, core.me.listener)
+    if address is None:
+        message = f"The request names no endpoint for the listener {core.me.listener}."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+    leader = _leader_free_to_change(core, "adding")
+    voter = Voter(ReplicaKey(ask.voter_id, bytes(ask.voter_directory_id)), endpoints)
+    if core.voters.get(ask.voter_id) is not None:
+        message = f"A voter with the id of {voter.key} is one of the voters {core.voters} already."
+        raise KafkaError(ErrorCode.DUPLICATE_VOTER, message)
+    if not core.may_ask(ask.voter_id):
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The new voter {voter.key} cannot be asked yet.")
+    answer: Later[AddRaftVoterResponse] = Later()
+    due_ms = core.now_ms + core.settings.request_timeout_ms
+    leader.adding = VoterChange(voter, due_ms, answer, ask.ack_when_committed)
+    core.ask(ask.voter_id, address, ApiKey.API_VERSIONS, ApiVersionsRequest("moldau", "1"))
+    return answer
+
+
+def heed_api_versions(core: Core, asked: Asked, response: ApiVersionsResponse) -> bool:
+    """The new voter is there and says what it supports: if it has caught up, it becomes one."""
+    leader = core.role
+    if not isinstance(leader, Leader) or leader.adding is None or leader.adding.voter.key.id != asked.node_id:
+        return True
+    adding = leader.adding
+    supported = next((each for each in response.supported_features if each.name == KRAFT_VERSION_FEATURE), None)
+    versions = KRaftVersions(supported.min_version, supported.max_version) if supported else KRaftVersions(0, 0)
+    if response.error_code:
+        _end_add(core, leader, ErrorCode.REQUEST_TIMED_OUT, f"The new voter answered with {response.error_code}.")
+    elif core.history.kraft_version not in versions:
+        message = f"{adding.voter.key} supports {KRAFT_VERSION_FEATURE} {versions.low} to {versions.high} only."
+        _end_add(core, leader, ErrorCode.INVALID_REQUEST, message)
+    elif not leader.progress.is_caught_up(adding.voter.key, core.now_ms):
+        _end_add(core, leader, ErrorCode.REQUEST_TIMED_OUT, f"{adding.voter.key} lags behind the log.")
+    else:
+        voters = core.voters.add(Voter(adding.voter.key, adding.voter.endpoints, versions))
+        assert voters is not None, "it was not there when it was asked for, and changes come one by one"
+        adding.commit_offset = _append_voters(core, voters)
+        if not adding.ack_when_committed:
+            core.replies.append((adding.answer, adding.outcome(ErrorCode.NONE)))
+    return True
+
+
+def heed_failed_api_versions(core: Core, asked: Asked, failure: KafkaError) -> None:
+    leader = core.role
+    if isinstance(leader, Leader) and leader.adding is not None and leader.adding.voter.key.id == asked.node_id:
+        _end_add(core, leader, ErrorCode.REQUEST_TIMED_OUT, f"The new voter cannot be reached: {failure.code.name}.")
+
+
+def _end_add(core: Core, leader: Leader, code: ErrorCode, message: str | None = None) -> None:
+    adding, leader.adding = leader.adding, None
+    assert adding is not None
+    is_answered = adding.commit_offset is not None and not adding.ack_when_committed
+    if not is_answered:
+        core.replies.append((adding.answer, adding.outcome(code, message)))
+
+
+# --- removing -----------------------------------------------------------------------------------------------------
+
+
+def answer_remove(core: Core, ask: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse | Later[RemoveRaftVoterResponse]:
+    try:
+        return _remove(core, ask)
+    except KafkaError as refused:
+        return RemoveRaftVoterResponse(error_code=refused.code, error_message=refused.message)
+
+
+def _remove(core: Core, ask: RemoveRaftVoterRequest) -> Later[RemoveRaftVoterResponse]:
+    _check_request(core, ask.cluster_id, ask.voter_id, ask.voter_directory_id, "Remove")
+    leader = _leader_free_to_change(core, "removing")
+    key = ReplicaKey(ask.voter_id, bytes(ask.voter_directory_id))
+    voters = core.voters.remove(key)
+    if voters is None:
+        message = f"Cannot remove voter {key} from the voters {core.voters}."
+        raise KafkaError(ErrorCode.VOTER_NOT_FOUND, message)
+    answer: Later[RemoveRaftVoterResponse] = Later()
+    due_ms = core.now_ms + core.settings.request_timeout_ms
+    change = VoterChange(Voter(key), due_ms, answer, response=RemoveRaftVoterResponse)
+    leader.removing = change
+    change.commit_offset = _append_voters(core, voters)
+    return answer
+
+
+# --- updating -----------------------------------------------------------------------------------------------------
+
+
+def answer_update(core: Core, ask: UpdateRaftVoterRequest) -> UpdateRaftVoterResponse:
+    return answers.voter_updated(core.standing, _update(core, ask))
+
+
+def _update(core: Core, ask: UpdateRaftVoterRequest) -> ErrorCode:
+    if ask.cluster_id not in (None, core.me.cluster_id):
+        return ErrorCode.INCONSISTENT_CLUSTER_ID
+    refusal = why_not_leader(core, ask.current_leader_epoch)
+    if refusal is not None:
+        return refusal
+    feature = ask.k_raft_version_feature
+    versions = KRaftVersions(*((feature.min_supported_version, feature.max_supported_version) if feature else (0, 0)))
+    endpoints = tuple(Endpoint(each.name, each.host, each.port) for each in ask.listeners)
+    has_key = ask.voter_id >= 0 and bytes(ask.voter_directory_id) != ZERO_UUID
+    if not has_key or endpoint_of(endpoints, core.me.listener) is None or not 0 <= versions.low <= versions.high:
+        return ErrorCode.INVALID_REQUEST
+    if not core.history.can_change:
+        # The static set stays as it is configured; a voter that is in it has nothing more to tell.
+        return ErrorCode.NONE if core.voters.get(ask.voter_id) is not None else ErrorCode.VOTER_NOT_FOUND
+    leader = core.role
+    assert isinstance(leader, Leader)
+    if _why_busy(core, leader) is not None:
+        return ErrorCode.REQUEST_TIMED_OUT
+    if core.history.kraft_version not in versions:
+        return ErrorCode.INVALID_REQUEST
+    key = ReplicaKey(ask.voter_id, bytes(ask.voter_directory_id))
+    voters = core.voters.update(Voter(key, endpoints, versions))
+    if voters is None:
+        return ErrorCode.VOTER_NOT_FOUND
+    _append_voters(core, voters)
+    leader.progress.heard_from(key, core.now_ms)
+    return ErrorCode.NONE
+
+
+# --- all of them --------------------------------------------------------------------------------------------------
+
+
+def _check_request(core: Core, cluster_id: str | None, voter_id: int, directory_id: bytes, what: str) -> None:
+    if cluster_id not in (None, core.me.cluster_id):
+        message = f'The given id "{cluster_id}" does not match the cluster id "{core.me.cluster_id}".'
+        raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, message)
+    refusal = why_not_leader(core, core.role.epoch)
+    if refusal is not None:
+        raise KafkaError(refusal)
+    if voter_id < 0 or bytes(directory_id) == ZERO_UUID:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} voter request without a voter's id and directory id.")
+
+
+def _leader_free_to_change(core: Core, what: str) -> Leader:
+    leader = core.role
+    assert isinstance(leader, Leader)
+    if core.history.can_change:
+        why = _why_busy(core, leader)
+        if why is not None:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, why)
+        return leader
+    message = f"The cluster does not support {what} voters: {KRAFT_VERSION_FEATURE} is {core.history.kraft_version}."
+    raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, message)
+
+
+def _why_busy(core: Core, leader: Leader) -> str | None:
+    if leader.adding is not None or leader.removing is not None:
+        return "Another change of the voters is under way."
+    if leader.progress.high_watermark is None:
+        return "The leader has not committed anything in its epoch yet."
+    offset = core.history.voters_offset
+    if offset is None or offset >= leader.progress.high_watermark:
+        return "The last change of the voters is not committed yet."
+    return None
+
+
+def _append_voters(core: Core, voters: VoterSet) -> int:
+    return core.append([voters_record(voters, core.clock.now_ms())], is_control=True)
+
+
+def finish_changes(core: Core, leader: Leader) -> None:
+    """Answers the change that is committed, or whose time is over. A leader that was removed resigns."""
+    committed = leader.progress.high_watermark or 0
+    adding, removing = leader.adding, leader.removing
+    if adding is not None:
+        if adding.commit_offset is not None and committed >= adding.commit_offset:
+            _end_add(core, leader, ErrorCode.NONE)
+        elif core.now_ms >= adding.due_ms:
+            _end_add(core, leader, ErrorCode.REQUEST_TIMED_OUT)
+    if removing is not None:
+        if removing.commit_offset is not None and committed >= removing.commit_offset:
+            leader.removing = None
+            core.replies.append((removing.answer, removing.outcome(ErrorCode.NONE)))
+        elif core.now_ms >= removing.due_ms:
+            leader.removing = None
+            core.replies.append((removing.answer, removing.outcome(ErrorCode.REQUEST_TIMED_OUT)))
+    offset = core.history.voters_offset
+    if not core.is_voter and offset is not None and committed > offset:
+        leader.wants_to_resign = True

@@ -1,0 +1,29 @@
+"""What the quorum has to tell those who follow it, in the order in which it came about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Leading:
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoLongerLeading:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderChanged:
+    leader_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    high_watermark: int
+
+
+News = Leading | NoLongerLeading | LeaderChanged | Committed

@@ -1,0 +1,120 @@
+"""Snapshots of the metadata log: their names, and their bytes as a sequence of record batches.
+
+A snapshot is named after the log it stands for: everything below its end offset, whose last record has its epoch. Its
+file, `<end offset, 20 digits>-<epoch, 10 digits>.checkpoint`, is made of batches like a log's, with offsets from 0 on:
+
+    a control batch      SnapshotHeader; with kraft.version 1 also KRaftVersion and the Voters
+    data batches         metadata records
+    a control batch      SnapshotFooter: without it the snapshot is not whole
+
+The bootstrap snapshot, at offset 0 and epoch 0, is written by the storage tool and says who votes first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from moldau.base.errors import MalformedData
+from moldau.raft.control_records import kraft_version_record, snapshot_footer, snapshot_header, voters_record
+from moldau.raft.voters import VoterSet
+from moldau.wire.batch import BatchHeader, check_crc, split_batches
+from moldau.wire.records import ControlType, Record, build_batch, control_type, decode_records
+
+SUFFIX: Final = ".checkpoint"
+BATCH_BYTES_MAX: Final = 1 << 20
+"""Where a data batch of a snapshot is ended and the next one begun."""
+_NAME: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint", re.ASCII)
+
+
+class SnapshotId(NamedTuple):
+    end_offset: int
+    epoch: int
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.end_offset:020d}-{self.epoch:010d}{SUFFIX}"
+
+    @classmethod
+    def of_file(cls, name: str) -> SnapshotId | None:
+        found = _NAME.fullmatch(name)
+        return None if found is None else cls(int(found[1]), int(found[2]))
+
+
+BOOTSTRAP: Final = SnapshotId(0, 0)
+
+
+def snapshot_batches(
+    epoch: int,
+    values: Iterable[bytes],
+    *,
+    last_contained_ms: int,
+    now_ms: int,
+    kraft_version: int = 0,
+    voters: VoterSet | None = None,
+) -> Iterator[bytearray]:
+    """The bytes of a snapshot, batch by batch: never more than one of them in memory."""
+    head = [snapshot_header(last_contained_ms, now_ms)]
+    if kraft_version > 0:
+        head.append(kraft_version_record(kraft_version, now_ms))
+        if voters is not None:
+            head.append(voters_record(voters, now_ms))
+    offset = len(head)
+    yield _batch(head, 0, epoch, is_control=True)
+    for run in _runs(values):
+        yield _batch([Record(-1, now_ms, None, value) for value in run], offset, epoch, is_control=False)
+        offset += len(run)
+    yield _batch([snapshot_footer(now_ms)], offset, epoch, is_control=True)
+
+
+def bootstrap_snapshot(values: Iterable[bytes], voters: VoterSet, now_ms: int) -> bytes:
+    """What `kafka-storage format --standalone` or `--initial-controllers` leaves for the first start."""
+    made = snapshot_batches(BOOTSTRAP.epoch, values, last_contained_ms=0, now_ms=now_ms, kraft_version=1, voters=voters)
+    return b"".join(made)
+
+
+def _batch(records: Sequence[Record], base_offset: int, epoch: int, *, is_control: bool) -> bytearray:
+    placed = [record._replace(offset=base_offset + delta) for delta, record in enumerate(records)]
+    return build_batch(placed, base_offset=base_offset, leader_epoch=epoch, is_control=is_control)
+
+
+def _runs(values: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """The values in runs that make batches of a moderate size."""
+    run: list[bytes] = []
+    size = 0
+    for value in values:
+        if run and size + len(value) > BATCH_BYTES_MAX:
+            yield run
+            run, size = [], 0
+        run.append(value)
+        size += len(value)
+    if run:
+        yield run
+
+
+def check_snapshot(batches: Iterable[tuple[BatchHeader, memoryview]]) -> None:
+    """MalformedData unless every batch is whole and the last one is the footer."""
+    kinds: list[int] = []
+    last_kinds: list[int] = []
+    for header, batch in batches:
+        if not check_crc(batch):
+            raise MalformedData(f"the batch at {header.base_offset} of a snapshot does not match its CRC")
+        last_kinds = [control_type(record) for record in decode_records(batch, header)] if header.is_control else []
+        kinds = kinds or last_kinds
+    if not kinds or kinds[0] != ControlType.SNAPSHOT_HEADER or ControlType.SNAPSHOT_FOOTER not in last_kinds:
+        raise MalformedData("a snapshot without its header or its footer")
+
+
+def snapshot_values(batches: Iterable[tuple[BatchHeader, memoryview]]) -> Iterator[bytes]:
+    """The metadata records of a snapshot, as their values."""
+    for header, batch in batches:
+        if not check_crc(batch):
+            raise MalformedData(f"the batch at {header.base_offset} of a snapshot does not match its CRC")
+        if not header.is_control:
+            for record in decode_records(batch, header):
+                yield record.value or b""
+
+
+def read_batches(content: bytes) -> Iterator[tuple[BatchHeader, memoryview]]:
+    return split_batches(memoryview(content))

@@ -1,0 +1,44 @@
+"""The quorum's own APIs, for the controllers' listener: each request is the quorum driver's to answer.
+
+Vote v0–2 (v1: voters by directory, KIP-853; v2: pre-votes, KIP-996), BeginQuorumEpoch v0–1, EndQuorumEpoch v0–1, Fetch
+v4–18 of `__cluster_metadata` (v17: directory ids; v18: the fetcher's high watermark), FetchSnapshot v0–1,
+DescribeQuorum v0–2, AddRaftVoter v0–1, RemoveRaftVoter v0, UpdateRaftVoter v0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moldau.base.later import Later
+from moldau.runtime.quorum_driver import QuorumDriver
+from moldau.server.router import Caller
+from moldau.wire.apis import ApiKey
+from moldau.wire.schema import Message
+
+VERSIONS = {
+    ApiKey.VOTE: (0, 2),
+    ApiKey.BEGIN_QUORUM_EPOCH: (0, 1),
+    ApiKey.END_QUORUM_EPOCH: (0, 1),
+    ApiKey.FETCH: (4, 18),
+    ApiKey.FETCH_SNAPSHOT: (0, 1),
+    ApiKey.DESCRIBE_QUORUM: (0, 2),
+    ApiKey.ADD_RAFT_VOTER: (0, 1),
+    ApiKey.REMOVE_RAFT_VOTER: (0, 0),
+    ApiKey.UPDATE_RAFT_VOTER: (0, 0),
+}
+
+
+class OfQuorum:
+    """One of these APIs."""
+
+    def __init__(self, api: ApiKey, driver: QuorumDriver) -> None:
+        self.api = api
+        self.versions = VERSIONS[api]
+        self._driver = driver
+
+    def answer(self, ask: Message, caller: Caller) -> Message | Later[Any]:
+        return self._driver.answer(ask, caller.version)
+
+
+def quorum_handlers(driver: QuorumDriver) -> list[OfQuorum]:
+    return [OfQuorum(api, driver) for api in VERSIONS]

@@ -1,0 +1,378 @@
+"""A quorum as a script can drive it: every message on its way is seen, and arrives when the script says so.
+
+    nodes voters=3 observers=1 dynamic=0      makes them and starts them; nothing is delivered yet
+    campaign 1                                the patience of node 1 is over: as if its timeout had passed
+    deliver [only=1,2]                        lets all that is on its way arrive, and what comes of it
+    lose                                      throws away what is on its way; who asked notices when its time is up
+    append 1 a b c                            one batch
+    wait ms=500                               time passes; what it brings about is shown, not delivered
+    slow 2, flush 2                           a disk that does nothing by itself, and one that does
+    crash 2, start 2                          unflushed batches are gone
+    isolate 2, join 2                         messages to and from it are lost
+    snapshot 1                                all that is committed; twice, and the beginning of the log goes
+    resign 1
+    add 4, remove 2                           AddRaftVoter, RemoveRaftVoter at whoever leads
+    vote 2 from=3 epoch=5 last=0@0 pre=1 …    one request by hand, with its answer
+    fetch 1 from=2 epoch=1 offset=3 last=1
+    state [2]                                 role, epoch, leader, log as epoch:batches, what is committed
+
+A log is shown as `1[0-4]2[5-9]`: epoch, then the offsets it wrote; what is not on disk yet stands behind a bar.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+from typing import Any
+
+from conversation import Said
+from memory_raft_log import MemoryRaftLog, MemoryStateStore
+from quorum_lines import answered, logged, told
+from quorum_world import CLUSTER_ID, LISTENER, SETTINGS, directory_of, host_of
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.later import Later
+from moldau.raft.machine import Quorum
+from moldau.raft.member import Member
+from moldau.raft.news import Committed, LeaderChanged, Leading
+from moldau.raft.roles import Asked, Follower, Unattached
+from moldau.raft.snapshots import BOOTSTRAP, SnapshotId, bootstrap_snapshot
+from moldau.raft.voters import SUPPORTED_KRAFT_VERSIONS, Endpoint, ReplicaKey, Voter, VoterSet, static_voters
+from moldau.testing.clock import FakeClock
+from moldau.wire.messages.add_raft_voter import AddRaftVoterRequest, Listener
+from moldau.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
+from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from moldau.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
+from moldau.wire.messages.vote import RequestPartitionData, RequestTopicData, VoteRequest
+
+QUIET_AFTER = 400
+"""Messages that one `deliver` may bring about; more would never end."""
+
+
+class Machine:
+    """One node: its quorum while it runs, and what outlives it."""
+
+    def __init__(self) -> None:
+        self.log = MemoryRaftLog()
+        self.store = MemoryStateStore()
+        self.quorum: Quorum | None = None
+        self.is_slow = False
+
+
+class QuorumActor:
+    def __init__(self) -> None:
+        self._clock = FakeClock()
+        self._machines: dict[int, Machine] = {}
+        self._static = VoterSet()
+        self._voter_ids: list[int] = []
+        self._isolated: set[int] = set()
+        self._on_the_way: deque[tuple[int, int, Any, Any]] = deque()
+        """(from, to, the question it belongs to, the message): an answer has an outcome as its message."""
+        self._lost: list[tuple[int, int, Asked]] = []
+        """(when it is up, from, question) of what will never be answered."""
+        self._waiting: list[tuple[int, int, Any]] = []
+        """(from, to, question) that arrived and has no answer yet."""
+        self._happened: list[str] = []
+
+    def answer(self, said: Said) -> str:
+        getattr(self, "_" + said.name)(said)
+        happened, self._happened = self._happened, []
+        return "\n".join(happened) or "nothing"
+
+    # --- nodes ----------------------------------------------------------------------------------------------------
+
+    def _nodes(self, said: Said) -> None:
+        self._voter_ids = list(range(1, said.number("voters", 3) + 1))
+        ids = range(1, len(self._voter_ids) + said.number("observers", 0) + 1)
+        self._machines = {each: Machine() for each in ids}
+        if said.number("dynamic", 0):
+            first = VoterSet(_voter(each) for each in self._voter_ids)
+            for each in self._voter_ids:
+                self._machines[each].log.snapshots[BOOTSTRAP] = bootstrap_snapshot([], first, 0)
+        else:
+            self._static = static_voters({each: (host_of(each), 9093) for each in self._voter_ids}, LISTENER)
+        for each in ids:
+            self._begin(each)
+        self._settle()
+
+    def _begin(self, node_id: int) -> None:
+        machine = self._machines[node_id]
+        endpoint = Endpoint(LISTENER, host_of(node_id), 9093)
+        me = Member(node_id, directory_of(node_id), CLUSTER_ID, LISTENER, (endpoint,))
+        bootstrap = [Endpoint(LISTENER, host_of(each), 9093) for each in self._voter_ids]
+        machine.quorum = Quorum(
+            me, self._static, bootstrap, machine.log, machine.store, Random(node_id), self._clock, SETTINGS
+        )
+        machine.quorum.start()
+
+    def _start(self, said: Said) -> None:
+        for node_id in _ids(said):
+            self._begin(node_id)
+        self._settle()
+
+    def _crash(self, said: Said) -> None:
+        for node_id in _ids(said):
+            machine = self._machines[node_id]
+            machine.quorum = None
+            machine.log._cut(machine.log.flushed_offset)
+            self._break_connections(node_id)
+
+    def _break_connections(self, node_id: int) -> None:
+        """Whoever asked it something finds the connection closed; what it asked concerns nobody any more."""
+        broken = [(to_id, from_id, asked) for from_id, to_id, asked in self._waiting if to_id == node_id]
+        for at, to, asked, message in self._on_the_way:
+            if to == node_id and message is asked.request:
+                broken.append((to, at, asked))
+            elif at == node_id and message is not asked.request:
+                broken.append((at, to, asked))
+        self._on_the_way = deque(each for each in self._on_the_way if node_id not in each[:2])
+        self._waiting = [each for each in self._waiting if node_id not in each[:2]]
+        for to_id, from_id, asked in broken:
+            self._on_the_way.append((to_id, from_id, asked, KafkaError(ErrorCode.NETWORK_EXCEPTION)))
+
+    def _slow(self, said: Said) -> None:
+        for node_id in _ids(said):
+            self._machines[node_id].is_slow = True
+
+    def _flush(self, said: Said) -> None:
+        for node_id in _ids(said):
+            self._flush_one(node_id)
+        self._settle()
+
+    def _isolate(self, said: Said) -> None:
+        self._isolated |= set(_ids(said))
+
+    def _join(self, said: Said) -> None:
+        self._isolated -= set(_ids(said))
+
+    def _campaign(self, said: Said) -> None:
+        for node_id in _ids(said):
+            quorum = self._of(node_id)
+            role, now_ms = quorum.role, self._clock.elapsed_ms()
+            if isinstance(role, Unattached):
+                role.election_at_ms = now_ms
+            else:
+                assert isinstance(role, Follower), f"node {node_id} is {type(role).__name__}"
+                role.fetch_by_ms = now_ms
+            quorum.poll()
+        self._settle()
+
+    def _append(self, said: Said) -> None:
+        node_id, *values = said.words
+        try:
+            end_offset = self._of(int(node_id)).append([value.encode() for value in values])
+            self._happened.append(f"up to {end_offset}")
+        except KafkaError as refused:
+            self._happened.append(refused.code.name)
+        self._settle()
+
+    def _resign(self, said: Said) -> None:
+        for node_id in _ids(said):
+            self._of(node_id).resign()
+        self._settle()
+
+    def _snapshot(self, said: Said) -> None:
+        for node_id in _ids(said):
+            machine, quorum = self._machines[node_id], self._of(node_id)
+            headers = list(machine.log.batches(0, quorum.high_watermark))
+            assert headers, "something is committed"
+            snapshot = SnapshotId(quorum.high_watermark, headers[-1][0].leader_epoch)
+            version, voters = quorum.voters_at(snapshot)
+            machine.log.write_snapshot(snapshot, [b"all"] * 20, 0, kraft_version=version, voters=voters)
+            self._happened.append(
+                f"{snapshot.end_offset}-{snapshot.epoch}, the log begins at {machine.log.start_offset}"
+            )
+
+    # --- time and messages ----------------------------------------------------------------------------------------
+
+    def _wait(self, said: Said) -> None:
+        end_ms = self._clock.elapsed_ms() + said.number("ms", 0)
+        while True:
+            due_ms, node_id = min((each.quorum.deadline_ms, n) for n, each in self._machines.items() if each.quorum)
+            lost_ms = min((at_ms for at_ms, _, _ in self._lost), default=due_ms)
+            if min(due_ms, lost_ms) > end_ms:
+                break
+            self._clock.move(max(0, min(due_ms, lost_ms) - self._clock.elapsed_ms()))
+            self._time_out()
+            self._of(node_id).poll()
+            self._settle()
+        self._clock.move(end_ms - self._clock.elapsed_ms())
+
+    def _time_out(self) -> None:
+        now_ms = self._clock.elapsed_ms()
+        over = [each for each in self._lost if each[0] <= now_ms]
+        self._lost = [each for each in self._lost if each[0] > now_ms]
+        for _, from_id, asked in over:
+            quorum = self._machines[from_id].quorum
+            if quorum is not None:
+                quorum.heed(asked, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+
+    def _lose(self, said: Said) -> None:
+        while self._on_the_way:
+            self._lose_one(*self._on_the_way.popleft())
+
+    def _lose_one(self, from_id: int, to_id: int, asked: Asked, message: Any) -> None:
+        asker = from_id if message is asked.request else to_id
+        self._lost.append((self._clock.elapsed_ms() + asked.timeout_ms, asker, asked))
+
+    def _deliver(self, said: Said) -> None:
+        only = {int(each) for each in said.values.get("only", "").split(",") if each}
+        held: list[Any] = []
+        for _ in range(QUIET_AFTER):
+            if not self._on_the_way:
+                break
+            sent = self._on_the_way.popleft()
+            if only and not {sent[0], sent[1]} <= only:
+                held.append(sent)
+            else:
+                self._arrive(*sent)
+                self._settle()
+        assert not self._on_the_way, "it never becomes quiet"
+        self._on_the_way.extend(held)
+
+    def _arrive(self, from_id: int, to_id: int, asked: Asked, message: Any) -> None:
+        if {from_id, to_id} & self._isolated:
+            self._lose_one(from_id, to_id, asked, message)
+            return
+        machine = self._machines.get(to_id)
+        quorum = machine.quorum if machine is not None else None
+        if message is not asked.request:
+            if quorum is not None:
+                self._happened.append(f"{from_id} -> {to_id} {answered(message)}")
+                quorum.heed(asked, message)
+            return
+        if quorum is None:
+            refused = KafkaError(ErrorCode.NETWORK_EXCEPTION)
+            self._on_the_way.append((to_id, from_id, asked, refused))
+            return
+        self._happened.append(f"{from_id} -> {to_id} {told(message)}")
+        if isinstance(message, ApiVersionsRequest):
+            feature = SupportedFeatureKey("kraft.version", *SUPPORTED_KRAFT_VERSIONS)
+            self._on_the_way.append((to_id, from_id, asked, ApiVersionsResponse(supported_features=[feature])))
+            return
+        response = quorum.answer(message)
+        if isinstance(response, Later):
+            self._waiting.append((from_id, to_id, asked))
+            response.then(lambda late: self._reply_late(from_id, to_id, asked, late))
+        else:
+            self._on_the_way.append((to_id, from_id, asked, response))
+
+    def _reply_late(self, from_id: int, to_id: int, asked: Asked, response: Any) -> None:
+        if (from_id, to_id, asked) in self._waiting:
+            self._waiting.remove((from_id, to_id, asked))
+            self._on_the_way.append((to_id, from_id, asked, response))
+
+    def _settle(self) -> None:
+        """Takes what the machines lay down, and lets the quick disks do their work."""
+        is_busy = True
+        while is_busy:
+            is_busy = False
+            for node_id, machine in self._machines.items():
+                if machine.quorum is None:
+                    continue
+                if not machine.is_slow and machine.log.flushed_offset < machine.log.end_offset:
+                    self._flush_one(node_id)
+                    is_busy = True
+                self._take(node_id, machine.quorum)
+
+    def _take(self, node_id: int, quorum: Quorum) -> None:
+        for asked in quorum.take_outgoing():
+            to_id = int(asked.to.host.removeprefix("node"))
+            self._on_the_way.append((node_id, to_id, asked, asked.request))
+        replies = quorum.take_replies()
+        for news in quorum.take_news():
+            match news:
+                case Leading(epoch):
+                    self._happened.append(f"node {node_id} leads epoch {epoch}")
+                case Committed(high_watermark):
+                    self._happened.append(f"node {node_id} knows {high_watermark} as committed")
+                case LeaderChanged(leader_id, epoch):
+                    name = "nobody" if leader_id < 0 else f"{leader_id}"
+                    self._happened.append(f"node {node_id} follows {name} in epoch {epoch}")
+                case _:
+                    self._happened.append(f"node {node_id} leads no more")
+        for answer, response in replies:
+            answer.complete(response)
+
+    def _flush_one(self, node_id: int) -> None:
+        machine = self._machines[node_id]
+        machine.log.flush(machine.log.end_offset)
+        if machine.quorum is not None:
+            machine.quorum.flushed()
+
+    # --- by hand --------------------------------------------------------------------------------------------------
+
+    def _add(self, said: Said) -> None:
+        for node_id in _ids(said):
+            endpoint = Listener(LISTENER, host_of(node_id), 9093)
+            self._ask_leader(AddRaftVoterRequest(CLUSTER_ID, 1_000, node_id, directory_of(node_id), [endpoint]))
+
+    def _remove(self, said: Said) -> None:
+        for node_id in _ids(said):
+            self._ask_leader(RemoveRaftVoterRequest(CLUSTER_ID, node_id, directory_of(node_id)))
+
+    def _ask_leader(self, ask: Any) -> None:
+        for node_id, machine in self._machines.items():
+            if machine.quorum is not None and machine.quorum.is_leader:
+                self._ask_by_hand(node_id, ask)
+
+    def _vote(self, said: Said) -> None:
+        last_offset, _, last_epoch = said.values.get("last", "0@0").partition("@")
+        partition = RequestPartitionData(
+            0, said.number("epoch", 1), said.number("from", 9), directory_of(said.number("from", 9)),
+            directory_of(said.number("directory", 0)), int(last_epoch), int(last_offset), bool(said.number("pre", 0)),
+        )  # fmt: skip
+        topic = RequestTopicData("__cluster_metadata", [partition])
+        cluster_id = said.values.get("cluster", CLUSTER_ID)
+        self._ask_by_hand(_ids(said)[0], VoteRequest(cluster_id, said.number("voter", -1), [topic]))
+
+    def _fetch(self, said: Said) -> None:
+        from_id = said.number("from", 9)
+        partition = FetchPartition(
+            0, said.number("epoch", 1), said.number("offset", 0), said.number("last", 0),
+            replica_directory_id=directory_of(from_id), high_watermark=said.number("known", 1 << 40),
+        )  # fmt: skip
+        topic = FetchTopic(bytes(15) + b"\x01", "", [partition])
+        cluster_id = said.values.get("cluster", CLUSTER_ID)
+        wait_ms = said.number("wait", 0)
+        ask = FetchRequest(cluster_id, ReplicaState(from_id), max_wait_ms=wait_ms, max_bytes=1_000, topics=[topic])
+        self._ask_by_hand(_ids(said)[0], ask)
+
+    def _ask_by_hand(self, node_id: int, ask: Any) -> None:
+        response = self._of(node_id).answer(ask)
+        if isinstance(response, Later):
+            self._happened.append("answered later")
+            response.then(lambda late: self._happened.append(f"by hand: {answered(late)}"))
+        else:
+            self._happened.append(answered(response))
+        self._settle()
+
+    # --- what is known --------------------------------------------------------------------------------------------
+
+    def _state(self, said: Said) -> None:
+        for node_id in _ids(said) or self._machines:
+            machine = self._machines[node_id]
+            if machine.quorum is None:
+                self._happened.append(f"{node_id} is down, log {logged(machine.log)}")
+                continue
+            quorum = machine.quorum
+            voted = quorum.role.voted
+            self._happened.append(
+                f"{node_id} {type(quorum.role).__name__} epoch={quorum.leader_epoch} leader={quorum.leader_id} "
+                f"voted={voted.id if voted else '-'} voters={','.join(map(str, quorum.voters.ids)) or '-'} "
+                f"log {logged(machine.log)} committed={quorum.high_watermark}"
+            )
+
+    def _of(self, node_id: int) -> Quorum:
+        quorum = self._machines[node_id].quorum
+        assert quorum is not None, f"node {node_id} is down"
+        return quorum
+
+
+def _ids(said: Said) -> list[int]:
+    return [int(word) for word in said.words]
+
+
+def _voter(node_id: int) -> Voter:
+    endpoint = Endpoint(LISTENER, host_of(node_id), 9093)
+    return Voter(ReplicaKey(node_id, directory_of(node_id)), (endpoint,), SUPPORTED_KRAFT_VERSIONS)

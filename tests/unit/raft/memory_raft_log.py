@@ -1,0 +1,197 @@
+"""A metadata log and a quorum's memory that live in memory, with the difference between written and on disk."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from random import Random
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.raft.ports import EpochEnd
+from moldau.raft.snapshots import SnapshotId, check_snapshot, read_batches, snapshot_batches, snapshot_values
+from moldau.raft.states import QuorumState
+from moldau.raft.voters import VoterSet
+from moldau.wire.batch import BATCH_HEADER_BYTES, BatchHeader, check_crc, read_header, stamp
+
+
+class MemoryRaftLog:
+    def __init__(self) -> None:
+        self.content: list[bytes] = []
+        self._bases: list[int] = []
+        self.headers: list[BatchHeader] = []
+        self.start_offset = 0
+        self.end_offset = 0
+        self.flushed_offset = 0
+        self.snapshots: dict[SnapshotId, bytes] = {}
+
+    # --- the disk -----------------------------------------------------------------------------------------------
+
+    def flush(self, up_to: int) -> None:
+        self.flushed_offset = max(self.flushed_offset, min(up_to, self.end_offset))
+
+    def crash(self, rng: Random) -> None:
+        """Of what was not flushed, a prefix is left."""
+        self._cut(rng.randint(self.flushed_offset, self.end_offset))
+        self.flushed_offset = self.end_offset
+
+    # --- batches ------------------------------------------------------------------------------------------------
+
+    @property
+    def last_epoch(self) -> int:
+        if self.headers:
+            return self.headers[-1].leader_epoch
+        return max((each.epoch for each in self.snapshots), default=0)
+
+    def append(self, batch: bytearray, epoch: int, now_ms: int) -> None:
+        stamp(memoryview(batch), self.end_offset, epoch)
+        self._store(bytes(batch))
+
+    def _store(self, batch: bytes) -> None:
+        header = read_header(batch)
+        assert header.base_offset == self.end_offset
+        assert header.leader_epoch >= self.last_epoch, "epochs never go down in a log"
+        self.content.append(batch)
+        self._bases.append(header.base_offset)
+        self.headers.append(header)
+        self.end_offset = header.next_offset
+
+    def append_from_leader(self, batches: memoryview, now_ms: int) -> None:
+        position = 0
+        while len(batches) - position >= BATCH_HEADER_BYTES:
+            header = read_header(batches, position)
+            batch = batches[position : position + header.size_in_bytes]
+            if len(batch) < header.size_in_bytes:
+                return
+            if header.base_offset != self.end_offset or not check_crc(batch):
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE)
+            self._store(bytes(batch))
+            position += header.size_in_bytes
+
+    def truncate(self, offset: int) -> None:
+        self._cut(offset)
+        self.flushed_offset = min(self.flushed_offset, self.end_offset)
+
+    def _cut(self, offset: int) -> None:
+        while self.headers and self.headers[-1].last_offset >= offset:
+            self.end_offset = self.headers.pop().base_offset
+            self._bases.pop()
+            self.content.pop()
+
+    def end_of_epoch(self, epoch: int) -> EpochEnd:
+        earliest = self.earliest_snapshot()
+        if epoch >= self.last_epoch:
+            return EpochEnd(self.last_epoch, self.end_offset)
+        place = bisect_right(self.headers, epoch, key=lambda header: header.leader_epoch)
+        if place:
+            return EpochEnd(self.headers[place - 1].leader_epoch, self.headers[place - 1].next_offset)
+        known = earliest.epoch if earliest is not None and earliest.end_offset == self.start_offset else 0
+        return EpochEnd(known, self.start_offset)
+
+    def read(self, offset: int, max_bytes: int) -> bytes | None:
+        place = bisect_left(self._bases, offset)
+        assert offset == self.end_offset or self._bases[place] == offset, "fetched from the middle of a batch"
+        found = bytearray()
+        for batch in self.content[place:]:
+            found += batch
+            if len(found) > max_bytes:
+                break
+        return bytes(found) or None
+
+    def batches(self, from_offset: int, to_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+        for place in range(bisect_left(self._bases, from_offset), len(self.headers)):
+            if self._bases[place] < to_offset:
+                yield self.headers[place], memoryview(self.content[place])
+
+    # --- snapshots ----------------------------------------------------------------------------------------------
+
+    def earliest_snapshot(self) -> SnapshotId | None:
+        return min(self.snapshots, default=None)
+
+    def latest_snapshot(self) -> SnapshotId | None:
+        return max(self.snapshots, default=None)
+
+    def snapshot_size(self, snapshot: SnapshotId) -> int | None:
+        return len(self.snapshots[snapshot]) if snapshot in self.snapshots else None
+
+    def snapshot_bytes(self, snapshot: SnapshotId, position: int, max_bytes: int) -> bytes:
+        return self.snapshots[snapshot][position : position + max_bytes]
+
+    def snapshot_batches(self, snapshot: SnapshotId) -> Iterator[tuple[BatchHeader, memoryview]]:
+        return read_batches(self.snapshots[snapshot])
+
+    def read_snapshot(self, snapshot: SnapshotId) -> Iterator[bytes]:
+        return snapshot_values(self.snapshot_batches(snapshot))
+
+    def write_snapshot(
+        self,
+        snapshot: SnapshotId,
+        values: list[bytes],
+        now_ms: int,
+        last_contained_ms: int = 0,
+        kraft_version: int = 0,
+        voters: VoterSet | None = None,
+    ) -> bool:
+        latest = self.latest_snapshot()
+        if latest is not None and latest.end_offset >= snapshot.end_offset:
+            return False
+        made = snapshot_batches(
+            snapshot.epoch, values, last_contained_ms=0, now_ms=now_ms, kraft_version=kraft_version, voters=voters
+        )
+        self.snapshots[snapshot] = b"".join(made)
+        for old in sorted(self.snapshots)[:-2]:
+            del self.snapshots[old]
+        if len(self.snapshots) == 2:
+            self._begin_at(min(self.snapshots).end_offset)
+        return True
+
+    def _begin_at(self, offset: int) -> None:
+        if offset > self.start_offset:
+            place = bisect_left(self._bases, offset)
+            del self.content[:place], self._bases[:place], self.headers[:place]
+            self.start_offset = offset
+
+    def receive_snapshot(self, snapshot: SnapshotId) -> MemoryDownload:
+        return MemoryDownload(self, snapshot)
+
+    def truncate_to_snapshot(self) -> None:
+        latest = self.latest_snapshot()
+        assert latest is not None
+        if (latest.epoch, latest.end_offset) > (self.last_epoch if self.headers else 0, self.end_offset):
+            self.content, self._bases, self.headers = [], [], []
+            self.start_offset = self.end_offset = latest.end_offset
+            self.flushed_offset = min(self.flushed_offset, self.end_offset)
+            self.snapshots = {latest: self.snapshots[latest]}
+
+
+class MemoryDownload:
+    def __init__(self, log: MemoryRaftLog, snapshot: SnapshotId) -> None:
+        self._log = log
+        self._snapshot = snapshot
+        self._bytes = bytearray()
+
+    @property
+    def size(self) -> int:
+        return len(self._bytes)
+
+    def append(self, piece: bytes | memoryview) -> None:
+        self._bytes += piece
+
+    def freeze(self) -> None:
+        check_snapshot(read_batches(bytes(self._bytes)))
+        self._log.snapshots[self._snapshot] = bytes(self._bytes)
+
+    def abandon(self) -> None:
+        self._bytes.clear()
+
+
+class MemoryStateStore:
+    def __init__(self) -> None:
+        self.content: bytes | None = None
+        self.written: list[QuorumState] = []
+
+    def read(self) -> QuorumState | None:
+        return None if self.content is None else QuorumState.decode(self.content)
+
+    def write(self, state: QuorumState) -> None:
+        self.content = state.encode()
+        self.written.append(state)

@@ -1,0 +1,336 @@
+"""A quorum in virtual time: real drivers and machines over logs in memory, and a network and disks that do their worst.
+
+What must hold whatever happens is checked as it happens: one leader an epoch; what is committed is committed
+everywhere, in the same order, for ever; a high watermark never goes back. `Broken` says which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from memory_raft_log import MemoryRaftLog, MemoryStateStore
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.later import Later
+from moldau.raft.machine import Quorum
+from moldau.raft.member import Member, QuorumSettings
+from moldau.raft.snapshots import BOOTSTRAP, SnapshotId, bootstrap_snapshot
+from moldau.raft.voters import SUPPORTED_KRAFT_VERSIONS, Endpoint, ReplicaKey, Voter, VoterSet, static_voters
+from moldau.runtime.quorum_driver import QuorumDriver
+from moldau.testing.clock import FakeTimer, FakeTimers
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.api_versions import ApiVersionsResponse, SupportedFeatureKey
+from moldau.wire.records import decode_records
+
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
+LISTENER = "CONTROLLER"
+SETTINGS = QuorumSettings(
+    election_timeout_ms=500,
+    election_backoff_max_ms=200,
+    fetch_timeout_ms=1_000,
+    request_timeout_ms=1_000,
+    fetch_bytes_max=700,
+    snapshot_piece_bytes_max=300,
+)
+
+
+class Broken(AssertionError):
+    """A promise of the quorum that was not kept."""
+
+
+def host_of(node_id: int) -> str:
+    return f"node{node_id}"
+
+
+def directory_of(node_id: int) -> bytes:
+    return max(node_id, 0).to_bytes(16, "big")
+
+
+class Truth:
+    """What was committed and who led, as seen by somebody who sees everything."""
+
+    def __init__(self) -> None:
+        self.leaders: dict[int, int] = {}
+        self.values: list[tuple[int, bytes]] = []
+        """(offset, value) of every data record that anybody called committed."""
+        self.end_offset = 0
+
+    def leads(self, node_id: int, epoch: int) -> None:
+        other = self.leaders.setdefault(epoch, node_id)
+        if other != node_id:
+            raise Broken(f"nodes {other} and {node_id} both lead epoch {epoch}")
+
+    def applies(self, node: Node, applied: list[tuple[int, bytes]], up_to: int) -> None:
+        known = min(len(applied), len(self.values))
+        if applied[:known] != self.values[:known]:
+            raise Broken(f"node {node.id} committed something else than others: below {up_to}")
+        beyond = [offset for offset, _ in self.values[known:] if offset < up_to]
+        if beyond:
+            raise Broken(f"node {node.id} lacks what is committed at {beyond[0]}")
+        if up_to > self.end_offset:
+            if applied[known:] and applied[known][0] < self.end_offset:
+                raise Broken(f"node {node.id} has at {applied[known][0]} what others did not commit there")
+            self.values = list(applied)
+            self.end_offset = up_to
+
+
+class Node:
+    """One node over all its lives; its log and its memory stay."""
+
+    def __init__(self, world: World, node_id: int) -> None:
+        self.world = world
+        self.id = node_id
+        self.log = MemoryRaftLog()
+        self.store = MemoryStateStore()
+        self.driver: QuorumDriver | None = None
+        self.life = 0
+        self.paused_until_ms = 0
+        self.applied: list[tuple[int, bytes]] = []
+        self.applied_offset = 0
+        self.high_watermark = 0
+        self.leads: int | None = None
+        self.leader_told: tuple[int, int] = (-1, 0)
+
+    @property
+    def is_up(self) -> bool:
+        return self.driver is not None
+
+    def start(self) -> None:
+        world = self.world
+        self.life += 1
+        self.applied, self.applied_offset, self.high_watermark, self.leads = [], 0, 0, None
+        endpoint = Endpoint(LISTENER, host_of(self.id), 9093)
+        me = Member(self.id, directory_of(self.id), CLUSTER_ID, LISTENER, (endpoint,))
+        bootstrap = [Endpoint(LISTENER, host_of(each), 9093) for each in world.voter_ids]
+        quorum = Quorum(
+            me, world.static, bootstrap, self.log, self.store, Random(world.rng.random()), world.timers.clock, SETTINGS
+        )
+        life = _Life(self)
+        self.driver = QuorumDriver(quorum, _Peers(self, life), world.timers.clock, life, _Disk(self, life))
+        self.driver.follow(self)
+        self.driver.start()
+
+    def crash(self) -> None:
+        self.driver = None
+        self.leads = None
+        self.log.crash(self.world.rng)
+        if self.log.snapshots:
+            # As the real log does when it is opened: a snapshot may know more than what is left of the log.
+            self.log.truncate_to_snapshot()
+
+    # --- what the quorum says ---------------------------------------------------------------------------------
+
+    def leading(self, epoch: int) -> None:
+        self.world.truth.leads(self.id, epoch)
+        self.leads = epoch
+
+    def resigned(self) -> None:
+        self.leads = None
+
+    def leader_changed(self, leader_id: int, epoch: int) -> None:
+        self.leader_told = leader_id, epoch
+
+    def committed(self, high_watermark: int) -> None:
+        if high_watermark <= self.high_watermark:
+            raise Broken(f"the high watermark of node {self.id} went from {self.high_watermark} to {high_watermark}")
+        self.high_watermark = high_watermark
+        if self.log.start_offset > self.applied_offset:
+            snapshot = self.log.latest_snapshot()
+            assert snapshot is not None
+            self.applied = [_decoded(value) for value in self.log.read_snapshot(snapshot)]
+            self.applied_offset = snapshot.end_offset
+        for header, batch in self.log.batches(self.applied_offset, high_watermark):
+            if not header.is_control:
+                self.applied += [(record.offset, record.value or b"") for record in decode_records(batch, header)]
+        self.applied_offset = max(self.applied_offset, high_watermark)
+        self.world.truth.applies(self, self.applied, self.applied_offset)
+
+    def snapshot(self) -> None:
+        """All that was applied, as a snapshot, if its end is the end of a batch."""
+        if self.driver is None or not self.applied_offset:
+            return
+        epoch = next((h.leader_epoch for h in self.log.headers if h.next_offset == self.applied_offset), None)
+        if epoch is not None:
+            values = [offset.to_bytes(8, "big") + value for offset, value in self.applied]
+            self.driver.write_snapshot(SnapshotId(self.applied_offset, epoch), values)
+
+
+def _decoded(value: bytes) -> tuple[int, bytes]:
+    return int.from_bytes(value[:8], "big"), value[8:]
+
+
+class _Life:
+    """The timers of one life of a node; while it is paused, everything waits."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._number = node.life
+
+    @property
+    def is_over(self) -> bool:
+        return self._node.life != self._number or not self._node.is_up
+
+    def soon(self, call: Callable[[], None]) -> None:
+        self.after_ms(0, call)
+
+    def after_ms(self, delay_ms: int, call: Callable[[], None]) -> FakeTimer:
+        return self._node.world.timers.after_ms(delay_ms, lambda: self.act(call))
+
+    def act(self, call: Callable[[], None]) -> None:
+        if self.is_over:
+            return
+        timers = self._node.world.timers
+        wait_ms = self._node.paused_until_ms - timers.clock.elapsed_ms()
+        if wait_ms > 0:
+            timers.after_ms(wait_ms, lambda: self.act(call))
+        else:
+            call()
+
+
+class _Disk:
+    """A flusher with a disk that takes its time."""
+
+    def __init__(self, node: Node, life: _Life) -> None:
+        self._node = node
+        self._life = life
+        self._is_asked = False
+
+    def request(self, log: Any) -> None:
+        if not self._is_asked:
+            self._is_asked = True
+            self._life.after_ms(self._node.world.rng.randint(0, 3), lambda: self._begin(log))
+
+    def _begin(self, log: Any) -> None:
+        self._is_asked = False
+        # A cut in between makes a flush worthless, as with a real log.
+        up_to, end_before = self._node.log.end_offset, self._node.log.headers[-1:]
+        delay_ms = self._node.world.flush_delay_ms()
+        self._life.after_ms(delay_ms, lambda: self._end(log, up_to, end_before))
+
+    def _end(self, log: Any, up_to: int, end_before: Any) -> None:
+        headers = self._node.log.headers
+        if not end_before or end_before[0] in headers[-40:]:
+            self._node.log.flush(up_to)
+        log.flushed()
+
+
+class _Peers:
+    def __init__(self, node: Node, life: _Life) -> None:
+        self._node = node
+        self._life = life
+
+    def to(self, host: str, port: int, purpose: str) -> _Peer:
+        return _Peer(self._node, self._life, int(host.removeprefix("node")))
+
+
+class _Peer:
+    def __init__(self, node: Node, life: _Life, other_id: int) -> None:
+        self._node = node
+        self._life = life
+        self._other_id = other_id
+
+    def ask(self, api: ApiKey, request: Any, timeout_ms: int, version: int | None = None) -> Later[Any]:
+        answer: Later[Any] = Later()
+        self._node.world.carry(self._node, self._life, self._other_id, request, self._settle_once(answer), timeout_ms)
+        return answer
+
+    def _settle_once(self, answer: Later[Any]) -> Callable[[Any], None]:
+        def settle(outcome: Any) -> None:
+            if not answer.done:
+                self._life.act(lambda: None if answer.done else answer.complete(outcome))
+
+        return settle
+
+    def close(self) -> None:
+        pass
+
+
+class World:
+    def __init__(self, seed: int, voters: int, observers: int, *, is_dynamic: bool = False) -> None:
+        self.rng = Random(seed)
+        self.timers = FakeTimers()
+        self.truth = Truth()
+        self.voter_ids = list(range(1, voters + 1))
+        self.static = VoterSet()
+        if not is_dynamic:
+            self.static = static_voters({each: (host_of(each), 9093) for each in self.voter_ids}, LISTENER)
+        self.nodes = {each: Node(self, each) for each in range(1, voters + observers + 1)}
+        if is_dynamic:
+            first = VoterSet(self.voter(each) for each in self.voter_ids)
+            for each in self.voter_ids:
+                self.nodes[each].log.snapshots[BOOTSTRAP] = bootstrap_snapshot([], first, 0)
+        self.loss = 0.0
+        self.repetition = 0.0
+        self.delay_max_ms = 5
+        self.flush_max_ms = 5
+        self.cut: set[tuple[int, int]] = set()
+        """(from, to) of connections that lead nowhere."""
+        self.appended = 0
+        self.happened: list[str] = []
+
+    def voter(self, node_id: int) -> Voter:
+        endpoint = Endpoint(LISTENER, host_of(node_id), 9093)
+        return Voter(ReplicaKey(node_id, directory_of(node_id)), (endpoint,), SUPPORTED_KRAFT_VERSIONS)
+
+    def flush_delay_ms(self) -> int:
+        return self.rng.randint(0, self.flush_max_ms)
+
+    # --- the network --------------------------------------------------------------------------------------------
+
+    def carry(
+        self, node: Node, life: _Life, other_id: int, request: Any, settle: Callable[[Any], None], timeout_ms: int
+    ) -> None:
+        rng = self.rng
+        self.timers.after_ms(timeout_ms, lambda: settle(KafkaError(ErrorCode.REQUEST_TIMED_OUT)))
+        if (node.id, other_id) in self.cut or rng.random() < self.loss:
+            return
+        for _ in range(2 if rng.random() < self.repetition else 1):
+            self.timers.after_ms(self._delay_ms(), lambda: self._arrive(node.id, other_id, request, settle))
+
+    def _delay_ms(self) -> int:
+        return self.rng.randint(1, self.delay_max_ms)
+
+    def _arrive(self, from_id: int, to_id: int, request: Any, settle: Callable[[Any], None]) -> None:
+        other = self.nodes[to_id]
+        if not other.is_up:
+            settle(KafkaError(ErrorCode.NETWORK_EXCEPTION))
+            return
+        wait_ms = other.paused_until_ms - self.timers.clock.elapsed_ms()
+        if wait_ms > 0:
+            self.timers.after_ms(wait_ms, lambda: self._arrive(from_id, to_id, request, settle))
+            return
+        driver = other.driver
+        assert driver is not None
+        if type(request).__name__ == "ApiVersionsRequest":
+            feature = SupportedFeatureKey("kraft.version", *SUPPORTED_KRAFT_VERSIONS)
+            answered: Any = ApiVersionsResponse(supported_features=[feature])
+        else:
+            answered = driver.answer(request, 0)
+        if isinstance(answered, Later):
+            answered.then(lambda response: self._return(from_id, to_id, response, settle))
+        else:
+            self._return(from_id, to_id, answered, settle)
+
+    def _return(self, from_id: int, to_id: int, response: Any, settle: Callable[[Any], None]) -> None:
+        if (to_id, from_id) not in self.cut and self.rng.random() >= self.loss:
+            self.timers.after_ms(self._delay_ms(), lambda: settle(response))
+
+    # --- what people do -----------------------------------------------------------------------------------------
+
+    def run(self, ms: int) -> None:
+        self.timers.advance(ms)
+
+    def append(self) -> None:
+        for node in self.nodes.values():
+            if node.driver is not None and node.driver.is_leader and self._is_awake(node):
+                values = [f"{self.appended}.{each}".encode() for each in range(self.rng.randint(1, 3))]
+                self.appended += 1
+                node.driver.append(values)
+
+    def _is_awake(self, node: Node) -> bool:
+        return node.paused_until_ms <= self.timers.clock.elapsed_ms()
+
+    def leaders(self) -> list[Node]:
+        return [node for node in self.nodes.values() if node.driver is not None and node.driver.is_leader]

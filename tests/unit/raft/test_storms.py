@@ -1,0 +1,114 @@
+"""Many storms, each from a seed: whatever befalls a quorum, what it promised holds, and afterwards it works.
+
+A seed that fails is run again, with all that happened, by `pytest tests/unit/raft/test_storms.py -k 'storm[SEED]'`.
+MOLDAU_SEEDS makes it more of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from memory_raft_log import MemoryRaftLog
+from quorum_storm import run_storm
+
+from moldau.raft import following, leading
+from moldau.raft.core import Core
+from moldau.raft.progress import Progress
+from moldau.raft.roles import Prospective, Unattached
+
+SEEDS = int(os.environ.get("MOLDAU_SEEDS", "160"))
+HUNTED = 400
+"""Seeds that a quorum broken on purpose is given to show it."""
+
+befell: Counter[str] = Counter()
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_quorum_keeps_its_promises_in_a_storm(seed: int) -> None:
+    world = run_storm(seed)
+    befell.update(world.happened)
+    befell["epochs"] += len(world.truth.leaders)
+    befell["committed"] += len(world.truth.values)
+
+
+def test_the_storms_were_storms() -> None:
+    """Enough of everything happened for the test above to mean something."""
+    if befell["epochs"] < SEEDS:
+        pytest.skip("not all storms were run")
+    for what in ("crash", "pause", "cut", "snapshot", "AddRaftVoterRequest", "RemoveRaftVoterRequest"):
+        assert befell[what] >= SEEDS // 10, befell
+    assert befell["committed"] > 20 * SEEDS
+
+
+# --- and a broken one does not ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["unflushed counts", "no truncation", "votes twice", "old epochs by count"])
+def broken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    {
+        "unflushed counts": count_what_is_not_on_disk,
+        "no truncation": never_truncate,
+        "votes twice": vote_twice,
+        "old epochs by count": commit_old_epochs,
+    }[request.param](monkeypatch)
+    yield request.param
+
+
+def count_what_is_not_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        leading, "count_own_flush", lambda core, leader: _own(core, leader, core.log.end_offset), raising=True
+    )
+    real = following.fetch
+
+    def fetch_at_once(core: Core) -> None:
+        log = core.log
+        assert isinstance(log, MemoryRaftLog)
+        flushed, log.flushed_offset = log.flushed_offset, log.end_offset
+        real(core)
+        log.flushed_offset = flushed
+
+    monkeypatch.setattr(following, "fetch", fetch_at_once)
+
+
+def _own(core: Core, leader: object, offset: int) -> None:
+    if leader.progress.own_flushed(offset):  # type: ignore[attr-defined]
+        core.commit(leader.progress.high_watermark or 0)  # type: ignore[attr-defined]
+
+
+def never_truncate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is told that its log parts from the leader's believes to have the leader's."""
+    monkeypatch.setattr(leading, "compare", lambda core, offset, epoch: None)
+    monkeypatch.setattr(MemoryRaftLog, "read", _read_leniently)
+
+
+def _read_leniently(log: MemoryRaftLog, offset: int, max_bytes: int) -> bytes | None:
+    return b"".join(
+        batch for header, batch in zip(log.headers, log.content, strict=True) if header.base_offset >= offset
+    )
+
+
+def vote_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    for role in (Unattached, Prospective):
+        monkeypatch.setattr(role, "may_grant", lambda self, candidate, is_up_to_date, is_pre_vote: is_up_to_date)
+
+
+def commit_old_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Progress.__init__
+
+    def forget_where_the_epoch_starts(self: Progress, *arguments: object) -> None:
+        own, voters, _, *rest = arguments
+        real(self, own, voters, -1, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Progress, "__init__", forget_where_the_epoch_starts)
+
+
+def test_a_quorum_broken_on_purpose_is_found_out(broken: str) -> None:
+    for seed in range(HUNTED):
+        try:
+            run_storm(seed)
+        except AssertionError:
+            return
+    pytest.fail(f"{broken}: not found in {HUNTED} storms")

@@ -1,0 +1,208 @@
+"""The metadata log: batches of our own and of a leader's, where logs part, and snapshots that survive a crash."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from moldau.base.errors import KafkaError, MalformedData
+from moldau.base.ids import METADATA_TOPIC_UUID, TopicPartition
+from moldau.base.names import METADATA_TOPIC
+from moldau.log.config import LogConfig
+from moldau.log.store import LogStore
+from moldau.raft.ports import EpochEnd
+from moldau.raft.snapshots import SnapshotId, snapshot_batches
+from moldau.runtime.metadata_log import MetadataLog
+from moldau.testing.files import MemoryFiles, PowerLoss
+from moldau.wire.records import Record, build_batch, decode_records
+
+METADATA = TopicPartition(METADATA_TOPIC, 0)
+NOW_MS = 1_700_000_000_000
+
+
+def open_metadata_log(files: MemoryFiles, segment_bytes: int = 2_000) -> MetadataLog:
+    store = LogStore(files, "data")
+    config = LogConfig(segment_bytes=segment_bytes)
+    store.load(lambda _: config, NOW_MS)
+    log = store.get(METADATA) or store.create(METADATA, METADATA_TOPIC_UUID, config, NOW_MS)
+    return MetadataLog(log, store, files)
+
+
+def append(log: MetadataLog, epoch: int, count: int = 1) -> None:
+    for _ in range(count):
+        log.append(build_batch([Record(0, NOW_MS, None, b"%08d" % log.end_offset)]), epoch, NOW_MS)
+
+
+def values(log: MetadataLog, from_offset: int, to_offset: int) -> list[int]:
+    found = []
+    for header, batch in log.batches(from_offset, to_offset):
+        found += [int(record.value or b"") for record in decode_records(batch, header)]
+    return found
+
+
+def test_batches_are_read_over_all_segments_and_only_within_the_offsets() -> None:
+    log = open_metadata_log(MemoryFiles())
+    append(log, 1, 200)
+    assert len(log.log.segments) > 5
+    for from_offset, to_offset in ((0, 200), (17, 18), (63, 140), (199, 200), (200, 200), (50, 50)):
+        assert values(log, from_offset, to_offset) == list(range(from_offset, to_offset))
+
+
+def test_a_leaders_batches_are_taken_as_they_are_and_only_in_their_place() -> None:
+    leader, follower = open_metadata_log(MemoryFiles()), open_metadata_log(MemoryFiles())
+    append(leader, 3, 5)
+    append(leader, 4, 5)
+    found = leader.read(0, 1 << 20)
+    assert found is not None
+    records = found.read()
+    follower.append_from_leader(memoryview(records[:-7]), NOW_MS)
+    assert (follower.end_offset, follower.last_epoch) == (9, 4), (
+        "the batch that was cut short comes with the next fetch"
+    )
+    with pytest.raises(KafkaError):
+        follower.append_from_leader(memoryview(records), NOW_MS)
+    rest = leader.read(9, 1)
+    assert rest is not None
+    follower.append_from_leader(memoryview(rest.read()), NOW_MS)
+    assert follower.log.epochs.entries == leader.log.epochs.entries
+
+
+def test_where_an_epoch_ends() -> None:
+    log = open_metadata_log(MemoryFiles())
+    assert log.end_of_epoch(5) == EpochEnd(0, 0)
+    append(log, 1, 5)
+    append(log, 3, 5)
+    assert log.end_of_epoch(1) == EpochEnd(1, 5)
+    assert log.end_of_epoch(2) == EpochEnd(1, 5)
+    assert log.end_of_epoch(3) == EpochEnd(3, 10)
+    assert log.end_of_epoch(9) == EpochEnd(3, 10), "what is above all that is known ends with the log"
+
+
+def test_a_cut_takes_the_epochs_with_it_and_what_is_flushed() -> None:
+    log = open_metadata_log(MemoryFiles())
+    append(log, 1, 5)
+    append(log, 3, 5)
+    log.log.flush()
+    assert log.flushed_offset == 10
+    log.truncate(4)
+    assert (log.end_offset, log.flushed_offset, log.last_epoch) == (4, 4, 1)
+
+
+def write(log: MetadataLog, end_offset: int, epoch: int) -> bool:
+    return log.write_snapshot(SnapshotId(end_offset, epoch), [b"v%d" % each for each in range(end_offset)], NOW_MS)
+
+
+def test_the_two_newest_snapshots_are_kept_and_the_log_goes_back_to_the_older() -> None:
+    log = open_metadata_log(MemoryFiles())
+    append(log, 2, 100)
+    assert write(log, 100, 2)
+    assert log.start_offset == 0, "who is a little behind need not start over"
+    append(log, 2, 50)
+    assert write(log, 150, 2)
+    append(log, 3, 50)
+    assert not write(log, 120, 2), "there is a newer one"
+    assert write(log, 200, 3)
+    assert (log.earliest_snapshot(), log.latest_snapshot()) == (SnapshotId(150, 2), SnapshotId(200, 3))
+    assert log.start_offset == 150
+    assert log.log.segments.first.base_offset == 150, "whole segments went"
+    assert values(log, 150, 200) == list(range(150, 200))
+    assert list(log.read_snapshot(SnapshotId(200, 3))) == [b"v%d" % each for each in range(200)]
+    assert log.snapshot_size(SnapshotId(100, 2)) is None
+    assert log.end_of_epoch(2) == EpochEnd(2, 150), "below the beginning only the snapshot knows"
+
+
+def test_snapshots_are_found_again_and_half_of_one_is_not() -> None:
+    files = MemoryFiles()
+    log = open_metadata_log(files)
+    append(log, 1, 10)
+    log.log.flush()
+    assert write(log, 10, 1)
+    log.receive_snapshot(SnapshotId(20, 1)).append(b"half of it")
+    found = open_metadata_log(files.restart())
+    assert found.latest_snapshot() == SnapshotId(10, 1)
+    assert not [name for name in files.names(found.log.directory) if name.endswith(".part")]
+
+
+def snapshot_content(end_offset: int, epoch: int) -> bytes:
+    return b"".join(snapshot_batches(epoch, [b"x"] * end_offset, last_contained_ms=0, now_ms=NOW_MS))
+
+
+@pytest.mark.parametrize("spoil", ["cut", "flip", "tail"])
+def test_a_received_snapshot_that_is_not_whole_is_none(spoil: str) -> None:
+    files = MemoryFiles()
+    log = open_metadata_log(files)
+    content = bytearray(snapshot_content(30, 2))
+    if spoil == "cut":
+        del content[len(content) * 2 // 3 :]
+    elif spoil == "flip":
+        content[len(content) // 2] ^= 1
+    else:
+        # Everything but the footer: whole batches, and yet not the whole.
+        del content[-80:]
+    download = log.receive_snapshot(SnapshotId(30, 2))
+    download.append(content)
+    with pytest.raises(MalformedData):
+        download.freeze()
+    assert log.latest_snapshot() is None
+    assert open_metadata_log(files.restart()).latest_snapshot() is None
+
+
+def test_after_a_received_snapshot_the_log_goes_on_behind_it() -> None:
+    log = open_metadata_log(MemoryFiles())
+    append(log, 1, 10)
+    log.log.flush()
+    download = log.receive_snapshot(SnapshotId(500, 7))
+    content = snapshot_content(500, 7)
+    for position in range(0, len(content), 1_000):
+        download.append(content[position : position + 1_000])
+    download.freeze()
+    log.truncate_to_snapshot()
+    assert (log.start_offset, log.end_offset, log.last_epoch) == (500, 500, 7)
+    assert log.end_of_epoch(7) == EpochEnd(7, 500)
+    append(log, 8, 3)
+    log.log.flush()
+    assert log.flushed_offset == 503
+    assert log.end_of_epoch(8) == EpochEnd(8, 503)
+
+
+def test_a_snapshot_that_knows_other_batches_than_the_log_replaces_them() -> None:
+    """The log is longer, but what it has behind was never committed."""
+    log = open_metadata_log(MemoryFiles())
+    append(log, 1, 600)
+    log.log.flush()
+    download = log.receive_snapshot(SnapshotId(500, 7))
+    download.append(snapshot_content(500, 7))
+    download.freeze()
+    log.truncate_to_snapshot()
+    assert (log.start_offset, log.end_offset, log.last_epoch, log.flushed_offset) == (500, 500, 7, 500)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_power_lost_anywhere_while_a_snapshot_is_taken_over_leaves_the_old_log_or_the_new(seed: int) -> None:
+    rng = Random(seed)
+    files = MemoryFiles()
+    log = open_metadata_log(files)
+    append(log, 1, 60)
+    log.log.flush()
+    append(log, 1, rng.randint(0, 60))
+    files.power_lost_at = files.operations + rng.randint(0, 25)
+    try:
+        download = log.receive_snapshot(SnapshotId(300, 4))
+        download.append(snapshot_content(300, 4))
+        download.freeze()
+        log.truncate_to_snapshot()
+        append(log, 5, 3)
+        log.log.flush()
+    except PowerLoss:
+        pass
+    found = open_metadata_log(files.crash(rng))
+    if found.latest_snapshot() is None:
+        assert found.start_offset == 0
+        assert found.end_offset >= 60, "what was on disk before"
+    else:
+        assert found.start_offset == 300
+        assert 300 <= found.end_offset <= 303
+        assert found.last_epoch == (4 if found.end_offset == 300 else 5)
+        append(found, 6, 2)
+        assert values(found, 300, 310)[-2:] == [found.end_offset - 2, found.end_offset - 1]

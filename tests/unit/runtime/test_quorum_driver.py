@@ -1,0 +1,318 @@
+"""The quorum's driver over real logs: elections, replication and voter changes end to end, in virtual time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from quorum_nodes import CLUSTER_ID, LISTENER, Cluster
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.later import Later
+from moldau.raft.snapshots import bootstrap_snapshot
+from moldau.raft.voters import SUPPORTED_KRAFT_VERSIONS, Endpoint, ReplicaKey, Voter, VoterSet
+from moldau.wire.messages.add_raft_voter import AddRaftVoterRequest, Listener
+from moldau.wire.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
+from moldau.wire.messages.fetch_snapshot import FetchSnapshotRequest
+from moldau.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
+
+DESCRIBE = DescribeQuorumRequest([RequestTopicData("__cluster_metadata", [RequestPartitionData(0)])])
+
+
+def fill(cluster: Cluster, batches: int, size: int = 100) -> list[bytes]:
+    """That many batches, each with a value of its own, committed everywhere."""
+    leader = cluster.elect()
+    assert leader.driver is not None
+    values = [f"{number:06d}".encode() * (size // 6) for number in range(batches)]
+    for value in values:
+        leader.driver.append([value])
+        cluster.run(3)
+    cluster.until(cluster.is_level)
+    return values
+
+
+def test_a_quorum_of_one_leads_when_start_returns_and_commits_what_is_on_disk() -> None:
+    cluster = Cluster(1).start()
+    node = cluster.nodes[1]
+    driver = node.driver
+    assert driver is not None
+    assert (driver.is_leader, driver.leader_id, driver.leader_epoch) == (True, 1, 1)
+    assert node.happened == ["leader -1 in 1", "leader 1 in 1", "leads 1"]
+    assert driver.append([b"a", b"b"]) == 3
+    assert driver.high_watermark == 0, "nothing is on disk yet"
+    cluster.run(1)
+    assert node.happened[-1] == "committed 3"
+    assert cluster.asked == []
+
+
+def test_a_quorum_of_one_leads_again_in_a_new_epoch_after_a_crash() -> None:
+    cluster = Cluster(1).start()
+    values = fill(cluster, 5)
+    cluster.nodes[1].crash()
+    driver = cluster.nodes[1].start()
+    assert (driver.is_leader, driver.leader_epoch) == (True, 2)
+    cluster.run(5)
+    assert cluster.nodes[1].values() == values
+
+
+def test_three_voters_and_an_observer_come_to_have_the_same() -> None:
+    cluster = Cluster(3, 1).start()
+    values = fill(cluster, 100)
+    leader = cluster.leader
+    assert leader is not None
+    for node in cluster.nodes.values():
+        assert node.values() == values
+        assert node.driver is not None
+        assert node.driver.leader_id == leader.id
+        assert node.driver.leader_address() == (f"node{leader.id}", 9093)
+    assert len(leader.metadata_log.log.segments) > 2, "the log was long enough to be read over several segments"
+
+
+def test_a_commit_reaches_followers_without_waiting_for_a_poll_to_time_out() -> None:
+    cluster = Cluster(3).start()
+    fill(cluster, 1)
+    assert cluster.leader is not None
+    assert cluster.leader.driver is not None
+    cluster.leader.driver.append([b"now"])
+    assert cluster.until(cluster.is_level) < 20
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_leader_that_dies_is_replaced_long_before_the_fetch_timeout(seed: int) -> None:
+    cluster = Cluster(3, seed=seed).start()
+    values = fill(cluster, 3)
+    dead = cluster.elect()
+    dead.crash()
+    took_ms = cluster.until(lambda: cluster.leader is not None)
+    assert took_ms < 250
+    assert cluster.leader is not None
+    assert cluster.leader.driver is not None
+    cluster.leader.driver.append([b"after"])
+    cluster.until(cluster.is_level)
+    dead.start()
+    cluster.until(cluster.is_level)
+    assert [node.values() for node in cluster.nodes.values()] == [[*values, b"after"]] * 3
+
+
+def test_a_leader_that_nobody_reaches_resigns_and_finds_back() -> None:
+    cluster = Cluster(3).start()
+    fill(cluster, 3)
+    old = cluster.elect()
+    assert old.driver is not None
+    cluster.silent = {old.id}
+    old.driver.append([b"never committed"])
+    cluster.until(lambda: "resigned" in old.happened)
+    cluster.until(lambda: cluster.leader is not None and cluster.leader is not old)
+    with pytest.raises(KafkaError) as refused:
+        old.driver.append([b"x"])
+    assert refused.value.code is ErrorCode.NOT_CONTROLLER
+    assert cluster.leader is not None
+    assert cluster.leader.driver is not None
+    cluster.leader.driver.append([b"committed"])
+    cluster.silent = set()
+    cluster.until(cluster.is_level)
+    assert b"never committed" not in old.values()
+    assert old.values()[-1] == b"committed"
+
+
+def test_a_leader_that_resigns_is_followed_at_once() -> None:
+    cluster = Cluster(3).start()
+    fill(cluster, 3)
+    old = cluster.elect()
+    assert old.driver is not None
+    done = old.driver.resign()
+    took_ms = cluster.until(lambda: done.done)
+    assert took_ms < 50
+    assert cluster.leader is not None
+    assert cluster.leader is not old
+    old.driver.stop()
+    cluster.run(5_000)
+    assert old.driver.is_leader is False
+
+
+def test_an_observer_far_behind_is_given_a_snapshot_and_goes_on_from_there() -> None:
+    cluster = Cluster(3, 1).start()
+    values = fill(cluster, 10)
+    late = cluster.nodes[4]
+    late.crash()
+    late.files = type(late.files)()
+    for part in range(3):
+        values += [value + b"-%d" % part for value in fill(cluster, 40, 300)]
+        for node in cluster.nodes.values():
+            if node.driver is not None:
+                assert node.snapshot()
+    values = cluster.nodes[1].values()
+    assert cluster.nodes[1].metadata_log.start_offset > 0, "the beginning of the log is gone"
+    late.start()
+    cluster.until(cluster.is_level)
+    assert late.values() == values
+    assert ("FETCH_SNAPSHOT" in {api for who, _, api in cluster.asked if who == 4}) is True
+    fill(cluster, 1)
+    late.crash()
+    late.start()
+    cluster.until(cluster.is_level)
+    assert late.values()[: len(values)] == values
+
+
+def dynamic_cluster(voters: int, others: int = 0) -> Cluster:
+    cluster = Cluster(voters, others, is_dynamic=True)
+    first = VoterSet(
+        Voter(
+            ReplicaKey(each, each.to_bytes(16, "big")),
+            (Endpoint(LISTENER, f"node{each}", 9093),),
+            SUPPORTED_KRAFT_VERSIONS,
+        )
+        for each in cluster.voter_ids
+    )
+    for each in cluster.voter_ids:
+        cluster.nodes[each].prepare(bootstrap_snapshot([], first, 0))
+    return cluster.start()
+
+
+def ask(cluster: Cluster, request: Any) -> Any:
+    leader = cluster.elect()
+    assert leader.driver is not None
+    answer = leader.driver.answer(request, 0)
+    if isinstance(answer, Later):
+        cluster.until(lambda: answer.done)
+        return answer.value()
+    return answer
+
+
+def add(cluster: Cluster, node_id: int) -> Any:
+    endpoint = Listener(LISTENER, f"node{node_id}", 9093)
+    return ask(cluster, AddRaftVoterRequest(CLUSTER_ID, 1_000, node_id, node_id.to_bytes(16, "big"), [endpoint]))
+
+
+def remove(cluster: Cluster, node_id: int) -> Any:
+    return ask(cluster, RemoveRaftVoterRequest(CLUSTER_ID, node_id, node_id.to_bytes(16, "big")))
+
+
+def voters_of(cluster: Cluster) -> list[tuple[int, ...]]:
+    return [node.driver.quorum.voters.ids for node in cluster.nodes.values() if node.driver is not None]
+
+
+def test_voters_are_added_and_removed_while_it_runs() -> None:
+    cluster = dynamic_cluster(1, 3)
+    values = fill(cluster, 5)
+    for node_id in (2, 3):
+        assert add(cluster, node_id).error_code == ErrorCode.NONE
+        cluster.until(cluster.is_level)
+    assert voters_of(cluster) == [(1, 2, 3)] * 4
+    assert add(cluster, 3).error_code == ErrorCode.DUPLICATE_VOTER
+    assert remove(cluster, 4).error_code == ErrorCode.VOTER_NOT_FOUND
+    assert remove(cluster, 1).error_code == ErrorCode.NONE, "the leader itself"
+    cluster.until(lambda: cluster.leader is not None and cluster.leader.id != 1)
+    cluster.until(cluster.is_level)
+    assert voters_of(cluster) == [(2, 3)] * 4
+    assert [node.values() for node in cluster.nodes.values()] == [values] * 4
+    for node in cluster.nodes.values():
+        node.crash()
+    for node in cluster.nodes.values():
+        node.start()
+    cluster.until(cluster.is_level)
+    assert voters_of(cluster) == [(2, 3)] * 4, "the log remembers them, not the settings"
+
+
+def test_voters_survive_in_a_snapshot() -> None:
+    cluster = dynamic_cluster(1, 1)
+    fill(cluster, 3)
+    assert add(cluster, 2).error_code == ErrorCode.NONE
+    for _ in range(2):
+        fill(cluster, 20, 400)
+        for node in cluster.nodes.values():
+            assert node.snapshot()
+    assert cluster.nodes[1].metadata_log.start_offset > 10
+    for node in cluster.nodes.values():
+        node.crash()
+        node.start()
+    cluster.until(cluster.is_level)
+    assert voters_of(cluster) == [(1, 2)] * 2
+
+
+def test_a_voter_that_lags_is_not_added() -> None:
+    cluster = dynamic_cluster(1, 1)
+    fill(cluster, 3)
+    cluster.nodes[2].crash()
+    cluster.nodes[1].crash()
+    cluster.nodes[1].start()
+    cluster.until(cluster.is_level)
+    answer = add(cluster, 2)
+    assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert voters_of(cluster) == [(1,)]
+
+
+def test_static_voters_cannot_be_changed() -> None:
+    cluster = Cluster(3, 1).start()
+    fill(cluster, 1)
+    assert add(cluster, 4).error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert remove(cluster, 2).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_the_leader_describes_everyone_and_nobody_else_does() -> None:
+    cluster = Cluster(3, 1).start()
+    fill(cluster, 10)
+    leader = cluster.elect()
+    described = ask(cluster, DESCRIBE).topics[0].partitions[0]
+    assert (described.error_code, described.leader_id, described.high_watermark) == (0, leader.id, 11)
+    assert [each.replica_id for each in described.current_voters] == [1, 2, 3]
+    assert [each.replica_id for each in described.observers] == [4]
+    assert {each.log_end_offset for each in (*described.current_voters, *described.observers)} == {11}
+    now_ms = cluster.timers.clock.now_ms()
+    assert all(now_ms - each.last_caught_up_timestamp < 1_000 for each in described.current_voters)
+    other = next(node for node in cluster.nodes.values() if node is not leader)
+    assert other.driver is not None
+    refused = other.driver.answer(DESCRIBE, 2)
+    assert not isinstance(refused, Later)
+    assert refused.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER  # type: ignore[attr-defined]
+
+
+def test_a_snapshot_request_without_topics_is_refused_and_harms_nobody() -> None:
+    cluster = Cluster(3).start()
+    fill(cluster, 1)
+    for node in cluster.nodes.values():
+        assert node.driver is not None
+        answer = node.driver.answer(FetchSnapshotRequest(CLUSTER_ID, 2), 1)
+        assert not isinstance(answer, Later)
+        assert answer.error_code == ErrorCode.INVALID_REQUEST  # type: ignore[attr-defined]
+    fill(cluster, 1)
+
+
+def test_what_a_follower_has_not_on_disk_does_not_count() -> None:
+    cluster = Cluster(3).start()
+    fill(cluster, 1)
+    leader = cluster.elect()
+    assert leader.driver is not None
+    followers = [node for node in cluster.nodes.values() if node is not leader]
+    for node in followers:
+        node.flush_delay_ms = 700
+    before = leader.driver.high_watermark
+    leader.driver.append([b"slow"])
+    cluster.run(500)
+    assert all(node.metadata_log.end_offset == before + 1 for node in followers), "they have it, in memory"
+    assert leader.driver.high_watermark == before
+    cluster.until(cluster.is_level)
+
+
+def test_a_leader_whose_own_disk_is_slow_commits_what_the_others_have() -> None:
+    cluster = Cluster(3).start()
+    fill(cluster, 1)
+    leader = cluster.elect()
+    assert leader.driver is not None
+    leader.flush_delay_ms = 5_000
+    leader.driver.append([b"a"])
+    assert cluster.until(cluster.is_level) < 100
+    assert leader.metadata_log.flushed_offset < leader.metadata_log.end_offset
+
+
+def test_no_timer_is_left_when_it_stops() -> None:
+    cluster = Cluster(3).start()
+    fill(cluster, 1)
+    for node in cluster.nodes.values():
+        assert node.driver is not None
+        node.driver.stop()
+    cluster.run(10_000)
+    asked = len(cluster.asked)
+    cluster.run(10_000)
+    assert len(cluster.asked) == asked
+    assert cluster.timers.pending == 0
