@@ -1,28 +1,44 @@
 """Records make the image. `apply` never refuses: what is in the log happened, live and on replay alike.
 
-A batch of records is laid over the old image; maps that it touches are copied once, all others are shared.
+A batch of records is laid over the old image. A map is opened for writing when a record first touches it, and shares
+with the old one all that is not touched, so that a change costs what it changes and not what the cluster holds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from moldau.metadata.image import BrokerImage, Endpoint, MetadataImage, PartitionState, TopicImage
+from immutables import Map
+
+from moldau.base.names import collision_key
+from moldau.metadata.image import BrokerImage, ControllerImage, Endpoint, MetadataImage, PartitionState, TopicImage
 from moldau.metadata.records import (
+    FENCE,
     LEADER_UNCHANGED,
+    RECOVERY_STATE_UNCHANGED,
+    UNFENCE,
+    BrokerRegistrationChangeRecord,
     ConfigRecord,
     ConfigResource,
     FeatureLevelRecord,
+    FenceBrokerRecord,
     MetadataRecord,
+    NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
+    RegisterControllerRecord,
     RemoveTopicRecord,
     TopicRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
 )
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 @dataclass(slots=True)
@@ -32,6 +48,8 @@ class Changes:
     topics: set[str] = field(default_factory=set)
     removed: list[TopicImage] = field(default_factory=list)
     configs: set[tuple[int, str]] = field(default_factory=set)
+    brokers: set[int] = field(default_factory=set)
+    """Brokers that came, went, or are in another state than before."""
 
 
 def apply(
@@ -44,46 +62,108 @@ def apply(
     return overlay.image(offset, epoch), overlay.changes
 
 
+def changed_partition(old: PartitionState, record: PartitionChangeRecord) -> PartitionState:
+    """A partition after one change to it: what an answer may tell before the record is applied."""
+    elected = record.leader != LEADER_UNCHANGED
+    return PartitionState(
+        old.replicas if record.replicas is None else tuple(record.replicas),
+        old.isr if record.isr is None else tuple(record.isr),
+        record.leader if elected else old.leader,
+        old.leader_epoch + 1 if elected else old.leader_epoch,
+        old.partition_epoch + 1,
+        old.removing_replicas if record.removing_replicas is None else tuple(record.removing_replicas),
+        old.adding_replicas if record.adding_replicas is None else tuple(record.adding_replicas),
+        old.directories if record.directories is None else tuple(record.directories),
+        old.leader_recovery_state
+        if record.leader_recovery_state == RECOVERY_STATE_UNCHANGED
+        else record.leader_recovery_state,
+    )
+
+
+class _OpenMap(Generic[K, V]):
+    """A map of the image that is opened for writing by the first who writes."""
+
+    __slots__ = ("_base", "_open")
+
+    def __init__(self, base: Map[K, V]) -> None:
+        self._base = base
+        self._open: Any = None
+
+    def __getitem__(self, key: K) -> V:
+        found: V = self._base[key] if self._open is None else self._open[key]
+        return found
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._base if self._open is None else key in self._open
+
+    def get(self, key: K) -> V | None:
+        found: V | None = self._base.get(key) if self._open is None else self._open.get(key)
+        return found
+
+    def __setitem__(self, key: K, value: V) -> None:
+        if self._open is None:
+            self._open = self._base.mutate()
+        self._open[key] = value
+
+    def pop(self, key: K) -> V | None:
+        if self._open is None:
+            self._open = self._base.mutate()
+        gone: V | None = self._open.pop(key, None)
+        return gone
+
+    def finished(self) -> Map[K, V]:
+        if self._open is None:
+            return self._base
+        done: Map[K, V] = self._open.finish()
+        return done
+
+
 class _Overlay:
     """The maps of an image, open for writing."""
 
     def __init__(self, image: MetadataImage) -> None:
-        self.base = image
-        self.topics = dict(image.topics)
-        self.topic_names = dict(image.topic_names)
-        self.brokers = dict(image.brokers)
-        self.configs = dict(image.configs)
-        self.features = dict(image.features)
+        self.topics = _OpenMap(image.topics)
+        self.topic_names = _OpenMap(image.topic_names)
+        self.colliding_names = _OpenMap(image.colliding_names)
+        self.brokers = _OpenMap(image.brokers)
+        self.configs = _OpenMap(image.configs)
+        self.controllers = _OpenMap(image.controllers)
+        self.features = image.features
+        self.features_off = image.features_off
         self.next_producer_id = image.next_producer_id
         self.partitions: dict[str, list[PartitionState]] = {}
         self.changes = Changes()
 
     def partitions_of(self, name: str) -> list[PartitionState]:
         """The partitions of a topic as a list that is made a tuple again at the end, once."""
-        if name not in self.partitions:
-            self.partitions[name] = list(self.topics[name].partitions)
-        self.changes.topics.add(name)
-        return self.partitions[name]
+        partitions = self.partitions.get(name)
+        if partitions is None:
+            partitions = self.partitions[name] = list(self.topics[name].partitions)
+            self.changes.topics.add(name)
+        return partitions
 
     def image(self, offset: int, epoch: int) -> MetadataImage:
         for name, partitions in self.partitions.items():
-            if name in self.topics:
-                self.topics[name] = replace(self.topics[name], partitions=tuple(partitions))
+            self.topics[name] = TopicImage(name, self.topics[name].id, tuple(partitions))
         return MetadataImage(
             offset,
             epoch,
-            self.topics,
-            self.topic_names,
-            self.brokers,
-            self.configs,
+            self.topics.finished(),
+            self.topic_names.finished(),
+            self.brokers.finished(),
+            self.configs.finished(),
             self.features,
             self.next_producer_id,
+            self.colliding_names.finished(),
+            self.features_off,
+            self.controllers.finished(),
         )
 
 
 def _topic(overlay: _Overlay, record: TopicRecord) -> None:
     overlay.topics[record.name] = TopicImage(record.name, record.topic_id, ())
     overlay.topic_names[record.topic_id] = record.name
+    overlay.colliding_names[collision_key(record.name)] = record.name
     overlay.partitions.pop(record.name, None)
     overlay.changes.topics.add(record.name)
 
@@ -99,6 +179,7 @@ def _partition(overlay: _Overlay, record: PartitionRecord) -> None:
         tuple(record.removing_replicas),
         tuple(record.adding_replicas),
         tuple(record.directories),
+        record.leader_recovery_state,
     )
     assert record.partition_id <= len(partitions), "partitions are made in order"
     partitions[record.partition_id : record.partition_id + 1] = [state]
@@ -106,29 +187,21 @@ def _partition(overlay: _Overlay, record: PartitionRecord) -> None:
 
 def _partition_change(overlay: _Overlay, record: PartitionChangeRecord) -> None:
     partitions = overlay.partitions_of(overlay.topic_names[record.topic_id])
-    old = partitions[record.partition_id]
-    elected = record.leader != LEADER_UNCHANGED
-    partitions[record.partition_id] = PartitionState(
-        replicas=old.replicas if record.replicas is None else tuple(record.replicas),
-        isr=old.isr if record.isr is None else tuple(record.isr),
-        leader=record.leader if elected else old.leader,
-        leader_epoch=old.leader_epoch + 1 if elected else old.leader_epoch,
-        partition_epoch=old.partition_epoch + 1,
-        removing_replicas=old.removing_replicas
-        if record.removing_replicas is None
-        else tuple(record.removing_replicas),
-        adding_replicas=old.adding_replicas if record.adding_replicas is None else tuple(record.adding_replicas),
-        directories=old.directories if record.directories is None else tuple(record.directories),
-    )
+    partitions[record.partition_id] = changed_partition(partitions[record.partition_id], record)
 
 
 def _remove_topic(overlay: _Overlay, record: RemoveTopicRecord) -> None:
     name = overlay.topic_names.pop(record.topic_id)
+    assert name is not None, "a topic is made before it is removed"
     partitions = overlay.partitions.pop(name, None)
     topic = overlay.topics.pop(name)
+    assert topic is not None
     if partitions is not None:
-        topic = replace(topic, partitions=tuple(partitions))
-    overlay.configs.pop((ConfigResource.TOPIC, name), None)
+        topic = TopicImage(name, topic.id, tuple(partitions))
+    if overlay.colliding_names.get(collision_key(name)) == name:
+        overlay.colliding_names.pop(collision_key(name))
+    if (ConfigResource.TOPIC, name) in overlay.configs:
+        overlay.configs.pop((ConfigResource.TOPIC, name))
     overlay.changes.topics.discard(name)
     overlay.changes.removed.append(topic)
 
@@ -142,12 +215,49 @@ def _register_broker(overlay: _Overlay, record: RegisterBrokerRecord) -> None:
         record.rack,
         record.fenced,
         tuple(record.log_dirs),
+        record.in_controlled_shutdown,
+        {f.name: (f.min_supported_version, f.max_supported_version) for f in record.features},
+    )
+    overlay.changes.brokers.add(record.broker_id)
+
+
+def _unregister_broker(overlay: _Overlay, record: UnregisterBrokerRecord) -> None:
+    overlay.brokers.pop(record.broker_id)
+    overlay.changes.brokers.add(record.broker_id)
+
+
+def _registration_change(overlay: _Overlay, record: BrokerRegistrationChangeRecord) -> None:
+    old = overlay.brokers[record.broker_id]
+    assert old.epoch == record.broker_epoch, "a change is to the registration that is in force"
+    overlay.brokers[record.broker_id] = replace(
+        old,
+        fenced=(old.fenced or record.fenced == FENCE) and record.fenced != UNFENCE,
+        in_controlled_shutdown=old.in_controlled_shutdown or bool(record.in_controlled_shutdown),
+        log_dirs=tuple(record.log_dirs) or old.log_dirs,
+    )
+    overlay.changes.brokers.add(record.broker_id)
+
+
+def _fence_broker(overlay: _Overlay, record: FenceBrokerRecord) -> None:
+    _registration_change(overlay, BrokerRegistrationChangeRecord(record.id, record.epoch, FENCE))
+
+
+def _unfence_broker(overlay: _Overlay, record: UnfenceBrokerRecord) -> None:
+    _registration_change(overlay, BrokerRegistrationChangeRecord(record.id, record.epoch, UNFENCE))
+
+
+def _register_controller(overlay: _Overlay, record: RegisterControllerRecord) -> None:
+    overlay.controllers[record.controller_id] = ControllerImage(
+        record.controller_id,
+        record.incarnation_id,
+        tuple(Endpoint(e.name, e.host, e.port, e.security_protocol) for e in record.end_points),
+        {f.name: (f.min_supported_version, f.max_supported_version) for f in record.features},
     )
 
 
 def _config(overlay: _Overlay, record: ConfigRecord) -> None:
     key = (record.resource_type, record.resource_name)
-    configs = dict(overlay.configs.get(key, {}))
+    configs = dict(overlay.configs.get(key) or {})
     if record.value is None:
         configs.pop(record.name, None)
     else:
@@ -155,19 +265,26 @@ def _config(overlay: _Overlay, record: ConfigRecord) -> None:
     if configs:
         overlay.configs[key] = configs
     else:
-        overlay.configs.pop(key, None)
+        overlay.configs.pop(key)
     overlay.changes.configs.add(key)
 
 
 def _feature_level(overlay: _Overlay, record: FeatureLevelRecord) -> None:
+    others = {name: level for name, level in overlay.features.items() if name != record.name}
     if record.feature_level:
-        overlay.features[record.name] = record.feature_level
+        overlay.features = {**others, record.name: record.feature_level}
+        overlay.features_off -= {record.name}
     else:
-        overlay.features.pop(record.name, None)
+        overlay.features = others
+        overlay.features_off |= {record.name}
 
 
 def _producer_ids(overlay: _Overlay, record: ProducerIdsRecord) -> None:
     overlay.next_producer_id = record.next_producer_id
+
+
+def _nothing(overlay: _Overlay, record: NoOpRecord) -> None:
+    """A record that was written for its offset only."""
 
 
 _APPLY: dict[type[MetadataRecord], Callable[[_Overlay, Any], None]] = {
@@ -176,7 +293,13 @@ _APPLY: dict[type[MetadataRecord], Callable[[_Overlay, Any], None]] = {
     PartitionChangeRecord: _partition_change,
     RemoveTopicRecord: _remove_topic,
     RegisterBrokerRecord: _register_broker,
+    UnregisterBrokerRecord: _unregister_broker,
+    BrokerRegistrationChangeRecord: _registration_change,
+    FenceBrokerRecord: _fence_broker,
+    UnfenceBrokerRecord: _unfence_broker,
+    RegisterControllerRecord: _register_controller,
     ConfigRecord: _config,
     FeatureLevelRecord: _feature_level,
     ProducerIdsRecord: _producer_ids,
+    NoOpRecord: _nothing,
 }

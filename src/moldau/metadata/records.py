@@ -6,18 +6,68 @@ flexible encoding of `wire.codec`. The schema lines are those of `wire.schema`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import IntEnum
-from typing import ClassVar
 
 from moldau.base.errors import MalformedData
-from moldau.base.ids import ZERO_UUID
+from moldau.metadata.broker_records import (
+    FENCE,
+    UNFENCE,
+    BrokerEndpoint,
+    BrokerFeature,
+    BrokerRegistrationChangeRecord,
+    ControllerEndpoint,
+    ControllerFeature,
+    FenceBrokerRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+)
+from moldau.metadata.record import MetadataRecord
+from moldau.metadata.topic_records import (
+    LEADER_UNCHANGED,
+    NO_LEADER,
+    RECOVERY_STATE_UNCHANGED,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
 from moldau.wire.codec import decode_from, encode, uvarint
-from moldau.wire.schema import Buffer, Message
+from moldau.wire.schema import Buffer
+
+__all__ = [
+    "FENCE",
+    "LEADER_UNCHANGED",
+    "NO_LEADER",
+    "RECORD_TYPES",
+    "RECOVERY_STATE_UNCHANGED",
+    "UNFENCE",
+    "BrokerEndpoint",
+    "BrokerFeature",
+    "BrokerRegistrationChangeRecord",
+    "ConfigRecord",
+    "ConfigResource",
+    "ControllerEndpoint",
+    "ControllerFeature",
+    "FeatureLevelRecord",
+    "FenceBrokerRecord",
+    "MetadataRecord",
+    "NoOpRecord",
+    "PartitionChangeRecord",
+    "PartitionRecord",
+    "ProducerIdsRecord",
+    "RegisterBrokerRecord",
+    "RegisterControllerRecord",
+    "RemoveTopicRecord",
+    "TopicRecord",
+    "UnfenceBrokerRecord",
+    "UnregisterBrokerRecord",
+    "decode_record",
+    "encode_record",
+]
 
 FRAME_VERSION = 1
-NO_LEADER = -1
-LEADER_UNCHANGED = -2
 
 
 class ConfigResource(IntEnum):
@@ -28,174 +78,6 @@ class ConfigResource(IntEnum):
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
     GROUP = 32
-
-
-class MetadataRecord(Message):
-    __slots__ = ()
-    TYPE: ClassVar[int]
-    FLEXIBLE = 0
-
-
-class BrokerEndpoint(Message):
-    __slots__ = ("host", "name", "port", "security_protocol")
-    SCHEMA = """
-        name string 0+
-        host string 0+
-        port uint16 0+
-        security_protocol int16 0+
-    """
-
-    def __init__(self, name: str = "", host: str = "", port: int = 0, security_protocol: int = 0) -> None:
-        self.name = name
-        self.host = host
-        self.port = port
-        self.security_protocol = security_protocol
-
-
-class BrokerFeature(Message):
-    __slots__ = ("max_supported_version", "min_supported_version", "name")
-    SCHEMA = """
-        name string 0+
-        min_supported_version int16 0+
-        max_supported_version int16 0+
-    """
-
-    def __init__(self, name: str = "", min_supported_version: int = 0, max_supported_version: int = 0) -> None:
-        self.name = name
-        self.min_supported_version = min_supported_version
-        self.max_supported_version = max_supported_version
-
-
-class RegisterBrokerRecord(MetadataRecord):
-    __slots__ = (
-        "broker_epoch",
-        "broker_id",
-        "end_points",
-        "features",
-        "fenced",
-        "in_controlled_shutdown",
-        "incarnation_id",
-        "is_migrating_zk_broker",
-        "log_dirs",
-        "rack",
-    )
-    TYPE = 0
-    VERSIONS = (0, 3)
-    SCHEMA = """
-        broker_id int32 0+
-        is_migrating_zk_broker bool 2+
-        incarnation_id uuid 0+
-        broker_epoch int64 0+
-        end_points []BrokerEndpoint 0+
-        features []BrokerFeature 0+
-        rack string 0+ null=0+
-        fenced bool 0+
-        in_controlled_shutdown bool 1+
-        log_dirs []uuid 3+ tag=0
-    """
-
-    def __init__(
-        self,
-        broker_id: int = 0,
-        is_migrating_zk_broker: bool = False,
-        incarnation_id: bytes = ZERO_UUID,
-        broker_epoch: int = 0,
-        end_points: Sequence[BrokerEndpoint] = (),
-        features: Sequence[BrokerFeature] = (),
-        rack: str | None = None,
-        fenced: bool = True,
-        in_controlled_shutdown: bool = False,
-        log_dirs: Sequence[bytes] = (),
-    ) -> None:
-        self.broker_id = broker_id
-        self.is_migrating_zk_broker = is_migrating_zk_broker
-        self.incarnation_id = incarnation_id
-        self.broker_epoch = broker_epoch
-        self.end_points = end_points
-        self.features = features
-        self.rack = rack
-        self.fenced = fenced
-        self.in_controlled_shutdown = in_controlled_shutdown
-        self.log_dirs = log_dirs
-
-
-class TopicRecord(MetadataRecord):
-    __slots__ = ("name", "topic_id")
-    TYPE = 2
-    VERSIONS = (0, 0)
-    SCHEMA = """
-        name string 0+
-        topic_id uuid 0+
-    """
-
-    def __init__(self, name: str = "", topic_id: bytes = ZERO_UUID) -> None:
-        self.name = name
-        self.topic_id = topic_id
-
-
-class PartitionRecord(MetadataRecord):
-    __slots__ = (
-        "adding_replicas",
-        "directories",
-        "eligible_leader_replicas",
-        "isr",
-        "last_known_elr",
-        "leader",
-        "leader_epoch",
-        "leader_recovery_state",
-        "partition_epoch",
-        "partition_id",
-        "removing_replicas",
-        "replicas",
-        "topic_id",
-    )
-    TYPE = 3
-    VERSIONS = (0, 2)
-    SCHEMA = """
-        partition_id int32 0+
-        topic_id uuid 0+
-        replicas []int32 0+
-        isr []int32 0+
-        removing_replicas []int32 0+
-        adding_replicas []int32 0+
-        leader int32 0+
-        leader_recovery_state int8 0+ tag=0
-        leader_epoch int32 0+
-        partition_epoch int32 0+
-        directories []uuid 1+
-        eligible_leader_replicas []int32 2+ null=2+ tag=1
-        last_known_elr []int32 2+ null=2+ tag=2
-    """
-
-    def __init__(
-        self,
-        partition_id: int = -1,
-        topic_id: bytes = ZERO_UUID,
-        replicas: Sequence[int] = (),
-        isr: Sequence[int] = (),
-        removing_replicas: Sequence[int] = (),
-        adding_replicas: Sequence[int] = (),
-        leader: int = NO_LEADER,
-        leader_recovery_state: int = 0,
-        leader_epoch: int = -1,
-        partition_epoch: int = -1,
-        directories: Sequence[bytes] = (),
-        eligible_leader_replicas: Sequence[int] | None = None,
-        last_known_elr: Sequence[int] | None = None,
-    ) -> None:
-        self.partition_id = partition_id
-        self.topic_id = topic_id
-        self.replicas = replicas
-        self.isr = isr
-        self.removing_replicas = removing_replicas
-        self.adding_replicas = adding_replicas
-        self.leader = leader
-        self.leader_recovery_state = leader_recovery_state
-        self.leader_epoch = leader_epoch
-        self.partition_epoch = partition_epoch
-        self.directories = directories
-        self.eligible_leader_replicas = eligible_leader_replicas
-        self.last_known_elr = last_known_elr
 
 
 class ConfigRecord(MetadataRecord):
@@ -216,73 +98,6 @@ class ConfigRecord(MetadataRecord):
         self.resource_name = resource_name
         self.name = name
         self.value = value
-
-
-class PartitionChangeRecord(MetadataRecord):
-    __slots__ = (
-        "adding_replicas",
-        "directories",
-        "eligible_leader_replicas",
-        "isr",
-        "last_known_elr",
-        "leader",
-        "leader_recovery_state",
-        "partition_id",
-        "removing_replicas",
-        "replicas",
-        "topic_id",
-    )
-    TYPE = 5
-    VERSIONS = (0, 2)
-    SCHEMA = """
-        partition_id int32 0+
-        topic_id uuid 0+
-        isr []int32 0+ null=0+ tag=0
-        leader int32 0+ tag=1
-        replicas []int32 0+ null=0+ tag=2
-        removing_replicas []int32 0+ null=0+ tag=3
-        adding_replicas []int32 0+ null=0+ tag=4
-        leader_recovery_state int8 0+ tag=5
-        directories []uuid 1+ null=1+ tag=8
-        eligible_leader_replicas []int32 2+ null=2+ tag=6
-        last_known_elr []int32 2+ null=2+ tag=7
-    """
-
-    def __init__(
-        self,
-        partition_id: int = -1,
-        topic_id: bytes = ZERO_UUID,
-        isr: Sequence[int] | None = None,
-        leader: int = LEADER_UNCHANGED,
-        replicas: Sequence[int] | None = None,
-        removing_replicas: Sequence[int] | None = None,
-        adding_replicas: Sequence[int] | None = None,
-        leader_recovery_state: int = -1,
-        directories: Sequence[bytes] | None = None,
-        eligible_leader_replicas: Sequence[int] | None = None,
-        last_known_elr: Sequence[int] | None = None,
-    ) -> None:
-        self.partition_id = partition_id
-        self.topic_id = topic_id
-        self.isr = isr
-        self.leader = leader
-        self.replicas = replicas
-        self.removing_replicas = removing_replicas
-        self.adding_replicas = adding_replicas
-        self.leader_recovery_state = leader_recovery_state
-        self.directories = directories
-        self.eligible_leader_replicas = eligible_leader_replicas
-        self.last_known_elr = last_known_elr
-
-
-class RemoveTopicRecord(MetadataRecord):
-    __slots__ = ("topic_id",)
-    TYPE = 9
-    VERSIONS = (0, 0)
-    SCHEMA = "topic_id uuid 0+"
-
-    def __init__(self, topic_id: bytes = ZERO_UUID) -> None:
-        self.topic_id = topic_id
 
 
 class FeatureLevelRecord(MetadataRecord):
@@ -315,17 +130,35 @@ class ProducerIdsRecord(MetadataRecord):
         self.next_producer_id = next_producer_id
 
 
+class NoOpRecord(MetadataRecord):
+    """Says nothing, but its offset can be waited for."""
+
+    __slots__ = ()
+    TYPE = 20
+    VERSIONS = (0, 0)
+    SCHEMA = ""
+
+    def __init__(self) -> None:
+        """Without it there would be no defaults for the schema to look at."""
+
+
 RECORD_TYPES: dict[int, type[MetadataRecord]] = {
     cls.TYPE: cls
     for cls in (
         RegisterBrokerRecord,
+        UnregisterBrokerRecord,
         TopicRecord,
         PartitionRecord,
         ConfigRecord,
         PartitionChangeRecord,
+        FenceBrokerRecord,
+        UnfenceBrokerRecord,
         RemoveTopicRecord,
         FeatureLevelRecord,
         ProducerIdsRecord,
+        BrokerRegistrationChangeRecord,
+        NoOpRecord,
+        RegisterControllerRecord,
     )
 }
 

@@ -117,8 +117,8 @@ def test_changes_name_only_topics_that_are_there_and_images_agree_with_themselve
         history, live = story(seed)
         flat = [record for records in history for record in records]
         image, changes = apply(cluster([1, 2, 3]), flat, live.offset, 1)
-        assert changes.topics <= image.topics.keys()
-        assert {each.id: each.name for each in image.topics.values()} == image.topic_names
+        assert changes.topics <= set(image.topics)
+        assert {each.id: each.name for each in image.topics.values()} == dict(image.topic_names)
         assert all(kind != ConfigResource.TOPIC or name in image.topics for kind, name in image.configs)
         for removed in changes.removed:
             assert image.topic_by_id(removed.id) is None
@@ -132,7 +132,7 @@ def test_a_topic_removed_and_made_anew_in_one_batch() -> None:
     assert changes.removed == [old]
     assert changes.topics == {"a"}
     assert len(image.topics["a"].partitions) == 1
-    assert image.configs == {}
+    assert not image.configs
     assert (image.offset, image.epoch) == (50, 2)
     assert old.id not in image.topic_names
 
@@ -140,7 +140,7 @@ def test_a_topic_removed_and_made_anew_in_one_batch() -> None:
 def test_a_topic_made_and_removed_in_one_batch_is_told_whole() -> None:
     made = create(cluster(), topic("a", 2)).records
     image, changes = apply(cluster(), [*made, RemoveTopicRecord(made[0].topic_id)], 9, 1)  # type: ignore[attr-defined]
-    assert (image.topics, image.topic_names, changes.topics) == ({}, {}, set())
+    assert (len(image.topics), len(image.topic_names), changes.topics) == (0, 0, set())
     assert [len(each.partitions) for each in changes.removed] == [2]
 
 
@@ -167,7 +167,7 @@ def test_configs_come_and_go() -> None:
     image = applied(image, [ConfigRecord(*key, "x", None), ConfigRecord(*key, "never", None)])
     assert image.configs_of(*key) == {"y": ""}
     image, changes = apply(image, [ConfigRecord(*key, "y", None)], 9, 1)
-    assert image.configs == {}
+    assert not image.configs
     assert changes.configs == {key}
     assert image.configs_of(*key) == {}
 

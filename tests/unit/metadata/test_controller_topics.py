@@ -139,9 +139,15 @@ def test_manual_assignments_are_taken_as_they_are() -> None:
     assert [(each.partition_id, each.replicas, each.leader) for each in partitions] == [(0, (2, 3), 2), (1, (3, 1), 3)]
 
 
-def test_fenced_brokers_lead_nothing_and_are_not_chosen() -> None:
+def test_fenced_brokers_lead_nothing_and_are_chosen_last() -> None:
     image = cluster([1, 2, 3], fenced=[2])
-    assert create(image, topic("a", 1, 3)).response.topics[0].error_code == E.INVALID_REPLICATION_FACTOR
+    for partition in with_topics(image, topic("a", 6, 2)).topics["a"].partitions:
+        assert set(partition.replicas) == {1, 3}
+    for partition in with_topics(image, topic("a", 6, 3)).topics["a"].partitions:
+        assert (set(partition.isr), partition.replicas[2], partition.leader) == ({1, 3}, 2, partition.replicas[0])
+    assert create(image, topic("a", 1, 4)).response.topics[0].error_code == E.INVALID_REPLICATION_FACTOR
+    nobody = create(cluster([1, 2], fenced=[1, 2]), topic("a", 1, 1)).response.topics[0]
+    assert (nobody.error_code, "fenced" in nobody.error_message) == (E.INVALID_REPLICATION_FACTOR, True)
     partition = create(image, topic("a", assign={0: [2, 3]})).records[1]
     assert isinstance(partition, PartitionRecord)
     assert (partition.isr, partition.leader, partition.replicas) == ((3,), 3, (2, 3))
@@ -260,7 +266,7 @@ def test_deleting_by_name_and_by_id() -> None:
     assert delete(GROWABLE, DeleteTopicState(None, A_ID)) == ([("a", 0)], [A_ID])
     old_way = decide_delete_topics(GROWABLE, DeleteTopicsRequest(topic_names=["b", "a"]), defaults())
     assert [each.error_code for each in old_way.response.responses] == [0, 0]
-    assert applied(GROWABLE, old_way.records).topics == {}
+    assert not applied(GROWABLE, old_way.records).topics
 
 
 def test_what_cannot_be_deleted() -> None:

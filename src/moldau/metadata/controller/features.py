@@ -1,15 +1,25 @@
-"""Feature levels: what this release can, and what a new cluster begins with.
+"""Feature levels: what this release can, what a new cluster begins with, and how that is changed (UpdateFeatures v0–2).
 
-A level is listed only when the feature behind it works; clients fall back cleanly from what they do not see.
+A level is listed only when the feature behind it works; clients fall back cleanly from what they do not see. A cluster
+can be brought to a level that each of its brokers and controllers can do; of a request, everything or nothing is done.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
 from typing import Final
 
+from moldau.base.errors import ErrorCode, KafkaError
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import FeatureLevelRecord
+from moldau.wire.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
 
 METADATA_VERSION: Final = "metadata.version"
 METADATA_VERSION_LEVEL: Final = 30
@@ -23,8 +33,69 @@ SUPPORTED: Final[dict[str, tuple[int, int]]] = {
     GROUP_VERSION: (0, 1),
 }
 
+NOT_SUPPORTED: Final = (0, 0)
+
+
+class UpgradeType(IntEnum):
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
 
 def decide_bootstrap(image: MetadataImage) -> Decision[None]:
     """The records a new metadata log begins with; for one of an earlier release, those of features that came since."""
-    missing = [name for name in SUPPORTED if name not in image.features]
+    missing = [name for name in SUPPORTED if name not in image.features and name not in image.features_off]
     return Decision(None, tuple(FeatureLevelRecord(name, SUPPORTED[name][1]) for name in missing))
+
+
+def decide_update_features(image: MetadataImage, ask: UpdateFeaturesRequest) -> Decision[UpdateFeaturesResponse]:
+    updates = {update.feature: update for update in ask.feature_updates}
+    try:
+        for update in updates.values():
+            _check(image, update)
+    except KafkaError as refused:
+        message = f"The update failed for all features since the following feature had an error: {refused.message}"
+        return Decision(UpdateFeaturesResponse(error_code=refused.code, error_message=message))
+    changed = [each for each in updates.values() if each.max_version_level != image.features.get(each.feature, 0)]
+    records = tuple(FeatureLevelRecord(each.feature, each.max_version_level) for each in changed)
+    results = [UpdatableFeatureResult(name, 0, None) for name in updates]
+    return Decision(UpdateFeaturesResponse(error_message=None, results=results), () if ask.validate_only else records)
+
+
+def _check(image: MetadataImage, update: FeatureUpdateKey) -> None:
+    level, current = update.max_version_level, image.features.get(update.feature, 0)
+    try:
+        kind = UpgradeType.SAFE_DOWNGRADE if update.allow_downgrade else UpgradeType(update.upgrade_type)
+    except ValueError:
+        raise _invalid(update, "The controller does not support the given upgrade type.") from None
+    if level < 0:
+        raise _invalid(update, "A feature version cannot be less than 0.")
+    for who, supported in _nodes(image):
+        low, high = supported.get(update.feature, NOT_SUPPORTED)
+        if not low <= level <= high:
+            reason = f"only supports versions {low}-{high}" if high else "does not support this feature."
+            raise _invalid(update, f"{who} {reason}")
+    if level < current and kind is UpgradeType.UPGRADE:
+        raise _invalid(
+            update,
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe "
+            "downgrade.",
+        )
+    if level > current and kind is not UpgradeType.UPGRADE:
+        raise _invalid(update, "Can't downgrade to a newer version.")
+
+
+def _nodes(image: MetadataImage) -> Iterator[tuple[str, Mapping[str, tuple[int, int]]]]:
+    """Whoever must be able to do it, with what each can."""
+    yield "Local controller", SUPPORTED
+    for broker_id in sorted(image.brokers):
+        yield f"Broker {broker_id}", image.brokers[broker_id].features
+    for controller_id in sorted(image.controllers):
+        yield f"Controller {controller_id}", image.controllers[controller_id].features
+
+
+def _invalid(update: FeatureUpdateKey, why: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_UPDATE_VERSION,
+        f"Invalid update version {update.max_version_level} for feature {update.feature}. {why}",
+    )

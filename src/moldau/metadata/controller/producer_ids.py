@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from typing import Final
 
+from moldau.base.errors import ErrorCode
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import ProducerIdsRecord
+from moldau.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
 BLOCK_SIZE: Final = 1000
 """Kafka's own. A restart loses the rest of a block, which costs nothing: there are 2⁶³ ids."""
+
+
+def decide_allocate_producer_ids(
+    image: MetadataImage, ask: AllocateProducerIdsRequest
+) -> Decision[AllocateProducerIdsResponse]:
+    """AllocateProducerIds v0: a block for a broker that asks from its own process."""
+    broker = image.brokers.get(ask.broker_id)
+    if broker is None or broker.epoch != ask.broker_epoch:
+        return Decision(AllocateProducerIdsResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
+    given = decide_allocate(image, ask.broker_id, ask.broker_epoch)
+    block = given.response
+    return Decision(
+        AllocateProducerIdsResponse(producer_id_start=block.start, producer_id_len=len(block)), given.records
+    )
 
 
 def decide_allocate(image: MetadataImage, broker_id: int, broker_epoch: int) -> Decision[range]:

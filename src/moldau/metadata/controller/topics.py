@@ -13,9 +13,10 @@ from random import Random
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID, Uuid
 from moldau.base.names import METADATA_TOPIC, collision_key, topic_name_problem
+from moldau.metadata.controller.assignments import check_assignment, partition_record
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.placement import place
-from moldau.metadata.image import BrokerImage, MetadataImage, TopicImage
+from moldau.metadata.image import MetadataImage, TopicImage
 from moldau.metadata.records import (
     ConfigRecord,
     ConfigResource,
@@ -65,7 +66,7 @@ def decide_create_topics(
     image: MetadataImage, ask: CreateTopicsRequest, defaults: TopicDefaults, rng: Random
 ) -> Decision[CreateTopicsResponse]:
     times = Counter(topic.name for topic in ask.topics)
-    taken = {collision_key(name): name for name in image.topics}
+    taken: dict[str, str] = {}
     results: list[CreatableTopicResult] = []
     records: list[MetadataRecord] = []
     room = PARTITIONS_PER_REQUEST_MAX
@@ -105,7 +106,7 @@ def _create(
     topic_id = new_uuid(rng)
     records: list[MetadataRecord] = [TopicRecord(topic.name, topic_id)]
     records += [ConfigRecord(ConfigResource.TOPIC, topic.name, name, value) for name, value in overrides.items()]
-    records += [_partition(image, index, topic_id, brokers) for index, brokers in enumerate(replicas)]
+    records += [partition_record(image, index, topic_id, brokers) for index, brokers in enumerate(replicas)]
     result = CreatableTopicResult(
         name=topic.name,
         topic_id=topic_id,
@@ -124,7 +125,7 @@ def _check_name(name: str, image: MetadataImage, taken: Mapping[str, str]) -> No
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
     if name in image.topics:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    other = taken.get(collision_key(name))
+    other = taken.get(collision_key(name)) or image.colliding_names.get(collision_key(name))
     if other is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
 
@@ -145,7 +146,7 @@ def _replicas(
     partitions = defaults.num_partitions if topic.num_partitions == -1 else topic.num_partitions
     factor = defaults.replication_factor if topic.replication_factor == -1 else topic.replication_factor
     _check_room(partitions, room)
-    return place(image.live_brokers(), partitions, factor, rng)
+    return place(list(image.brokers.values()), partitions, factor, rng)
 
 
 def _check_room(partitions: int, room: int) -> None:
@@ -174,7 +175,7 @@ def _assigned(image: MetadataImage, topic: CreatableTopic) -> list[tuple[int, ..
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"Found multiple manual partition assignments for partition {assignment.partition_index}",
             )
-        wanted[assignment.partition_index] = _check_assignment(image, assignment.broker_ids)
+        wanted[assignment.partition_index] = check_assignment(image, assignment.broker_ids)
     if sorted(wanted) != list(range(len(wanted))):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -185,47 +186,6 @@ def _assigned(image: MetadataImage, topic: CreatableTopic) -> list[tuple[int, ..
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment has uneven replica counts."
         )
     return [wanted[index] for index in range(len(wanted))]
-
-
-def _check_assignment(image: MetadataImage, brokers: Sequence[int]) -> tuple[int, ...]:
-    if not brokers:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment includes an empty replica list."
-        )
-    for broker in brokers:
-        if broker not in image.brokers:
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"The manual partition assignment includes broker {broker}, but no such broker is registered.",
-            )
-    if len(set(brokers)) < len(brokers):
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "The manual partition assignment includes the same broker more than once.",
-        )
-    return tuple(brokers)
-
-
-def _partition(image: MetadataImage, index: int, topic_id: Uuid, replicas: tuple[int, ...]) -> PartitionRecord:
-    live = tuple(broker for broker in replicas if not image.brokers[broker].fenced)
-    if not live:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"All brokers specified for partition {index} are fenced."
-        )
-    return PartitionRecord(
-        partition_id=index,
-        topic_id=topic_id,
-        replicas=replicas,
-        isr=live,
-        leader=live[0],
-        leader_epoch=0,
-        partition_epoch=0,
-        directories=[_directory(image.brokers[broker]) for broker in replicas],
-    )
-
-
-def _directory(broker: BrokerImage) -> Uuid:
-    return broker.log_dirs[0] if broker.log_dirs else ZERO_UUID
 
 
 def new_uuid(rng: Random) -> Uuid:
@@ -283,10 +243,10 @@ def _grow(image: MetadataImage, ask: CreatePartitionsTopic, rng: Random) -> list
     more = ask.count - have
     _check_room(more, PARTITIONS_PER_REQUEST_MAX)
     if ask.assignments is None:
-        replicas = place(image.live_brokers(), more, topic.replication_factor, rng)
+        replicas = place(list(image.brokers.values()), more, topic.replication_factor, rng)
     else:
         replicas = _assigned_growth(image, topic, [a.broker_ids for a in ask.assignments], more)
-    return [_partition(image, have + index, topic.id, brokers) for index, brokers in enumerate(replicas)]
+    return [partition_record(image, have + index, topic.id, brokers) for index, brokers in enumerate(replicas)]
 
 
 def _assigned_growth(
@@ -298,7 +258,7 @@ def _assigned_growth(
             f"Attempted to add {more} additional partition(s), but only {len(assignments)} assignment(s) "
             "were specified.",
         )
-    replicas = [_check_assignment(image, brokers) for brokers in assignments]
+    replicas = [check_assignment(image, brokers) for brokers in assignments]
     if any(len(brokers) != topic.replication_factor for brokers in replicas):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,

@@ -1,0 +1,111 @@
+"""BrokerRegistration v0–4: a broker comes, comes back, or amends what it said of itself.
+
+It is fenced until a heartbeat shows that it has read its own registration. Another incarnation of it is another
+process: whatever the last one had in memory is gone, so the broker leaves every ISR that has other members, and its
+leaderships move. A clean stop has done both before, and nothing is left to do.
+"""
+
+from __future__ import annotations
+
+from moldau.base.config_def import BrokerLayers
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.metadata.controller.broker_sessions import BrokerSessions
+from moldau.metadata.controller.decision import Decision
+from moldau.metadata.controller.features import METADATA_VERSION
+from moldau.metadata.controller.leaderships import leaves
+from moldau.metadata.image import BrokerImage, MetadataImage
+from moldau.metadata.records import BrokerEndpoint, BrokerFeature, MetadataRecord, RegisterBrokerRecord
+from moldau.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+
+RESERVED_DIRECTORIES = frozenset(bytes(15) + bytes([number]) for number in range(100))
+
+
+def decide_broker_registration(
+    image: MetadataImage,
+    ask: BrokerRegistrationRequest,
+    sessions: BrokerSessions,
+    now_ms: int,
+    next_offset: int,
+    cluster_id: str,
+    broker: BrokerLayers,
+) -> Decision[BrokerRegistrationResponse]:
+    """The broker's epoch is the offset of its record, larger than any before: read so far, it may be unfenced."""
+    try:
+        _check(image, ask, sessions, now_ms, cluster_id)
+    except KafkaError as refused:
+        return Decision(BrokerRegistrationResponse(error_code=refused.code))
+    known = image.brokers.get(ask.broker_id)
+    if known is not None and known.incarnation_id == ask.incarnation_id:
+        record = _registration(ask, known.epoch, known)
+        return Decision(BrokerRegistrationResponse(broker_epoch=known.epoch), (record,))
+    sessions.end(ask.broker_id)
+    records: list[MetadataRecord] = [*leaves(image, [ask.broker_id], broker)]
+    epoch = next_offset + len(records)
+    records.append(_registration(ask, epoch, None))
+    return Decision(BrokerRegistrationResponse(broker_epoch=epoch), tuple(records))
+
+
+def _check(
+    image: MetadataImage, ask: BrokerRegistrationRequest, sessions: BrokerSessions, now_ms: int, cluster_id: str
+) -> None:
+    if ask.cluster_id != cluster_id:
+        raise KafkaError(
+            ErrorCode.INCONSISTENT_CLUSTER_ID, f"Expected cluster ID {cluster_id}, but got cluster ID {ask.cluster_id}"
+        )
+    known = image.brokers.get(ask.broker_id)
+    if (
+        known is not None
+        and known.incarnation_id != ask.incarnation_id
+        and sessions.is_live(known.id, known.epoch, now_ms)
+    ):
+        raise KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, "Another broker is registered with that broker id.")
+    if ask.is_migrating_zk_broker:
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, "Controller does not support registering ZK brokers.")
+    _check_directories(image, ask)
+    _check_features(image, ask)
+
+
+def _check_directories(image: MetadataImage, ask: BrokerRegistrationRequest) -> None:
+    if not ask.log_dirs:
+        raise KafkaError(ErrorCode.INVALID_REGISTRATION, "No directories specified in request")
+    if not RESERVED_DIRECTORIES.isdisjoint(ask.log_dirs):
+        raise KafkaError(ErrorCode.INVALID_REGISTRATION, "Reserved directory ID in request")
+    if len(set(ask.log_dirs)) < len(ask.log_dirs):
+        raise KafkaError(ErrorCode.INVALID_REGISTRATION, "Duplicate directory ID in request")
+    for other in image.brokers.values():
+        if other.id != ask.broker_id and not set(other.log_dirs).isdisjoint(ask.log_dirs):
+            raise KafkaError(
+                ErrorCode.INVALID_REGISTRATION, f"Broker {other.id} is already registered with one of the directories"
+            )
+
+
+def _check_features(image: MetadataImage, ask: BrokerRegistrationRequest) -> None:
+    """A broker must be able to do what the cluster has agreed on; what it does not name it can only at level 0."""
+    supported = {each.name: (each.min_supported_version, each.max_supported_version) for each in ask.features}
+    if METADATA_VERSION not in supported:
+        raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"Request features do not contain '{METADATA_VERSION}'")
+    for name in (*supported, *image.features):
+        low, high = supported.get(name, (0, 0))
+        level = image.features.get(name, 0)
+        if not low <= level <= high:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"Unable to register because the broker does not support finalized version {level} of {name}. "
+                f"The broker wants a version between {low} and {high}, inclusive.",
+            )
+
+
+def _registration(ask: BrokerRegistrationRequest, epoch: int, amended: BrokerImage | None) -> RegisterBrokerRecord:
+    return RegisterBrokerRecord(
+        broker_id=ask.broker_id,
+        incarnation_id=ask.incarnation_id,
+        broker_epoch=epoch,
+        end_points=[BrokerEndpoint(each.name, each.host, each.port, each.security_protocol) for each in ask.listeners],
+        features=[
+            BrokerFeature(each.name, each.min_supported_version, each.max_supported_version) for each in ask.features
+        ],
+        rack=ask.rack,
+        fenced=True if amended is None else amended.fenced,
+        in_controlled_shutdown=False if amended is None else amended.in_controlled_shutdown,
+        log_dirs=ask.log_dirs,
+    )

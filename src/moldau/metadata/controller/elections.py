@@ -1,0 +1,134 @@
+"""Elections that somebody asks for (ElectLeaders v0–2), and those that give leaderships back to preferred leaders.
+
+A preferred election makes the first replica leader if it is in sync. An unclean one makes any replica leader that
+lives, if nobody in sync does: it is asked for by name, and acknowledged records may be lost.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from typing import Final
+
+from moldau.base.config_def import BrokerLayers
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.metadata.controller.decision import Decision
+from moldau.metadata.controller.partition_change import Election, Wanted, active_in, change
+from moldau.metadata.controller.unclean_elections import unclean_allowed
+from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
+from moldau.metadata.records import NO_LEADER, PartitionChangeRecord
+from moldau.wire.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+ELECTIONS_MAX: Final = 1000
+"""Of one round that nobody asked for: the next round goes on with the rest."""
+
+
+class ElectionType(IntEnum):
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+def decide_elect_leaders(image: MetadataImage, ask: ElectLeadersRequest) -> Decision[ElectLeadersResponse]:
+    """For all partitions, if none are named; then those that need no election are not spoken of."""
+    asked: list[tuple[str, Sequence[int]]] = (
+        [(name, range(len(image.topics[name].partitions))) for name in sorted(image.topics)]
+        if ask.topic_partitions is None
+        else [(each.topic, each.partitions) for each in ask.topic_partitions]
+    )
+    records: dict[tuple[str, int], PartitionChangeRecord] = {}
+    results: list[ReplicaElectionResult] = []
+    for name, indexes in asked:
+        partitions: list[PartitionResult] = []
+        for index in indexes:
+            try:
+                records[name, index] = _elected(image, name, index, ask.election_type)
+                partitions.append(PartitionResult(index, 0, None))
+            except KafkaError as refused:
+                if ask.topic_partitions is not None or refused.code != ErrorCode.ELECTION_NOT_NEEDED:
+                    partitions.append(PartitionResult(index, refused.code, refused.message))
+        results.append(ReplicaElectionResult(name, partitions))
+    is_known = ask.election_type in set(ElectionType)
+    error_code = ErrorCode.NONE if is_known else ErrorCode.INVALID_REQUEST
+    return Decision(ElectLeadersResponse(0, error_code, results), tuple(records.values()))
+
+
+def _elected(image: MetadataImage, name: str, index: int, kind: int) -> PartitionChangeRecord:
+    if kind not in set(ElectionType):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}")
+    topic = image.topics.get(name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
+    if not 0 <= index < len(topic.partitions):
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}")
+    state = topic.partitions[index]
+    is_preferred = kind == ElectionType.PREFERRED
+    if _has_preferred_leader(state) if is_preferred else state.leader != NO_LEADER:
+        raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
+    election = Election.PREFERRED if is_preferred else Election.UNCLEAN
+    record = change(image, topic, index, Wanted(election=election), active_in(image))
+    if record is None and is_preferred:
+        raise KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")
+    if record is None:
+        raise KafkaError(
+            ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition leaders are not available."
+        )
+    return record
+
+
+def decide_balance(image: MetadataImage, imbalance_percentage: int) -> Decision[bool]:
+    """Gives brokers back what others lead, if it is more than so many of a hundred; True if there may be more to do."""
+    meant: Counter[int] = Counter()
+    astray: Counter[int] = Counter()
+    for topic in image.topics.values():
+        for state in topic.partitions:
+            meant[state.replicas[0]] += 1
+            if not _has_preferred_leader(state):
+                astray[state.replicas[0]] += 1
+    active = active_in(image)
+    out_of_balance = {id for id in astray if active(id) and astray[id] * 100 > meant[id] * imbalance_percentage}
+    if not out_of_balance:
+        return Decision(False)
+    places = (
+        (topic, index)
+        for topic, index, state in _all(image)
+        if state.replicas[0] in out_of_balance and not _has_preferred_leader(state)
+    )
+    return _round(image, places, Election.PREFERRED)
+
+
+def decide_unclean_elections(image: MetadataImage, broker: BrokerLayers) -> Decision[bool]:
+    """Leaders for what has none, where an unclean election was allowed since; True if there may be more to do."""
+    allowed = unclean_allowed(image, broker)
+    places = (
+        (topic, index) for topic, index, state in _all(image) if state.leader == NO_LEADER and allowed(topic.name)
+    )
+    return _round(image, places, Election.UNCLEAN)
+
+
+def _round(image: MetadataImage, places: Iterator[tuple[TopicImage, int]], election: Election) -> Decision[bool]:
+    active = active_in(image)
+    records: list[PartitionChangeRecord] = []
+    for topic, index in places:
+        if len(records) == ELECTIONS_MAX:
+            return Decision(True, tuple(records))
+        record = change(image, topic, index, Wanted(election=election), active)
+        if record is not None:
+            records.append(record)
+    return Decision(False, tuple(records))
+
+
+def _all(image: MetadataImage) -> Iterator[tuple[TopicImage, int, PartitionState]]:
+    for name in sorted(image.topics):
+        topic = image.topics[name]
+        for index, state in enumerate(topic.partitions):
+            yield topic, index, state
+
+
+def _has_preferred_leader(state: PartitionState) -> bool:
+    return state.leader == state.replicas[0]

@@ -1,0 +1,101 @@
+"""An image as records: what a snapshot of the metadata log holds. Applied to nothing they give the same image again.
+
+In Kafka's order: features first, for they say how the rest is meant; a topic before its partitions. Within each kind by
+name or id, so that two nodes with the same image write the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from moldau.metadata.apply import Changes
+from moldau.metadata.image import BrokerImage, ControllerImage, MetadataImage, PartitionState, TopicImage
+from moldau.metadata.records import (
+    BrokerEndpoint,
+    BrokerFeature,
+    ConfigRecord,
+    ControllerEndpoint,
+    ControllerFeature,
+    FeatureLevelRecord,
+    MetadataRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    TopicRecord,
+)
+
+
+def image_records(image: MetadataImage) -> Iterator[MetadataRecord]:
+    levels: Mapping[str, int] = {**image.features, **dict.fromkeys(image.features_off, 0)}
+    for name in sorted(levels):
+        yield FeatureLevelRecord(name, levels[name])
+    for broker_id in sorted(image.brokers):
+        yield _broker(image.brokers[broker_id])
+    for controller_id in sorted(image.controllers):
+        yield _controller(image.controllers[controller_id])
+    for name in sorted(image.topics):
+        yield from _topic(image.topics[name])
+    for kind, name in sorted(image.configs):
+        for key, value in image.configs[kind, name].items():
+            yield ConfigRecord(kind, name, key, value)
+    if image.next_producer_id:
+        yield ProducerIdsRecord(next_producer_id=image.next_producer_id)
+
+
+def changes_between(old: MetadataImage, new: MetadataImage) -> Changes:
+    """What a node must look at that gets from one image to another by a snapshot, without the records in between."""
+    removed = [topic for topic in old.topics.values() if topic.id not in new.topic_names]
+    configs = {*old.configs, *new.configs}
+    brokers = {*old.brokers, *new.brokers}
+    return Changes(
+        topics={topic.name for topic in new.topics.values() if old.topics.get(topic.name) != topic},
+        removed=sorted(removed, key=lambda topic: topic.name),
+        configs={key for key in configs if old.configs.get(key) != new.configs.get(key)},
+        brokers={key for key in brokers if old.brokers.get(key) != new.brokers.get(key)},
+    )
+
+
+def _broker(broker: BrokerImage) -> RegisterBrokerRecord:
+    return RegisterBrokerRecord(
+        broker_id=broker.id,
+        incarnation_id=broker.incarnation_id,
+        broker_epoch=broker.epoch,
+        end_points=[BrokerEndpoint(e.listener, e.host, e.port, e.security_protocol) for e in broker.endpoints],
+        features=[BrokerFeature(name, low, high) for name, (low, high) in broker.features.items()],
+        rack=broker.rack,
+        fenced=broker.fenced,
+        in_controlled_shutdown=broker.in_controlled_shutdown,
+        log_dirs=broker.log_dirs,
+    )
+
+
+def _controller(controller: ControllerImage) -> RegisterControllerRecord:
+    return RegisterControllerRecord(
+        controller_id=controller.id,
+        incarnation_id=controller.incarnation_id,
+        end_points=[ControllerEndpoint(e.listener, e.host, e.port, e.security_protocol) for e in controller.endpoints],
+        features=[ControllerFeature(name, low, high) for name, (low, high) in controller.features.items()],
+    )
+
+
+def _topic(topic: TopicImage) -> Iterator[MetadataRecord]:
+    yield TopicRecord(topic.name, topic.id)
+    for index, state in enumerate(topic.partitions):
+        yield _partition(topic, index, state)
+
+
+def _partition(topic: TopicImage, index: int, state: PartitionState) -> PartitionRecord:
+    return PartitionRecord(
+        partition_id=index,
+        topic_id=topic.id,
+        replicas=state.replicas,
+        isr=state.isr,
+        removing_replicas=state.removing_replicas,
+        adding_replicas=state.adding_replicas,
+        leader=state.leader,
+        leader_recovery_state=state.leader_recovery_state,
+        leader_epoch=state.leader_epoch,
+        partition_epoch=state.partition_epoch,
+        directories=state.directories,
+    )

@@ -1,0 +1,242 @@
+"""A cluster as its active controller sees it: brokers that register, beat and fall silent, in few words.
+
+Every decision is applied as it would be read back from the log, so that what a record does not say is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import TypeVar
+
+from moldau.base.config_def import BrokerLayers
+from moldau.metadata.apply import Changes, apply
+from moldau.metadata.controller.alter_partition import decide_alter_partition
+from moldau.metadata.controller.broker_registration import decide_broker_registration
+from moldau.metadata.controller.broker_sessions import BrokerSessions
+from moldau.metadata.controller.configs import broker_layers
+from moldau.metadata.controller.decision import Decision
+from moldau.metadata.controller.elections import decide_elect_leaders
+from moldau.metadata.controller.features import SUPPORTED, decide_bootstrap
+from moldau.metadata.controller.fencing import decide_fence_stale, decide_unregister_broker
+from moldau.metadata.controller.heartbeats import decide_heartbeat
+from moldau.metadata.controller.reassignments import decide_alter_reassignments
+from moldau.metadata.controller.topics import TopicDefaults, decide_create_topics
+from moldau.metadata.image import MetadataImage, PartitionState
+from moldau.metadata.records import MetadataRecord, decode_record, encode_record
+from moldau.wire.messages.alter_partition import (
+    AlterPartitionRequest,
+    BrokerState,
+    RequestPartitionData,
+    RequestTopicData,
+    ResponsePartitionData,
+)
+from moldau.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from moldau.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from moldau.wire.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+    Feature,
+    Listener,
+)
+from moldau.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from moldau.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from moldau.wire.messages.unregister_broker import UnregisterBrokerRequest
+
+R = TypeVar("R")
+
+CLUSTER_ID = "the-cluster"
+SESSION_TIMEOUT_MS = 1500
+HEARTBEAT_INTERVAL_MS = 200
+STATIC: Mapping[str, str] = {}
+
+
+class ControlledCluster:
+    def __init__(self, brokers: Sequence[int] = (), racks: Mapping[int, str] | None = None) -> None:
+        self.image = MetadataImage()
+        self.now_ms = 10_000
+        self.sessions = BrokerSessions(SESSION_TIMEOUT_MS, HEARTBEAT_INTERVAL_MS)
+        self.rng = Random(1)
+        self.racks = racks or {}
+        self.changes = Changes()
+        self.records: tuple[MetadataRecord, ...] = ()
+        """What the last decision wrote."""
+        self.do(decide_bootstrap(self.image))
+        for broker_id in brokers:
+            self.join(broker_id)
+
+    # --- the controller -----------------------------------------------------------------------------------------
+
+    def do(self, decision: Decision[R]) -> R:
+        self.records = decision.records
+        written = [decode_record(encode_record(record)) for record in decision.records]
+        if written:
+            self.image, self.changes = apply(self.image, written, self.image.offset + len(written), 1)
+        return decision.response
+
+    @property
+    def layers(self) -> BrokerLayers:
+        return broker_layers(self.image, 1, STATIC)
+
+    @property
+    def next_offset(self) -> int:
+        return self.image.offset + 1
+
+    def take_over(self) -> None:
+        """Another controller, which knows the image and nothing else."""
+        self.sessions = BrokerSessions(SESSION_TIMEOUT_MS, HEARTBEAT_INTERVAL_MS)
+        self.sessions.begin(self.image, self.now_ms)
+
+    def fence_stale(self) -> list[int]:
+        return self.do(decide_fence_stale(self.image, self.sessions, self.now_ms, self.layers))
+
+    # --- brokers ------------------------------------------------------------------------------------------------
+
+    def register(
+        self,
+        broker_id: int,
+        incarnation: int = 1,
+        *,
+        cluster_id: str = CLUSTER_ID,
+        features: Mapping[str, tuple[int, int]] = SUPPORTED,
+        log_dirs: Sequence[bytes] | None = None,
+        previous_broker_epoch: int = -1,
+        port: int = 9092,
+    ) -> BrokerRegistrationResponse:
+        ask = BrokerRegistrationRequest(
+            broker_id=broker_id,
+            cluster_id=cluster_id,
+            incarnation_id=bytes([broker_id, incarnation]) * 8,
+            listeners=[Listener("PLAINTEXT", f"host{broker_id}", port, 0)],
+            features=[Feature(name, low, high) for name, (low, high) in features.items()],
+            rack=self.racks.get(broker_id),
+            log_dirs=[bytes([broker_id]) * 16] if log_dirs is None else log_dirs,
+            previous_broker_epoch=previous_broker_epoch,
+        )
+        return self.do(
+            decide_broker_registration(
+                self.image, ask, self.sessions, self.now_ms, self.next_offset, CLUSTER_ID, self.layers
+            )
+        )
+
+    def beat(
+        self,
+        broker_id: int,
+        *,
+        offset: int | None = None,
+        epoch: int | None = None,
+        want_fence: bool = False,
+        want_shut_down: bool = False,
+        offline: Sequence[bytes] = (),
+    ) -> BrokerHeartbeatResponse:
+        """A heartbeat; without more words, of a broker that knows all there is to know."""
+        known = self.image.brokers.get(broker_id)
+        ask = BrokerHeartbeatRequest(
+            broker_id=broker_id,
+            broker_epoch=epoch if epoch is not None else known.epoch if known else -1,
+            current_metadata_offset=self.image.offset if offset is None else offset,
+            want_fence=want_fence,
+            want_shut_down=want_shut_down,
+            offline_log_dirs=offline,
+        )
+        return self.do(decide_heartbeat(self.image, ask, self.sessions, self.now_ms, self.next_offset, self.layers))
+
+    def join(self, broker_id: int, incarnation: int = 1) -> None:
+        """Registered, and unfenced by its first heartbeat."""
+        assert self.register(broker_id, incarnation).error_code == 0
+        assert not self.beat(broker_id).is_fenced
+
+    def die(self, *broker_ids: int) -> None:
+        """They fall silent; all others go on; their sessions end."""
+        for _ in range(SESSION_TIMEOUT_MS // HEARTBEAT_INTERVAL_MS + 1):
+            self.now_ms += HEARTBEAT_INTERVAL_MS
+            for broker in self.image.live_brokers():
+                if broker.id not in broker_ids:
+                    self.beat(broker.id)
+        assert self.fence_stale() == sorted(broker_ids)
+
+    def unregister(self, broker_id: int) -> int:
+        ask = UnregisterBrokerRequest(broker_id)
+        return self.do(decide_unregister_broker(self.image, ask, self.sessions, self.layers)).error_code
+
+    # --- topics -------------------------------------------------------------------------------------------------
+
+    def create(self, name: str, *replicas: Sequence[int], configs: Mapping[str, str] | None = None) -> None:
+        """A topic with these replicas for its partitions."""
+        topic = CreatableTopic(
+            name,
+            -1,
+            -1,
+            [CreatableReplicaAssignment(index, brokers) for index, brokers in enumerate(replicas)],
+            [CreatableTopicConfig(key, value) for key, value in (configs or {}).items()],
+        )
+        defaults = TopicDefaults(1, 1, True, lambda overrides: None, lambda overrides: ())
+        result = self.do(decide_create_topics(self.image, CreateTopicsRequest([topic]), defaults, self.rng))
+        assert result.topics[0].error_code == 0, result.topics[0]
+
+    def state(self, name: str, index: int = 0) -> PartitionState:
+        return self.image.topics[name].partitions[index]
+
+    def told(self, name: str, index: int = 0) -> str:
+        """`leader:isr of replicas @leader epoch`, and what is added and removed, if anything is."""
+        state = self.state(name, index)
+        text = f"{state.leader}:{_listed(state.isr)} of {_listed(state.replicas)} @{state.leader_epoch}"
+        text += f" +{_listed(state.adding_replicas)}" if state.adding_replicas else ""
+        return text + (f" -{_listed(state.removing_replicas)}" if state.removing_replicas else "")
+
+    def alter(
+        self,
+        name: str,
+        isr: Sequence[int],
+        index: int = 0,
+        *,
+        sender: int | None = None,
+        leader_epoch: int | None = None,
+        partition_epoch: int | None = None,
+        recovery_state: int = 0,
+        broker_epochs: Mapping[int, int] | None = None,
+        version: int = 3,
+    ) -> ResponsePartitionData:
+        """What the leader proposes; whatever is not said is as the image has it."""
+        state = self.state(name, index)
+        leader = state.leader if sender is None else sender
+        epochs = {broker.id: broker.epoch for broker in self.image.brokers.values()} | dict(broker_epochs or {})
+        partition = RequestPartitionData(
+            partition_index=index,
+            leader_epoch=state.leader_epoch if leader_epoch is None else leader_epoch,
+            new_isr_with_epochs=[BrokerState(each, epochs.get(each, -1)) for each in isr] if version > 2 else (),
+            new_isr=() if version > 2 else isr,
+            leader_recovery_state=recovery_state,
+            partition_epoch=state.partition_epoch if partition_epoch is None else partition_epoch,
+        )
+        topic = RequestTopicData(self.image.topics[name].id, [partition])
+        ask = AlterPartitionRequest(leader, epochs.get(leader, -1), [topic])
+        response = self.do(decide_alter_partition(self.image, ask, self.layers))
+        assert response.error_code == 0
+        return response.topics[0].partitions[0]
+
+    def elect(self, kind: int, name: str, *indexes: int) -> list[int]:
+        """ElectLeaders: the error of each partition."""
+        ask = ElectLeadersRequest(kind, [TopicPartitions(name, indexes)])
+        response = self.do(decide_elect_leaders(self.image, ask))
+        return [each.error_code for each in response.replica_election_results[0].partition_result]
+
+    def reassign(self, name: str, target: Sequence[int] | None, index: int = 0, *, free_factor: bool = True) -> int:
+        """AlterPartitionReassignments of one partition; None calls it off."""
+        topic = ReassignableTopic(name, [ReassignablePartition(index, target)])
+        ask = AlterPartitionReassignmentsRequest(1000, free_factor, [topic])
+        response = self.do(decide_alter_reassignments(self.image, ask, self.layers))
+        return response.responses[0].partitions[0].error_code
+
+
+def _listed(brokers: Sequence[int]) -> str:
+    return ",".join(map(str, brokers))

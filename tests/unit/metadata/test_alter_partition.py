@@ -1,0 +1,104 @@
+"""What a leader may do to its ISR, and on which knowledge."""
+
+from __future__ import annotations
+
+import pytest
+from controlled_cluster import ControlledCluster
+
+from moldau.base.errors import ErrorCode as E
+from moldau.metadata.controller.alter_partition import decide_alter_partition
+from moldau.wire.messages.alter_partition import AlterPartitionRequest, RequestPartitionData, RequestTopicData
+
+
+def three() -> ControlledCluster:
+    cluster = ControlledCluster([1, 2, 3])
+    cluster.create("a", [1, 2, 3])
+    return cluster
+
+
+def test_shrinking_and_growing_keep_the_leader_epoch_and_count_the_partition_epoch() -> None:
+    cluster = three()
+    shrunk = cluster.alter("a", [1, 3])
+    assert (shrunk.error_code, shrunk.leader_id, shrunk.leader_epoch) == (0, 1, 0)
+    assert (list(shrunk.isr), shrunk.partition_epoch) == ([1, 3], 1)
+    grown = cluster.alter("a", [1, 2, 3], version=2)
+    assert (list(grown.isr), grown.partition_epoch) == ([1, 2, 3], 2)
+    assert (cluster.told("a"), cluster.state("a").partition_epoch) == ("1:1,2,3 of 1,2,3 @0", 2)
+
+
+def test_what_is_so_already_is_answered_and_not_written() -> None:
+    cluster = three()
+    answer = cluster.alter("a", [1, 2, 3])
+    assert (answer.error_code, answer.partition_epoch, cluster.records) == (0, 0, ())
+
+
+@pytest.mark.parametrize(
+    ("proposal", "code"),
+    [
+        ({"leader_epoch": 6}, E.NOT_CONTROLLER),
+        ({"partition_epoch": 9}, E.NOT_CONTROLLER),
+        ({"leader_epoch": 0}, E.FENCED_LEADER_EPOCH),
+        ({"leader_epoch": 0, "sender": 3}, E.FENCED_LEADER_EPOCH),
+        ({"sender": 3}, E.INVALID_REQUEST),
+        ({"partition_epoch": 0}, E.INVALID_UPDATE_VERSION),
+        ({"isr": [2, 2]}, E.INVALID_REQUEST),
+        ({"isr": [2, 9]}, E.INVALID_REQUEST),
+        ({"isr": [3]}, E.INVALID_REQUEST),
+        ({"isr": []}, E.INVALID_REQUEST),
+        ({"recovery_state": 1}, E.INVALID_REQUEST),
+        ({"recovery_state": 1, "isr": [2]}, E.INVALID_REQUEST),
+        ({"recovery_state": 7, "isr": [2]}, E.INVALID_REQUEST),
+        ({"isr": [2, 3, 1]}, E.INELIGIBLE_REPLICA),
+        ({"isr": [2, 3, 1], "version": 2}, E.INELIGIBLE_REPLICA),
+        ({"broker_epochs": {3: 1}}, E.INELIGIBLE_REPLICA),
+    ],
+)
+def test_refused(proposal: dict[str, object], code: E) -> None:
+    """Broker 1 is fenced, 2 leads since then in epoch 1."""
+    cluster = three()
+    cluster.die(1)
+    before = cluster.image
+    answer = cluster.alter("a", **{"isr": [2, 3], **proposal})  # type: ignore[arg-type]
+    assert answer.error_code == code, E(answer.error_code).name
+    assert cluster.image is before
+
+
+def test_a_broker_that_was_restarted_since_its_last_fetch_does_not_join() -> None:
+    """KIP-903: the leader saw the process before this one."""
+    cluster = three()
+    seen = cluster.image.brokers[3].epoch
+    cluster.die(3)
+    cluster.join(3, incarnation=2)
+    assert cluster.alter("a", [1, 2, 3], broker_epochs={3: seen}).error_code == E.INELIGIBLE_REPLICA
+    assert cluster.alter("a", [1, 2, 3], broker_epochs={3: -1}).error_code == 0, "-1 says that the leader does not know"
+
+
+def test_unknown_topics_partitions_and_brokers() -> None:
+    cluster = three()
+    topic = cluster.image.topics["a"]
+    asked = [
+        RequestTopicData(bytes(16), [RequestPartitionData(0)]),
+        RequestTopicData(topic.id, [RequestPartitionData(1), RequestPartitionData(-1)]),
+    ]
+    ask = AlterPartitionRequest(1, cluster.image.brokers[1].epoch, asked)
+    decision = decide_alter_partition(cluster.image, ask, cluster.layers)
+    assert [[each.error_code for each in answered.partitions] for answered in decision.response.topics] == [
+        [E.UNKNOWN_TOPIC_ID],
+        [E.UNKNOWN_TOPIC_OR_PARTITION, E.UNKNOWN_TOPIC_OR_PARTITION],
+    ]
+    for stranger in (AlterPartitionRequest(9, 1, asked), AlterPartitionRequest(1, 1, asked)):
+        refused = decide_alter_partition(cluster.image, stranger, cluster.layers)
+        assert (refused.response.error_code, refused.records) == (E.STALE_BROKER_EPOCH, ())
+
+
+def test_a_partition_that_comes_twice_is_changed_once() -> None:
+    cluster = three()
+    proposals = [RequestPartitionData(0, new_isr=isr, partition_epoch=0) for isr in ([1, 2], [1, 3])]
+    topic = RequestTopicData(cluster.image.topics["a"].id, proposals)
+    response = cluster.do(
+        decide_alter_partition(
+            cluster.image, AlterPartitionRequest(1, cluster.image.brokers[1].epoch, [topic]), cluster.layers
+        )
+    )
+    assert [each.error_code for each in response.topics[0].partitions] == [0, E.INVALID_UPDATE_VERSION]
+    assert cluster.told("a") == "1:1,2 of 1,2,3 @0"

@@ -1,0 +1,345 @@
+"""A broker's way through its cluster: registered, unfenced, leading, fenced, stopped in order, taken off the list."""
+
+from __future__ import annotations
+
+import pytest
+from controlled_cluster import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS, ControlledCluster
+
+from moldau.base.errors import ErrorCode as E
+from moldau.metadata.controller.decision import Decision
+from moldau.metadata.controller.features import SUPPORTED
+from moldau.metadata.records import (
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    ConfigResource,
+    PartitionChangeRecord,
+    RegisterBrokerRecord,
+)
+
+
+def three() -> ControlledCluster:
+    cluster = ControlledCluster([1, 2, 3])
+    cluster.create("a", [1, 2, 3], [2, 3, 1], [3, 1, 2])
+    return cluster
+
+
+def leaders(cluster: ControlledCluster, name: str = "a") -> list[int]:
+    return [state.leader for state in cluster.image.topics[name].partitions]
+
+
+# --- registration -----------------------------------------------------------------------------------------------
+
+
+def test_a_broker_begins_fenced_with_the_offset_of_its_record_as_its_epoch() -> None:
+    cluster = ControlledCluster()
+    response = cluster.register(1)
+    broker = cluster.image.brokers[1]
+    assert (response.error_code, response.broker_epoch) == (0, cluster.image.offset)
+    assert (broker.epoch, broker.fenced, broker.in_controlled_shutdown) == (cluster.image.offset, True, False)
+    assert broker.features == SUPPORTED
+    assert cluster.changes.brokers == {1}
+    assert cluster.image.live_brokers() == []
+
+
+def test_it_is_unfenced_once_it_has_read_its_registration() -> None:
+    cluster = ControlledCluster()
+    epoch = cluster.register(1).broker_epoch
+    early = cluster.beat(1, offset=epoch - 1)
+    assert (early.is_fenced, early.is_caught_up, cluster.records) == (True, False, ())
+    assert cluster.beat(1, offset=epoch, want_fence=True).is_fenced
+    in_time = cluster.beat(1, offset=epoch)
+    assert (in_time.is_fenced, in_time.is_caught_up, in_time.should_shut_down) == (False, True, False)
+    assert [broker.id for broker in cluster.image.live_brokers()] == [1]
+    assert cluster.changes.brokers == {1}
+    cluster.beat(1)
+    assert cluster.records == ()
+
+
+def test_the_same_process_keeps_its_epoch_and_its_state() -> None:
+    cluster = three()
+    before = cluster.image.brokers[1]
+    again = cluster.register(1, port=9999)
+    assert (again.error_code, again.broker_epoch) == (0, before.epoch)
+    after = cluster.image.brokers[1]
+    assert (after.fenced, after.endpoints[0].port) == (False, 9999)
+    assert [record.__class__ for record in cluster.records] == [RegisterBrokerRecord]
+    assert leaders(cluster) == [1, 2, 3]
+
+
+def test_another_process_waits_until_the_session_of_the_first_is_over() -> None:
+    cluster = three()
+    assert cluster.register(1, incarnation=2).error_code == E.DUPLICATE_BROKER_REGISTRATION
+    assert cluster.records == ()
+    cluster.now_ms += SESSION_TIMEOUT_MS
+    assert cluster.register(1, incarnation=2).error_code == 0
+
+
+def test_another_process_leaves_every_isr_and_leads_nothing_until_it_is_back() -> None:
+    """It may have lost what was in memory: it must fetch it again before it counts."""
+    cluster = three()
+    cluster.create("alone", [1])
+    cluster.now_ms += SESSION_TIMEOUT_MS
+    cluster.register(1, incarnation=2)
+    assert [cluster.told("a", index) for index in range(3)] == [
+        "2:2,3 of 1,2,3 @1",
+        "2:2,3 of 2,3,1 @0",
+        "3:3,2 of 3,1,2 @0",
+    ]
+    assert cluster.told("alone") == "-1:1 of 1 @1"
+    epoch = cluster.image.brokers[1].epoch
+    assert epoch == cluster.image.offset, "the registration is the last record of its batch"
+    assert isinstance(cluster.records[-1], RegisterBrokerRecord)
+    cluster.beat(1)
+    assert cluster.told("alone") == "1:1 of 1 @2"
+    assert leaders(cluster) == [2, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        ({"cluster_id": "another"}, E.INCONSISTENT_CLUSTER_ID),
+        ({"features": {}}, E.INVALID_REGISTRATION),
+        ({"features": {"metadata.version": (1, 29), "group.version": (0, 1)}}, E.UNSUPPORTED_VERSION),
+        ({"features": {"metadata.version": (30, 31)}}, E.UNSUPPORTED_VERSION),
+        ({"features": {**SUPPORTED, "new.version": (1, 2)}}, E.UNSUPPORTED_VERSION),
+        ({"log_dirs": []}, E.INVALID_REGISTRATION),
+        ({"log_dirs": [bytes(16)]}, E.INVALID_REGISTRATION),
+        ({"log_dirs": [b"x" * 16, b"x" * 16]}, E.INVALID_REGISTRATION),
+        ({"log_dirs": [bytes([1]) * 16]}, E.INVALID_REGISTRATION),
+    ],
+)
+def test_a_registration_that_is_refused_leaves_no_trace(wrong: dict[str, object], code: E) -> None:
+    cluster = three()
+    before = cluster.image
+    assert cluster.register(4, **wrong).error_code == code  # type: ignore[arg-type]
+    assert cluster.image is before
+
+
+def test_a_level_that_nobody_spoke_of_needs_no_support() -> None:
+    cluster = three()
+    assert cluster.register(4, features={**SUPPORTED, "new.version": (0, 2)}).error_code == 0
+
+
+# --- heartbeats and fencing -------------------------------------------------------------------------------------
+
+
+def test_heartbeats_of_strangers_and_of_former_processes_are_stale() -> None:
+    cluster = three()
+    assert cluster.beat(9).error_code == E.STALE_BROKER_EPOCH
+    assert cluster.beat(1, epoch=cluster.image.brokers[1].epoch - 1).error_code == E.STALE_BROKER_EPOCH
+    assert cluster.sessions.is_live(1, cluster.image.brokers[1].epoch, cluster.now_ms)
+
+
+def test_silence_is_fenced_and_its_leaderships_move_to_the_next_in_sync() -> None:
+    cluster = three()
+    cluster.die(1)
+    assert [cluster.told("a", index) for index in range(3)] == [
+        "2:2,3 of 1,2,3 @1",
+        "2:2,3 of 2,3,1 @0",
+        "3:3,2 of 3,1,2 @0",
+    ]
+    assert cluster.image.brokers[1].fenced
+    assert cluster.changes.brokers == {1}
+    assert isinstance(cluster.records[-1], BrokerRegistrationChangeRecord), "the broker comes behind its partitions"
+    assert cluster.fence_stale() == []
+
+
+def test_the_last_in_sync_stays_in_the_isr_and_leads_again_when_it_is_back() -> None:
+    cluster = three()
+    cluster.die(1)
+    cluster.die(2)
+    assert cluster.told("a") == "3:3 of 1,2,3 @2"
+    cluster.die(3)
+    assert cluster.told("a") == "-1:3 of 1,2,3 @3"
+    cluster.beat(1)
+    assert cluster.told("a") == "-1:3 of 1,2,3 @3", "it lives, but has not all that was acknowledged"
+    cluster.beat(3)
+    assert cluster.told("a") == "3:3 of 1,2,3 @4"
+
+
+def test_all_that_fall_silent_together_leave_the_leader_in_the_isr() -> None:
+    cluster = three()
+    cluster.die(1, 2, 3)
+    assert [cluster.told("a", index) for index in range(3)] == [
+        "-1:1 of 1,2,3 @1",
+        "-1:2 of 2,3,1 @1",
+        "-1:3 of 3,1,2 @1",
+    ]
+
+
+def test_two_that_fall_silent_together_do_not_elect_each_other() -> None:
+    cluster = three()
+    cluster.die(1, 2)
+    assert [cluster.told("a", index) for index in range(3)] == [
+        "3:3 of 1,2,3 @1",
+        "3:3 of 2,3,1 @1",
+        "3:3 of 3,1,2 @0",
+    ]
+
+
+@pytest.mark.parametrize("resource", [(ConfigResource.TOPIC, "a"), (ConfigResource.BROKER, "")])
+def test_a_replica_that_is_behind_leads_only_where_that_is_allowed(resource: tuple[int, str]) -> None:
+    cluster = three()
+    cluster.alter("a", [1])
+    cluster.do(Decision(None, (ConfigRecord(*resource, "unclean.leader.election.enable", "true"),)))
+    cluster.die(1)
+    state = cluster.state("a")
+    assert cluster.told("a") == "2:2 of 1,2,3 @1"
+    assert state.leader_recovery_state == 1
+    assert cluster.alter("a", [2, 3], recovery_state=1).error_code == E.INVALID_REQUEST
+    assert cluster.alter("a", [2]).error_code == 0
+    assert cluster.state("a").leader_recovery_state == 0
+
+
+def test_a_topic_may_forbid_what_the_cluster_allows() -> None:
+    cluster = three()
+    cluster.create("b", [1, 2, 3])
+    cluster.alter("a", [1])
+    cluster.alter("b", [1])
+    key = "unclean.leader.election.enable"
+    forbidding = (
+        ConfigRecord(ConfigResource.BROKER, "", key, "true"),
+        ConfigRecord(ConfigResource.TOPIC, "a", key, "false"),
+    )
+    cluster.do(Decision(None, forbidding))
+    cluster.die(1)
+    assert (cluster.told("a"), cluster.told("b")) == ("-1:1 of 1,2,3 @1", "2:2 of 1,2,3 @1")
+
+
+def test_the_end_of_a_session_of_a_former_process_fences_nobody() -> None:
+    cluster = three()
+    cluster.sessions.contact(1, cluster.image.brokers[1].epoch - 1, cluster.now_ms - SESSION_TIMEOUT_MS)
+    assert cluster.fence_stale() == []
+    assert not cluster.image.brokers[1].fenced
+    assert cluster.sessions.stale(cluster.now_ms) == []
+
+
+def test_a_broker_that_came_back_with_an_empty_disk_does_not_lead_what_it_lost() -> None:
+    cluster = ControlledCluster([1, 2])
+    cluster.create("alone", [1])
+    cluster.create("both", [1, 2])
+    cluster.now_ms += SESSION_TIMEOUT_MS
+    cluster.register(1, incarnation=2, log_dirs=[b"n" * 16])
+    cluster.beat(1)
+    assert cluster.told("alone") == "-1:1 of 1 @1"
+    assert cluster.told("both") == "2:2 of 1,2 @1"
+    assert cluster.alter("both", [2, 1]).error_code == 0
+    assert cluster.state("both").directories[0] == b"n" * 16, "what it fetched since lies on the new disk"
+    cluster.beat(1)
+    cluster.die(2)
+    assert cluster.told("both") == "1:1 of 1,2 @2"
+    assert cluster.elect(1, "alone", 0) == [0]
+    assert (cluster.told("alone"), cluster.state("alone").directories) == ("1:1 of 1 @2", (b"n" * 16,))
+
+
+def test_replicas_on_a_directory_that_went_offline_leave_the_isr() -> None:
+    cluster = ControlledCluster([1, 2])
+    cluster.register(3, log_dirs=[b"x" * 16, b"y" * 16])
+    cluster.beat(3)
+    cluster.create("a", [3, 1])
+    cluster.beat(3, offline=[b"y" * 16])
+    assert cluster.told("a") == "3:3,1 of 3,1 @0", "nobody said yet where it lies"
+    assert cluster.image.brokers[3].log_dirs == (b"x" * 16,)
+    topic_id = cluster.image.topics["a"].id
+    cluster.do(Decision(None, (PartitionChangeRecord(0, topic_id, directories=[b"x" * 16, bytes([1]) * 16]),)))
+    cluster.register(3, log_dirs=[b"x" * 16, b"z" * 16])
+    cluster.beat(3, offline=[b"x" * 16])
+    assert cluster.told("a") == "1:1 of 3,1 @1"
+    assert not cluster.image.brokers[3].fenced
+
+
+def test_a_broker_may_ask_to_be_fenced() -> None:
+    cluster = three()
+    response = cluster.beat(1, want_fence=True)
+    assert (response.is_fenced, response.should_shut_down) == (True, False)
+    assert cluster.told("a") == "2:2,3 of 1,2,3 @1"
+    assert cluster.beat(1, want_fence=True).is_fenced
+    assert cluster.records == ()
+
+
+# --- stopping in order ------------------------------------------------------------------------------------------
+
+
+def test_a_stop_in_order_moves_leaders_waits_for_the_others_and_then_lets_go() -> None:
+    cluster = three()
+    before = cluster.image.offset
+    first = cluster.beat(1, want_shut_down=True)
+    assert (first.should_shut_down, first.is_fenced) == (False, False)
+    moved = cluster.image.offset
+    assert cluster.told("a") == "2:2,3 of 1,2,3 @1"
+    assert cluster.image.brokers[1].in_controlled_shutdown
+    assert [broker.id for broker in cluster.image.live_brokers()] == [1, 2, 3], "clients may still ask it"
+    assert not cluster.beat(1, want_shut_down=True).should_shut_down
+    cluster.beat(2, offset=moved)
+    cluster.beat(3, offset=before)
+    assert not cluster.beat(1, want_shut_down=True).should_shut_down, "3 has not heard of it"
+    cluster.beat(3, offset=moved)
+    last = cluster.beat(1, want_shut_down=True)
+    assert (last.should_shut_down, last.is_fenced) == (True, True)
+    assert cluster.image.brokers[1].fenced
+    assert cluster.register(1, incarnation=2).error_code == 0, "a broker that was let go may come back at once"
+    assert not cluster.image.brokers[1].in_controlled_shutdown
+
+
+def test_a_broker_that_stops_gets_no_leadership_and_joins_no_isr() -> None:
+    cluster = three()
+    cluster.beat(1, want_shut_down=True)
+    assert cluster.alter("a", [2, 3, 1], sender=2).error_code == E.INELIGIBLE_REPLICA
+    assert cluster.elect(0, "a", 0) == [E.PREFERRED_LEADER_NOT_AVAILABLE]
+    cluster.create("b", [1, 2])
+    assert cluster.told("b") == "2:2 of 1,2 @0"
+
+
+def test_a_broker_that_leads_nothing_may_stop_at_once() -> None:
+    cluster = three()
+    cluster.join(4)
+    response = cluster.beat(4, want_shut_down=True)
+    assert (response.should_shut_down, response.is_fenced) == (True, True)
+    assert cluster.beat(4, want_shut_down=True).should_shut_down
+    assert cluster.records == (), "it is fenced already"
+
+
+def test_the_only_broker_stops_and_leads_again_when_it_is_back() -> None:
+    cluster = ControlledCluster([1])
+    cluster.create("a", [1])
+    assert not cluster.beat(1, want_shut_down=True).should_shut_down
+    assert cluster.told("a") == "-1:1 of 1 @1"
+    assert cluster.beat(1, want_shut_down=True).should_shut_down
+    cluster.join(1, incarnation=2)
+    assert cluster.told("a") == "1:1 of 1 @2"
+
+
+def test_a_controller_that_takes_over_lets_the_stopping_broker_wait_for_the_others_again() -> None:
+    cluster = three()
+    cluster.beat(1, want_shut_down=True)
+    cluster.take_over()
+    assert not cluster.beat(1, want_shut_down=True).should_shut_down
+    cluster.beat(2)
+    assert not cluster.beat(1, want_shut_down=True).should_shut_down
+    cluster.beat(3)
+    assert cluster.beat(1, want_shut_down=True).should_shut_down
+
+
+def test_who_does_not_find_the_new_controller_in_time_is_fenced() -> None:
+    cluster = three()
+    cluster.take_over()
+    cluster.now_ms += HEARTBEAT_INTERVAL_MS
+    cluster.beat(1)
+    cluster.beat(2)
+    cluster.now_ms += 2 * HEARTBEAT_INTERVAL_MS
+    assert cluster.fence_stale() == [3]
+
+
+# --- taken off the list -----------------------------------------------------------------------------------------
+
+
+def test_an_unregistered_broker_is_out_of_every_isr_and_may_come_back_as_a_new_one() -> None:
+    cluster = three()
+    assert cluster.unregister(9) == E.BROKER_ID_NOT_REGISTERED
+    assert cluster.unregister(1) == 0
+    assert 1 not in cluster.image.brokers
+    assert cluster.changes.brokers == {1}
+    assert cluster.told("a") == "2:2,3 of 1,2,3 @1"
+    assert cluster.beat(1).error_code == E.STALE_BROKER_EPOCH
+    assert cluster.unregister(1) == E.BROKER_ID_NOT_REGISTERED
+    assert cluster.register(1, incarnation=2).error_code == 0

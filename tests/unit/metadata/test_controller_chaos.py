@@ -1,0 +1,247 @@
+"""Whatever brokers, operators and leaders do in whatever order: who leads has every record that was acknowledged.
+
+Beside the image stands a model that knows nothing of controllers: how many records each replica has on its disk. A
+failing run names its seed; `Chaos(seed).run()` does it again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+
+from controlled_cluster import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS, ControlledCluster
+
+from moldau.metadata.apply import Changes, apply
+from moldau.metadata.controller.elections import decide_balance
+from moldau.metadata.image import MetadataImage, PartitionState
+from moldau.metadata.records import decode_record, encode_record
+from moldau.metadata.snapshot import changes_between, image_records
+
+BROKERS = range(1, 6)
+STEPS = 150
+SEEDS = 40
+
+Place = tuple[str, int]
+
+
+class Chaos:
+    def __init__(self, seed: int) -> None:
+        self.rng = Random(seed)
+        self.cluster = ControlledCluster(BROKERS)
+        self.alive = set(BROKERS)
+        """Processes that run and are not cut off; what the controller thinks of them is another matter."""
+        self.incarnations = Counter(dict.fromkeys(BROKERS, 1))
+        self.stopping: set[int] = set()
+        self.acked: Counter[Place] = Counter()
+        self.held: Counter[tuple[Place, int]] = Counter()
+        self.targets: dict[Place, tuple[int, ...]] = {}
+        self.seen: Counter[str] = Counter()
+        for name in ("a", "b"):
+            replicas = [self.rng.sample(BROKERS, self.rng.randint(1, 3)) for _ in range(3)]
+            size = len(replicas[0])
+            self.cluster.create(name, *[self.rng.sample(BROKERS, size) for _ in replicas])
+
+    def run(self) -> Chaos:
+        deeds: list[tuple[Callable[[], None], int]] = [
+            (self.time_passes, 30),
+            (self.produce, 30),
+            (self.crash, 4),
+            (self.start, 8),
+            (self.stop, 3),
+            (self.shrink, 8),
+            (self.catch_up, 14),
+            (self.reassign, 5),
+            (self.call_off, 2),
+            (self.elect, 4),
+            (self.take_over, 1),
+            (self.unregister, 1),
+        ]
+        for _ in range(STEPS):
+            before = self.cluster.image
+            deed = self.rng.choices([each for each, _ in deeds], [weight for _, weight in deeds])[0]
+            deed()
+            self.check(before, deed.__name__)
+        self.check_snapshot()
+        return self
+
+    # --- what happens -------------------------------------------------------------------------------------------
+
+    def time_passes(self) -> None:
+        for _ in range(self.rng.choice([1, 1, 2, SESSION_TIMEOUT_MS // HEARTBEAT_INTERVAL_MS + 1])):
+            self.cluster.now_ms += HEARTBEAT_INTERVAL_MS
+            for broker_id in sorted(self.alive):
+                self.beat(broker_id)
+            fenced = self.cluster.fence_stale()
+            assert not self.alive.intersection(fenced), f"{fenced} were heard of"
+            self.seen["fenced"] += len(fenced)
+
+    def beat(self, broker_id: int) -> None:
+        response = self.cluster.beat(broker_id, want_shut_down=broker_id in self.stopping)
+        if response.should_shut_down:
+            self.alive.discard(broker_id)
+            self.stopping.discard(broker_id)
+            self.seen["stopped in order"] += 1
+
+    def produce(self) -> None:
+        """Acknowledged only if everyone in sync has it, as acks=all has it."""
+        for place, state in self.places():
+            if state.leader in self.alive and self.alive.issuperset(state.isr):
+                self.acked[place] += 1
+                for replica in state.isr:
+                    self.held[place, replica] = self.acked[place]
+
+    def crash(self) -> None:
+        if self.alive:
+            broker_id = self.rng.choice(sorted(self.alive))
+            self.alive.discard(broker_id)
+            self.stopping.discard(broker_id)
+            if self.rng.random() < 0.5:
+                self.cluster.sessions.connection_lost(broker_id, self.cluster.now_ms)
+
+    def start(self) -> None:
+        """Another process, which has lost what was not on its disk yet, unless nobody else was in sync."""
+        down = sorted(set(BROKERS) - self.alive)
+        if not down:
+            return
+        broker_id = self.rng.choice(down)
+        self.incarnations[broker_id] += 1
+        if self.cluster.register(broker_id, self.incarnations[broker_id]).error_code:
+            self.seen["had to wait"] += 1
+            return
+        self.alive.add(broker_id)
+        for place, state in self.places():
+            if state.isr != (broker_id,):
+                self.held[place, broker_id] = max(self.held[place, broker_id] - self.rng.randint(0, 2), 0)
+
+    def stop(self) -> None:
+        if self.alive:
+            self.stopping.add(self.rng.choice(sorted(self.alive)))
+
+    def shrink(self) -> None:
+        place, state = self.any_led()
+        if place and len(state.isr) > 1:
+            kept = [each for each in state.isr if each == state.leader or self.rng.random() < 0.5]
+            self.alter(place, kept)
+
+    def catch_up(self) -> None:
+        """A follower fetches all there is, and its leader proposes it."""
+        place, state = self.any_led()
+        behind = [each for each in state.replicas if each in self.alive and each not in state.isr] if place else []
+        if behind:
+            broker_id = self.rng.choice(behind)
+            self.held[place, broker_id] = self.held[place, state.leader]
+            self.seen["caught up"] += self.alter(place, [*state.isr, broker_id]) == 0
+
+    def alter(self, place: Place, isr: list[int]) -> int:
+        stale = self.rng.random() < 0.1
+        state = self.cluster.state(*place)
+        before = self.cluster.image
+        epoch = state.partition_epoch - 1 if stale else state.partition_epoch
+        code = self.cluster.alter(place[0], isr, place[1], partition_epoch=epoch).error_code
+        assert not (stale and (code == 0 or self.cluster.image is not before)), "a stale proposal counts for nothing"
+        return code
+
+    def reassign(self) -> None:
+        place, _ = self.rng.choice(self.places())
+        target = tuple(self.rng.sample(BROKERS, self.rng.randint(1, 4)))
+        if self.cluster.reassign(place[0], target, place[1]) == 0:
+            self.targets[place] = target
+            self.seen["reassigned"] += 1
+
+    def call_off(self) -> None:
+        place, state = self.rng.choice(self.places())
+        if self.cluster.reassign(place[0], None, place[1]) == 0:
+            assert state.is_reassigning
+            self.targets.pop(place)
+            self.seen["called off"] += 1
+
+    def elect(self) -> None:
+        if self.rng.random() < 0.5:
+            self.cluster.do(decide_balance(self.cluster.image, 10))
+        else:
+            self.cluster.elect(0, "a", 0, 1, 2)
+
+    def take_over(self) -> None:
+        self.cluster.take_over()
+
+    def unregister(self) -> None:
+        gone = [each for each in self.cluster.image.brokers if each not in self.alive]
+        if gone:
+            self.cluster.unregister(self.rng.choice(sorted(gone)))
+            self.seen["unregistered"] += 1
+
+    # --- what must hold -----------------------------------------------------------------------------------------
+
+    def places(self, image: MetadataImage | None = None) -> list[tuple[Place, PartitionState]]:
+        topics = (image or self.cluster.image).topics
+        return [((name, index), state) for name in "ab" for index, state in enumerate(topics[name].partitions)]
+
+    def any_led(self) -> tuple[Place, PartitionState] | tuple[None, None]:
+        led = [(place, state) for place, state in self.places() if state.leader in self.alive]
+        return self.rng.choice(led) if led else (None, None)
+
+    def check(self, before: MetadataImage, deed: str) -> None:
+        brokers = self.cluster.image.brokers
+        for (place, state), (_, old) in zip(self.places(), self.places(before), strict=True):
+            where = f"{place} after {deed}: {state}"
+            assert state.isr, where
+            assert set(state.isr) <= set(state.replicas), where
+            assert len(set(state.isr)) == len(state.isr), where
+            assert len(set(state.replicas)) == len(state.replicas) == len(state.directories), where
+            assert not set(state.adding_replicas) & set(state.removing_replicas), where
+            assert {*state.adding_replicas, *state.removing_replicas} <= set(state.replicas), where
+            may_lead = [each for each in state.isr if each in brokers and brokers[each].is_active]
+            assert state.leader in may_lead or (state.leader == -1 and not may_lead), where
+            assert state.leader == -1 or self.held[place, state.leader] == self.acked[place], where
+            self.check_epochs(state, old, where)
+            self.check_target(place, state, where)
+
+    def check_epochs(self, state: PartitionState, old: PartitionState, where: str) -> None:
+        assert state.leader_epoch >= old.leader_epoch, where
+        assert state.partition_epoch - old.partition_epoch >= state.leader_epoch - old.leader_epoch, where
+        assert state == old or state.partition_epoch > old.partition_epoch, where
+        assert state.leader == old.leader or state.leader_epoch > old.leader_epoch, where
+        self.seen["elections"] += state.leader != old.leader
+
+    def check_target(self, place: Place, state: PartitionState, where: str) -> None:
+        target = self.targets.get(place)
+        if target is not None and not state.is_reassigning:
+            assert state.replicas == target, where
+            self.targets.pop(place)
+            self.seen["reassignments done"] += 1
+        if target is not None and state.is_reassigning:
+            assert tuple(each for each in state.replicas if each not in state.removing_replicas) == target, where
+
+    def check_snapshot(self) -> None:
+        image = self.cluster.image
+        records = [decode_record(encode_record(record)) for record in image_records(image)]
+        again, changes = apply(MetadataImage(), records, image.offset, image.epoch)
+        assert again == image
+        known = changes_between(MetadataImage(), image)
+        assert (changes.topics, changes.brokers, changes.configs) == (known.topics, known.brokers, known.configs)
+        assert changes_between(image, again) == Changes()
+
+
+def test_whatever_happens() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(SEEDS):
+        try:
+            seen += Chaos(seed).run().seen
+        except AssertionError as wrong:
+            raise AssertionError(f"seed {seed}: {wrong}") from wrong
+    rare = {what: seen[what] for what in WORTH_TELLING if seen[what] < 20}
+    assert not rare, f"the runs have too little to tell: {rare} of {seen}"
+
+
+WORTH_TELLING = (
+    "fenced",
+    "stopped in order",
+    "had to wait",
+    "caught up",
+    "reassigned",
+    "called off",
+    "unregistered",
+    "elections",
+    "reassignments done",
+)

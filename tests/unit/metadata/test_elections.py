@@ -1,0 +1,128 @@
+"""Leaders by request, and leaders that get their place back."""
+
+from __future__ import annotations
+
+from controlled_cluster import ControlledCluster
+
+from moldau.base.errors import ErrorCode as E
+from moldau.metadata.controller.decision import Decision
+from moldau.metadata.controller.elections import (
+    ELECTIONS_MAX,
+    decide_balance,
+    decide_elect_leaders,
+    decide_unclean_elections,
+)
+from moldau.metadata.records import ConfigRecord, ConfigResource
+from moldau.wire.messages.elect_leaders import ElectLeadersRequest
+
+PREFERRED, UNCLEAN = 0, 1
+
+
+def after_a_failure() -> ControlledCluster:
+    """Broker 1 was away, is back, and in sync with what it was the first of."""
+    cluster = ControlledCluster([1, 2, 3])
+    cluster.create("a", [1, 2, 3], [2, 3, 1])
+    cluster.die(1)
+    cluster.beat(1)
+    assert cluster.told("a") == "2:2,3 of 1,2,3 @1"
+    return cluster
+
+
+def test_the_preferred_leader_leads_again_once_it_is_in_sync() -> None:
+    cluster = after_a_failure()
+    assert cluster.elect(PREFERRED, "a", 0, 1) == [E.PREFERRED_LEADER_NOT_AVAILABLE, E.ELECTION_NOT_NEEDED]
+    cluster.alter("a", [2, 3, 1])
+    assert cluster.elect(PREFERRED, "a", 0, 1) == [0, E.ELECTION_NOT_NEEDED]
+    assert cluster.told("a") == "1:2,3,1 of 1,2,3 @2"
+
+
+def test_an_unclean_election_only_where_nobody_leads() -> None:
+    cluster = after_a_failure()
+    assert cluster.elect(UNCLEAN, "a", 0) == [E.ELECTION_NOT_NEEDED]
+    cluster.alter("a", [2])
+    cluster.die(2)
+    assert cluster.told("a") == "-1:2 of 1,2,3 @2"
+    assert cluster.elect(PREFERRED, "a", 0) == [E.PREFERRED_LEADER_NOT_AVAILABLE]
+    assert cluster.elect(UNCLEAN, "a", 0) == [0]
+    assert cluster.told("a") == "1:1 of 1,2,3 @3"
+
+
+def test_with_nobody_alive_there_is_nobody_to_elect() -> None:
+    cluster = after_a_failure()
+    cluster.die(1, 2, 3)
+    assert cluster.elect(UNCLEAN, "a", 0) == [E.ELIGIBLE_LEADERS_NOT_AVAILABLE]
+
+
+def test_what_is_not_there() -> None:
+    cluster = after_a_failure()
+    assert cluster.elect(PREFERRED, "nowhere", 0) == [E.UNKNOWN_TOPIC_OR_PARTITION]
+    assert cluster.elect(PREFERRED, "a", 2, -1) == [E.UNKNOWN_TOPIC_OR_PARTITION] * 2
+    refused = decide_elect_leaders(cluster.image, ElectLeadersRequest(7, None))
+    assert (refused.response.error_code, refused.records) == (E.INVALID_REQUEST, ())
+    results = refused.response.replica_election_results[0].partition_result
+    assert [(each.error_code, each.error_message) for each in results] == [
+        (E.INVALID_REQUEST, "Unknown election type 7")
+    ] * 2
+
+
+def test_asked_for_all_only_those_are_told_that_needed_one() -> None:
+    cluster = after_a_failure()
+    cluster.create("b", [3, 2])
+    cluster.alter("a", [2, 3, 1])
+    response = cluster.do(decide_elect_leaders(cluster.image, ElectLeadersRequest(PREFERRED, None)))
+    assert [
+        (topic.topic, [(each.partition_id, each.error_code) for each in topic.partition_result])
+        for topic in response.replica_election_results
+    ] == [("a", [(0, 0)]), ("b", [])]
+    assert cluster.state("a").leader == 1
+
+
+def test_balance_is_kept_for_brokers_that_miss_more_than_their_share() -> None:
+    cluster = ControlledCluster([1, 2])
+    cluster.create("a", *[[1, 2]] * 10)
+    cluster.die(1)
+    cluster.beat(1)
+    for index in range(10):
+        cluster.alter("a", [2, 1], index)
+    assert cluster.elect(PREFERRED, "a", *range(9)) == [0] * 9
+    assert cluster.do(decide_balance(cluster.image, 10)) is False
+    assert cluster.state("a", 9).leader == 2, "one of ten astray is ten of a hundred, and no more"
+    assert cluster.do(decide_balance(cluster.image, 9)) is False
+    assert cluster.state("a", 9).leader == 1
+    assert decide_balance(cluster.image, 0).records == ()
+
+
+def test_balance_leaves_alone_who_is_not_there_or_not_in_sync() -> None:
+    cluster = ControlledCluster([1, 2])
+    cluster.create("a", [1, 2])
+    cluster.die(1)
+    assert decide_balance(cluster.image, 0).records == ()
+    cluster.beat(1)
+    assert decide_balance(cluster.image, 0).records == ()
+
+
+def test_a_round_of_balancing_has_an_end() -> None:
+    cluster = ControlledCluster([1, 2])
+    cluster.create("a", *[[1, 2]] * (ELECTIONS_MAX + 1))
+    cluster.die(1)
+    cluster.beat(1)
+    for index in range(ELECTIONS_MAX + 1):
+        cluster.alter("a", [2, 1], index)
+    first = decide_balance(cluster.image, 10)
+    assert (first.response, len(first.records)) == (True, ELECTIONS_MAX)
+    cluster.do(first)
+    last = decide_balance(cluster.image, 0)
+    assert (last.response, len(last.records)) == (False, 1)
+
+
+def test_what_was_allowed_to_be_unclean_later_gets_its_leader_later() -> None:
+    cluster = ControlledCluster([1, 2])
+    cluster.create("a", [1, 2])
+    cluster.create("b", [1, 2])
+    for name in ("a", "b"):
+        cluster.alter(name, [1])
+    cluster.die(1)
+    assert decide_unclean_elections(cluster.image, cluster.layers).records == ()
+    cluster.do(Decision(None, (ConfigRecord(ConfigResource.TOPIC, "a", "unclean.leader.election.enable", "true"),)))
+    assert cluster.do(decide_unclean_elections(cluster.image, cluster.layers)) is False
+    assert (cluster.told("a"), cluster.told("b")) == ("2:2 of 1,2 @2", "-1:1 of 1,2 @1")

@@ -1,0 +1,96 @@
+"""Levels of features: all nodes must be able to do what the cluster agrees on."""
+
+from __future__ import annotations
+
+import pytest
+from controlled_cluster import ControlledCluster
+
+from moldau.base.errors import ErrorCode as E
+from moldau.metadata.controller.controller_registration import decide_controller_registration
+from moldau.metadata.controller.features import decide_bootstrap, decide_update_features
+from moldau.metadata.records import FeatureLevelRecord
+from moldau.wire.messages.controller_registration import ControllerRegistrationRequest, Feature
+from moldau.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
+
+UPGRADE, SAFE, UNSAFE = 1, 2, 3
+
+
+def update(
+    cluster: ControlledCluster, *updates: FeatureUpdateKey, validate_only: bool = False
+) -> UpdateFeaturesResponse:
+    return cluster.do(decide_update_features(cluster.image, UpdateFeaturesRequest(1000, updates, validate_only)))
+
+
+def test_down_and_up_again() -> None:
+    cluster = ControlledCluster([1])
+    assert update(cluster, FeatureUpdateKey("group.version", 0, SAFE)).error_code == 0
+    assert cluster.image.features == {"metadata.version": 30}
+    assert decide_bootstrap(cluster.image).records == (), "what was switched off stays off"
+    assert update(cluster, FeatureUpdateKey("group.version", 1, UPGRADE)).error_code == 0
+    assert cluster.image.features == {"metadata.version": 30, "group.version": 1}
+    response = update(cluster, FeatureUpdateKey("group.version", 1, UPGRADE))
+    assert ([each.feature for each in response.results], cluster.records) == (["group.version"], ())
+
+
+def test_asking_only_changes_nothing() -> None:
+    cluster = ControlledCluster([1])
+    assert update(cluster, FeatureUpdateKey("group.version", 0, SAFE), validate_only=True).error_code == 0
+    assert cluster.image.features["group.version"] == 1
+
+
+def test_the_first_version_of_the_request_allows_a_downgrade_in_its_own_way() -> None:
+    cluster = ControlledCluster([1])
+    assert update(cluster, FeatureUpdateKey("group.version", 0, allow_downgrade=True)).error_code == 0
+    assert "group.version" not in cluster.image.features
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (FeatureUpdateKey("group.version", 0, UPGRADE), "without setting the upgrade type"),
+        (FeatureUpdateKey("group.version", 2, UPGRADE), "Local controller only supports versions 0-1"),
+        (FeatureUpdateKey("metadata.version", 31, UPGRADE), "Local controller only supports versions 30-30"),
+        (FeatureUpdateKey("metadata.version", 29, SAFE), "Local controller only supports versions 30-30"),
+        (FeatureUpdateKey("no.version", 1, UPGRADE), "Local controller does not support this feature."),
+        (FeatureUpdateKey("group.version", -1, SAFE), "less than 0"),
+        (FeatureUpdateKey("group.version", 1, 0), "upgrade type"),
+    ],
+)
+def test_refused_as_a_whole(asked: FeatureUpdateKey, why: str) -> None:
+    cluster = ControlledCluster([1])
+    response = update(cluster, FeatureUpdateKey("metadata.version", 30, UPGRADE), asked)
+    assert response.error_code == E.INVALID_UPDATE_VERSION
+    assert why in (response.error_message or "")
+    assert (response.results, cluster.records) == ((), ())
+
+
+def test_up_is_no_downgrade() -> None:
+    cluster = ControlledCluster([1])
+    update(cluster, FeatureUpdateKey("group.version", 0, UNSAFE))
+    response = update(cluster, FeatureUpdateKey("group.version", 1, SAFE))
+    assert "Can't downgrade to a newer version" in (response.error_message or "")
+
+
+def test_every_broker_and_controller_must_be_able_to() -> None:
+    cluster = ControlledCluster([1])
+    update(cluster, FeatureUpdateKey("group.version", 0, SAFE))
+    cluster.register(2, features={"metadata.version": (30, 30)})
+    refused = update(cluster, FeatureUpdateKey("group.version", 1, UPGRADE))
+    assert "Broker 2 does not support this feature" in (refused.error_message or "")
+    cluster.unregister(2)
+    ask = ControllerRegistrationRequest(7, b"i" * 16, features=[Feature("group.version", 0, 0)])
+    assert cluster.do(decide_controller_registration(cluster.image, ask)).error_code == 0
+    assert decide_controller_registration(cluster.image, ask).records == ()
+    refused = update(cluster, FeatureUpdateKey("group.version", 1, UPGRADE))
+    assert "Controller 7 does not support this feature" in (refused.error_message or "")
+
+
+def test_a_log_of_an_earlier_release_gets_the_features_that_came_since() -> None:
+    cluster = ControlledCluster()
+    older = ControlledCluster()
+    older.image = type(older.image)(features={"metadata.version": 30})
+    records = decide_bootstrap(older.image).records
+    assert [(each.name, each.feature_level) for each in records if isinstance(each, FeatureLevelRecord)] == [
+        ("group.version", 1)
+    ]
+    assert decide_bootstrap(cluster.image).records == ()

@@ -1,0 +1,159 @@
+"""Partitions that move: added first, in sync then, and only then gone from where they were."""
+
+from __future__ import annotations
+
+from controlled_cluster import ControlledCluster
+
+from moldau.base.errors import ErrorCode as E
+from moldau.metadata.controller.decision import Decision
+from moldau.metadata.controller.reassignments import decide_list_reassignments
+from moldau.metadata.records import ConfigRecord, ConfigResource
+from moldau.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+)
+
+
+def five() -> ControlledCluster:
+    cluster = ControlledCluster([1, 2, 3, 4, 5])
+    cluster.create("a", [1, 2, 3])
+    return cluster
+
+
+def listed(cluster: ControlledCluster, ask: list[ListPartitionReassignmentsTopics] | None) -> list[object]:
+    response = decide_list_reassignments(cluster.image, ListPartitionReassignmentsRequest(0, ask)).response
+    return [
+        (topic.name, each.partition_index, each.replicas, each.adding_replicas, each.removing_replicas)
+        for topic in response.topics
+        for each in topic.partitions
+    ]
+
+
+def test_a_partition_moves_when_all_that_is_new_is_in_sync() -> None:
+    cluster = five()
+    assert cluster.reassign("a", [4, 5, 3]) == 0
+    assert cluster.told("a") == "1:1,2,3 of 4,5,3,1,2 @0 +4,5 -1,2"
+    assert cluster.state("a").directories == tuple(bytes([each]) * 16 for each in (4, 5, 3, 1, 2))
+    assert cluster.alter("a", [1, 2, 3, 4]).error_code == 0
+    assert cluster.told("a") == "1:1,2,3,4 of 4,5,3,1,2 @0 +4,5 -1,2"
+    assert cluster.alter("a", [1, 2, 3, 4, 5]).error_code == E.NEW_LEADER_ELECTED
+    assert cluster.told("a") == "4:3,4,5 of 4,5,3 @1"
+    assert cluster.state("a").directories == tuple(bytes([each]) * 16 for each in (4, 5, 3))
+
+
+def test_a_leader_that_stays_goes_on_in_a_new_epoch() -> None:
+    cluster = five()
+    cluster.reassign("a", [1, 2, 4])
+    answer = cluster.alter("a", [1, 2, 3, 4])
+    assert (answer.error_code, answer.leader_epoch, list(answer.isr)) == (0, 1, [1, 2, 4])
+    assert cluster.told("a") == "1:1,2,4 of 1,2,4 @1"
+
+
+def test_another_order_is_done_at_once_and_changes_no_leader() -> None:
+    cluster = five()
+    assert cluster.reassign("a", [3, 1, 2]) == 0
+    assert cluster.told("a") == "1:1,2,3 of 3,1,2 @0"
+    assert cluster.elect(0, "a", 0) == [0]
+    assert cluster.reassign("a", [3, 1, 2]) == 0
+    assert cluster.records == ()
+
+
+def test_fewer_replicas_wait_until_all_that_stay_are_in_sync() -> None:
+    cluster = five()
+    cluster.alter("a", [1, 3])
+    cluster.reassign("a", [1, 2])
+    assert cluster.told("a") == "1:1,3 of 1,2,3 @0 -3"
+    cluster.alter("a", [1, 3, 2])
+    assert cluster.told("a") == "1:1,2 of 1,2 @1"
+    cluster.reassign("a", [2])
+    assert cluster.told("a") == "2:2 of 2 @2"
+
+
+def test_the_factor_changes_only_if_that_is_allowed() -> None:
+    """KIP-860: and a reassignment under way counts as done."""
+    cluster = five()
+    assert cluster.reassign("a", [1, 2], free_factor=False) == E.INVALID_REPLICATION_FACTOR
+    assert cluster.reassign("a", [1, 2, 3, 4], free_factor=False) == E.INVALID_REPLICATION_FACTOR
+    assert cluster.reassign("a", [1, 2, 3, 4, 5]) == 0
+    assert cluster.reassign("a", [1, 2, 3], free_factor=False) == E.INVALID_REPLICATION_FACTOR
+    assert cluster.reassign("a", [1, 2, 3]) == 0
+
+
+def test_calling_it_off_takes_away_what_was_added() -> None:
+    cluster = five()
+    assert cluster.reassign("a", None) == E.NO_REASSIGNMENT_IN_PROGRESS
+    cluster.reassign("a", [4, 5, 3])
+    cluster.alter("a", [1, 2, 3, 4])
+    assert cluster.reassign("a", None) == 0
+    assert cluster.told("a") == "1:1,2,3 of 3,1,2 @1"
+    assert not cluster.state("a").is_reassigning
+
+
+def test_calling_it_off_when_only_the_new_ones_are_in_sync_would_lose_records() -> None:
+    cluster = five()
+    cluster.create("b", [1])
+    cluster.reassign("b", [4, 5])
+    cluster.alter("b", [1, 4])
+    cluster.die(1)
+    assert cluster.told("b") == "4:4 of 4,5,1 @1 +4,5 -1"
+    assert cluster.reassign("b", None) == E.INVALID_REPLICA_ASSIGNMENT
+    cluster.do(Decision(None, (ConfigRecord(ConfigResource.TOPIC, "b", "unclean.leader.election.enable", "true"),)))
+    cluster.beat(1)
+    assert cluster.reassign("b", None) == 0
+    assert cluster.told("b") == "1:1 of 1 @2"
+
+
+def test_a_new_goal_replaces_the_old_one() -> None:
+    cluster = five()
+    cluster.reassign("a", [1, 2, 4])
+    cluster.alter("a", [1, 2, 3, 4])
+    assert cluster.told("a") == "1:1,2,4 of 1,2,4 @1"
+    cluster.reassign("a", [1, 5, 3])
+    assert cluster.told("a") == "1:1,2,4 of 1,5,3,2,4 @1 +3,5 -2,4"
+    cluster.reassign("a", [1, 2, 3])
+    assert cluster.told("a") == "1:1,2,4 of 1,2,3,4 @2 +3 -4", "5 was only being added"
+    cluster.alter("a", [1, 2, 4, 3])
+    assert cluster.told("a") == "1:1,2,3 of 1,2,3 @3"
+
+
+def test_a_new_goal_keeps_whom_it_does_not_want_while_nobody_else_is_in_sync() -> None:
+    cluster = five()
+    cluster.create("b", [1])
+    cluster.reassign("b", [4, 5])
+    cluster.alter("b", [1, 4])
+    cluster.die(1)
+    cluster.reassign("b", [2])
+    assert cluster.told("b") == "4:4 of 2,1,4,5 @1 +2 -1,4,5"
+    cluster.alter("b", [4, 2])
+    assert cluster.told("b") == "2:2 of 2 @2"
+
+
+def test_a_replica_that_goes_may_die_first() -> None:
+    cluster = five()
+    cluster.reassign("a", [1, 2, 4])
+    cluster.alter("a", [1, 2, 3])
+    cluster.die(3)
+    assert cluster.told("a") == "1:1,2 of 1,2,4,3 @0 +4 -3"
+    cluster.alter("a", [1, 2, 4])
+    assert cluster.told("a") == "1:1,2,4 of 1,2,4 @1"
+
+
+def test_refused() -> None:
+    cluster = five()
+    assert cluster.reassign("nowhere", [1]) == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert cluster.reassign("a", [1], 7) == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert cluster.reassign("a", []) == E.INVALID_REPLICA_ASSIGNMENT
+    assert cluster.reassign("a", [1, 1, 2]) == E.INVALID_REPLICA_ASSIGNMENT
+    assert cluster.reassign("a", [1, 2, 9]) == E.INVALID_REPLICA_ASSIGNMENT
+    assert cluster.told("a") == "1:1,2,3 of 1,2,3 @0"
+
+
+def test_what_is_under_way_is_listed() -> None:
+    cluster = five()
+    cluster.create("b", [1, 2], [2, 1])
+    cluster.reassign("b", [3, 2], 1)
+    moving = ("b", 1, (3, 2, 1), (3,), (1,))
+    assert listed(cluster, None) == [moving]
+    assert listed(cluster, [ListPartitionReassignmentsTopics("b", [0, 1, 5])]) == [moving]
+    assert listed(cluster, [ListPartitionReassignmentsTopics("a", [0])]) == []
+    assert listed(cluster, [ListPartitionReassignmentsTopics("nowhere", [0])]) == []

@@ -1,0 +1,151 @@
+"""An image told as records is the same image again, whatever it holds."""
+
+from __future__ import annotations
+
+from random import Random
+
+from clusters import cluster, topic, with_topics
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from immutables import Map
+
+from moldau.base.names import collision_key
+from moldau.metadata.apply import Changes, apply
+from moldau.metadata.controller.features import decide_bootstrap
+from moldau.metadata.image import BrokerImage, ControllerImage, Endpoint, MetadataImage, PartitionState, TopicImage
+from moldau.metadata.records import (
+    ConfigRecord,
+    ConfigResource,
+    FenceBrokerRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+    decode_record,
+    encode_record,
+)
+from moldau.metadata.snapshot import changes_between, image_records
+
+IDS = st.integers(0, 2**31 - 1)
+SMALL = st.integers(0, 9)
+NAMES = st.text(st.sampled_from("abc._-"), min_size=1, max_size=6)
+UUIDS = st.binary(min_size=16, max_size=16)
+LEVELS = st.dictionaries(NAMES, st.tuples(SMALL, SMALL), max_size=3)
+ENDPOINTS = st.lists(st.builds(Endpoint, NAMES, NAMES, st.integers(0, 65535), SMALL), max_size=2).map(tuple)
+REPLICAS = st.lists(SMALL, unique=True, max_size=4).map(tuple)
+BROKERS = st.builds(
+    BrokerImage,
+    IDS,
+    st.integers(0, 2**62),
+    UUIDS,
+    ENDPOINTS,
+    st.none() | NAMES,
+    st.booleans(),
+    st.lists(UUIDS, unique=True, max_size=2).map(tuple),
+    st.booleans(),
+    LEVELS,
+)
+PARTITIONS = st.builds(
+    PartitionState,
+    REPLICAS,
+    REPLICAS,
+    st.integers(-1, 9),
+    IDS,
+    IDS,
+    REPLICAS,
+    REPLICAS,
+    st.lists(UUIDS, max_size=4).map(tuple),
+    st.integers(0, 1),
+)
+TOPICS = st.builds(TopicImage, NAMES, UUIDS, st.lists(PARTITIONS, max_size=4).map(tuple))
+CONTROLLERS = st.builds(ControllerImage, IDS, UUIDS, ENDPOINTS, LEVELS)
+
+
+@st.composite
+def images(draw: st.DrawFn) -> MetadataImage:
+    topics = draw(st.lists(TOPICS, max_size=4, unique_by=(lambda each: collision_key(each.name), lambda each: each.id)))
+    features = draw(st.dictionaries(NAMES, st.integers(1, 99), max_size=3))
+    resources = st.tuples(st.sampled_from([ConfigResource.BROKER, ConfigResource.GROUP]), NAMES)
+    configs = st.dictionaries(
+        resources, st.dictionaries(NAMES, st.text(max_size=5), min_size=1, max_size=3), max_size=3
+    )
+    return MetadataImage(
+        draw(IDS),
+        draw(IDS),
+        Map({each.name: each for each in topics}),
+        Map({each.id: each.name for each in topics}),
+        Map({each.id: each for each in draw(st.lists(BROKERS, max_size=3))}),
+        Map(draw(configs)),
+        features,
+        draw(IDS),
+        Map({collision_key(each.name): each.name for each in topics}),
+        frozenset(draw(st.sets(NAMES, max_size=2))) - features.keys(),
+        Map({each.id: each for each in draw(st.lists(CONTROLLERS, max_size=2))}),
+    )
+
+
+def again(image: MetadataImage) -> MetadataImage:
+    records = [decode_record(encode_record(record)) for record in image_records(image)]
+    return apply(MetadataImage(), records, image.offset, image.epoch)[0]
+
+
+@given(images())
+@settings(max_examples=150, deadline=None)
+def test_told_and_read_back(image: MetadataImage) -> None:
+    assert again(image) == image
+    assert [*map(encode_record, image_records(again(image)))] == [*map(encode_record, image_records(image))]
+
+
+@given(images(), images())
+@settings(max_examples=60, deadline=None)
+def test_what_differs_between_two_images_is_what_a_follower_must_look_at(
+    old: MetadataImage, new: MetadataImage
+) -> None:
+    changes = changes_between(old, new)
+    assert changes_between(new, new) == Changes()
+    for name in {*old.topics, *new.topics}:
+        assert (name in changes.topics) == (name in new.topics and old.topics.get(name) != new.topics[name])
+    assert {each.id for each in changes.removed} == {*old.topic_names} - {*new.topic_names}
+    assert changes.brokers == {id for id in {*old.brokers, *new.brokers} if old.brokers.get(id) != new.brokers.get(id)}
+    assert all(old.configs.get(key) != new.configs.get(key) for key in changes.configs)
+
+
+def test_the_same_image_gives_the_same_bytes_whichever_way_it_came_about() -> None:
+    told = []
+    for seed in range(2):
+        numbers = list(range(50))
+        Random(seed).shuffle(numbers)
+        made = [TopicRecord(f"topic.{number}", bytes([number]) * 16) for number in numbers]
+        image, _ = apply(cluster(Random(seed).sample([1, 2, 3], 3)), made, 9, 1)
+        told.append([encode_record(record) for record in image_records(image)])
+    assert told[0] == told[1]
+
+
+def test_old_ways_to_say_that_a_broker_is_fenced_are_understood() -> None:
+    image = cluster([1])
+    fenced, changes = apply(image, [FenceBrokerRecord(1, 1)], 9, 1)
+    assert (fenced.brokers[1].fenced, changes.brokers) == (True, {1})
+    assert not apply(fenced, [UnfenceBrokerRecord(1, 1)], 9, 1)[0].brokers[1].fenced
+    assert not apply(fenced, [UnregisterBrokerRecord(1, 1)], 9, 1)[0].brokers
+
+
+def test_a_record_without_a_meaning_moves_the_offset_only() -> None:
+    image = cluster([1])
+    after, changes = apply(image, [NoOpRecord()], 77, 2)
+    assert (after.offset, after.epoch, changes) == (77, 2, Changes())
+    assert again(after) == after
+    assert after.topics is image.topics
+
+
+def test_what_a_change_does_not_touch_is_shared() -> None:
+    image = with_topics(cluster([1]), topic("a"), topic("b"))
+    changed, _ = apply(image, [PartitionChangeRecord(0, image.topics["a"].id, isr=[1], leader=-1)], 9, 1)
+    assert changed.topics["b"] is image.topics["b"]
+    assert changed.brokers is image.brokers
+    assert changed.topic_names is image.topic_names
+    grown, _ = apply(image, [*decide_bootstrap(image).records, ConfigRecord(ConfigResource.TOPIC, "a", "x", "1")], 9, 1)
+    assert grown.topics is image.topics
+    registered, _ = apply(image, [RegisterBrokerRecord(2, broker_epoch=5)], 9, 1)
+    assert (registered.topics is image.topics, set(registered.brokers)) == (True, {1, 2})
