@@ -11,6 +11,7 @@ A checkpoint that does not parse is MalformedData; who reads it can always do wi
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 
 from moldau.base.errors import MalformedData
@@ -89,3 +90,17 @@ def decode_partition_metadata(content: bytes) -> Uuid:
         return uuid_from_text(pairs["topic_id"])
     except (ValueError, KeyError) as error:
         raise MalformedData("partition.metadata names no topic id") from error
+
+
+def encode_clean_shutdown(broker_epoch: int) -> bytes:
+    """The clean-shutdown marker. It names the broker's epoch, so that the controller can tell whether anything was lost
+    between two registrations (KIP-966)."""
+    return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
+
+
+def decode_clean_shutdown(content: bytes) -> int:
+    """The epoch in it, -1 where there is none: that it was there at all is what counts for the logs."""
+    try:
+        return int(json.loads(content)["brokerEpoch"])
+    except (ValueError, KeyError, TypeError):
+        return -1

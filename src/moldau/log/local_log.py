@@ -258,6 +258,8 @@ class LocalLog:
         Whoever keeps recovery points on disk must lower them first: `LogStore.truncate` does.
         """
         if offset >= self.end_offset:
+            # A leader notes its epoch before it writes: if it never did, others know nothing of that epoch.
+            self.epochs.truncate_from_end(offset)
             return
         if offset < self.segments.first.base_offset:
             self.truncate_fully(offset)

@@ -15,7 +15,7 @@ from moldau.log.config import LOG_APPEND_TIME, LogConfig
 from moldau.log.files import File
 from moldau.log.local_log import LocalLog
 from moldau.log.producers import SEQUENCE_MAX, BatchMemory, CompletedTxn
-from moldau.log.rebuild import aborted_txn, marker_in, replay_batch
+from moldau.log.rebuild import aborted_txn, batches_before, marker_in, replay_batch
 from moldau.log.segment import Segment
 from moldau.log.time_index import TimestampOffset
 from moldau.log.txn_index import AbortedTxn
@@ -122,7 +122,14 @@ class Log(LocalLog):
     def _repeat_of(self, fields: HeaderFields) -> BatchMemory | None:
         last_offset_delta, producer_id, producer_epoch, base_sequence = fields[6], *fields[9:12]
         last_sequence = (base_sequence + last_offset_delta) & SEQUENCE_MAX
-        return self.producers.find_repeat(producer_id, producer_epoch, base_sequence, last_sequence)
+        producers = self.producers
+        found = producers.find_repeat(producer_id, producer_epoch, base_sequence, last_sequence)
+        if found is None:
+            offset = producers.forgotten_before(producer_id, producer_epoch, base_sequence)
+            if offset is not None:
+                producers.recall(producer_id, batches_before(self.segments, producer_id, producer_epoch, offset))
+                found = producers.find_repeat(producer_id, producer_epoch, base_sequence, last_sequence)
+        return found
 
     def _store_of_producer(
         self, batch: memoryview, fields: HeaderFields, base_offset: int, leader_epoch: int, now_ms: int, origin: Origin

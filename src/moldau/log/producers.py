@@ -44,6 +44,8 @@ class ProducerEntry:
     coordinator_epoch: int = -1
     transaction_start: int = NO_TRANSACTION
     batches: deque[BatchMemory] = field(default_factory=lambda: deque(maxlen=PRODUCER_BATCHES_KEPT))
+    is_from_snapshot: bool = field(default=False, compare=False)
+    """Snapshots know the last batch alone: those before it are in the log."""
 
     @property
     def last_sequence(self) -> int:
@@ -66,6 +68,8 @@ class Producers:
     def load(self, entries: list[ProducerEntry]) -> None:
         """Begins anew from a snapshot."""
         self._entries = {entry.producer_id: entry for entry in entries}
+        for entry in entries:
+            entry.is_from_snapshot = True
         open_ones = [entry for entry in entries if entry.transaction_start != NO_TRANSACTION]
         open_ones.sort(key=lambda entry: entry.transaction_start)
         self._ongoing = {entry.transaction_start: entry.producer_id for entry in open_ones}
@@ -82,6 +86,21 @@ class Producers:
             if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
                 return batch
         return None
+
+    def forgotten_before(self, producer_id: int, epoch: int, first_sequence: int) -> int | None:
+        """The offset below which a batch may lie of which this one is a repeat and which only the log remembers."""
+        entry = self._entries.get(producer_id)
+        if entry is None or entry.epoch != epoch or not entry.is_from_snapshot or not entry.batches:
+            return None
+        if len(entry.batches) == PRODUCER_BATCHES_KEPT or first_sequence == _expected_sequence(entry, epoch):
+            return None
+        return entry.batches[0].first_offset
+
+    def recall(self, producer_id: int, earlier: list[BatchMemory]) -> None:
+        """These were written just before those that are remembered."""
+        entry = self._entries[producer_id]
+        entry.batches = deque([*earlier, *entry.batches], maxlen=PRODUCER_BATCHES_KEPT)
+        entry.is_from_snapshot = False
 
     def check(
         self, producer_id: int, epoch: int, first_sequence: int, is_transactional: bool, check_sequence: bool = True

@@ -5,10 +5,13 @@ Used when a log is opened and after it was cut. Side files that make no sense ar
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Final
 
 from moldau.base.errors import MalformedData
+from moldau.base.limits import PRODUCER_BATCHES_KEPT
 from moldau.log import layout
 from moldau.log.epochs import LeaderEpochs
 from moldau.log.files import Files, write_all
@@ -20,6 +23,9 @@ from moldau.log.txn_index import AbortedTxn
 from moldau.log.walk import walk_headers
 from moldau.wire.batch import BatchHeader, Buffer
 from moldau.wire.records import EndTxnMarker, decode_records, read_end_txn_marker
+
+RECALL_OFFSETS: Final = 10_000
+"""How far back in the log a repeat is looked for that a restart has forgotten."""
 
 
 def marker_in(batch: Buffer) -> EndTxnMarker | None:
@@ -39,11 +45,14 @@ def replay_batch(producers: Producers, header: BatchHeader, read: Callable[[], B
         return producers.end_transaction(
             header.producer_id, header.producer_epoch, marker, header.base_offset, header.max_timestamp
         )
-    memory = BatchMemory(
+    producers.record(header.producer_id, header.producer_epoch, _memory(header), header.is_transactional)
+    return None
+
+
+def _memory(header: BatchHeader) -> BatchMemory:
+    return BatchMemory(
         header.base_sequence, header.last_sequence, header.base_offset, header.last_offset, header.max_timestamp
     )
-    producers.record(header.producer_id, header.producer_epoch, memory, header.is_transactional)
-    return None
 
 
 def aborted_txn(producers: Producers, completed: CompletedTxn) -> AbortedTxn:
@@ -104,6 +113,23 @@ def _replay_segment(producers: Producers, segment: Segment, from_offset: int) ->
     for position, header in walk_headers(segment.file, start, segment.size):
         if header.base_offset >= from_offset:
             replay_batch(producers, header, partial(segment.read_batch, position, header.size_in_bytes))
+
+
+def batches_before(segments: Segments, producer_id: int, epoch: int, offset: int) -> list[BatchMemory]:
+    """The last batches that the producer wrote under that epoch below that offset, as far back as is looked."""
+    found: deque[BatchMemory] = deque(maxlen=PRODUCER_BATCHES_KEPT)
+    from_offset = max(offset - RECALL_OFFSETS, 0)
+    for place in range(segments.floor(from_offset), len(segments)):
+        segment = segments.at(place)
+        if segment.base_offset >= offset:
+            break
+        start = segment.offset_index.lookup(from_offset)[1] if from_offset > segment.base_offset else 0
+        for _, header in walk_headers(segment.file, start, segment.size):
+            if header.base_offset >= offset:
+                break
+            if (header.producer_id, header.producer_epoch) == (producer_id, epoch) and not header.is_control:
+                found.append(_memory(header))
+    return list(found)
 
 
 # --- leader epochs ----------------------------------------------------------------------------------------------

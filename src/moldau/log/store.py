@@ -30,6 +30,8 @@ class StoreReport:
     """What was found at start."""
 
     was_clean: bool
+    broker_epoch: int = -1
+    """Under which epoch the broker was registered when it was left cleanly; below 0 if that is not known."""
     logs: int = 0
     recovered: list[RecoveryReport] = field(default_factory=list)
     """Only those with something to tell."""
@@ -76,6 +78,8 @@ class LogStore:
         names = self._files.names(self.directory)
         report = StoreReport(was_clean=layout.CLEAN_SHUTDOWN in names)
         if report.was_clean:
+            marker = self._files.read(f"{self.directory}/{layout.CLEAN_SHUTDOWN}")
+            report.broker_epoch = checkpoints.decode_clean_shutdown(marker or b"")
             self._files.unlink(f"{self.directory}/{layout.CLEAN_SHUTDOWN}")
             self._files.sync_directory(self.directory)
         recovery_points = self._read_checkpoint(layout.RECOVERY_POINTS)
@@ -172,6 +176,13 @@ class LogStore:
         self._files.sync_directory(self.directory)
         self._checkpointed.clear()
 
+    def assign_topic_id(self, partition: TopicPartition, topic_id: Uuid) -> None:
+        """For a log whose `partition.metadata` a crash has taken: without it nobody could tell whose records these are
+        when a topic of the same name is made again."""
+        content = checkpoints.encode_partition_metadata(topic_id)
+        checkpoints.replace_file(self._files, self._logs[partition].directory, layout.PARTITION_METADATA, content)
+        self._topic_ids[partition] = topic_id
+
     def delete(self, partition: TopicPartition, unique: bytes, now_ms: int) -> None:
         """Takes the log out of the store at once; its directory, renamed with the help of a fresh UUID, goes later."""
         log = self._logs[partition]
@@ -187,12 +198,20 @@ class LogStore:
     def truncate(self, partition: TopicPartition, offset: int) -> None:
         """Cuts a log. The recovery point on disk goes down first: else a crash would trust bytes never synced."""
         log = self._logs[partition]
-        end_offset = log.end_after_cut(offset)
-        if end_offset < log.recovery_point:
-            points = {each.partition: each.recovery_point for each in self}
-            points[partition] = end_offset
-            self.write_checkpoint(layout.RECOVERY_POINTS, checkpoints.encode_offsets(points))
+        self._lower_recovery_point(log, log.end_after_cut(offset))
         log.truncate_to(offset)
+
+    def truncate_fully(self, partition: TopicPartition, offset: int) -> None:
+        """Forgets all that a log holds and begins it anew at that offset."""
+        log = self._logs[partition]
+        self._lower_recovery_point(log, min(offset, log.segments.first.base_offset))
+        log.truncate_fully(offset)
+
+    def _lower_recovery_point(self, log: Log, offset: int) -> None:
+        if offset < log.recovery_point:
+            points = {each.partition: each.recovery_point for each in self}
+            points[log.partition] = offset
+            self.write_checkpoint(layout.RECOVERY_POINTS, checkpoints.encode_offsets(points))
 
     def purge(self, now_ms: int) -> None:
         """Removes what was deleted long enough ago: old segments, and directories of deleted partitions."""
@@ -237,13 +256,14 @@ class LogStore:
 
     # --- end ----------------------------------------------------------------------------------------------------
 
-    def close(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
+    def close(self, high_watermarks: Mapping[TopicPartition, int] | None = None, broker_epoch: int = -1) -> None:
         """Syncs everything and says so with the marker. If any log cannot be closed there is none: recovery decides."""
         try:
             for log in self:
                 log.close()
             self.write_checkpoints(high_watermarks)
-            checkpoints.replace_file(self._files, self.directory, layout.CLEAN_SHUTDOWN, b"")
+            marker = checkpoints.encode_clean_shutdown(broker_epoch)
+            checkpoints.replace_file(self._files, self.directory, layout.CLEAN_SHUTDOWN, marker)
         finally:
             self._lock.release()
 

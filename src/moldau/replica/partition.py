@@ -1,12 +1,16 @@
-"""One partition as its leader sees it: who may append, how far consumers may read, who waits for what.
+"""One partition, led here or followed: who may append, how far consumers may read, who waits for what.
 
 The high watermark is what every in-sync replica has, on disk where `flush.messages` is 1. Consumers never see past it,
-and whoever waits, for an acknowledgement or for new data, is told when it moves.
+and whoever waits, for an acknowledgement or for new data, is told when it moves. Followers read up to the end of the
+log. A partition without followers pays for none of this: `_leadership` is None.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
@@ -16,27 +20,43 @@ from moldau.log.log import Appended, Log, Slice
 from moldau.log.validate import Origin
 from moldau.metadata.image import PartitionState
 from moldau.replica.flushing import Flusher
+from moldau.replica.leadership import Leadership
+from moldau.replica.replication import IsrDecision, IsrProposal, Replication
 
 ACKS_ALL = -1
+ANY_EPOCH = -1
 
 
 class Watcher(Protocol):
     """A fetch that wants to know of new data."""
 
-    def touched(self, partition: Partition, size: int) -> None: ...
+    def touched(self, partition: Partition, size: int) -> None:
+        """So many bytes more can be read; with 0 something else happened."""
+        ...
+
+    def noted(self, partition: Partition) -> None:
+        """A follower's next answer has something to tell of this partition; it need not come sooner for that."""
+        ...
 
 
 class Partition:
     __slots__ = (
+        "_end_watchers",
         "_flusher",
+        "_leadership",
         "_node_id",
+        "_replication",
         "_waiting",
+        "_waiting_for_disk",
         "_watchers",
+        "epoch_start_offset",
         "high_watermark",
         "is_closed",
+        "is_leader",
         "log",
         "min_insync_replicas",
         "name",
+        "on_durable",
         "state",
         "topic_id",
     )
@@ -51,6 +71,7 @@ class Partition:
         min_insync_replicas: int,
         high_watermark: int,
         flusher: Flusher,
+        replication: Replication | None = None,
     ) -> None:
         self.name = name
         self.topic_id = topic_id
@@ -59,55 +80,179 @@ class Partition:
         self.min_insync_replicas = min_insync_replicas
         self.high_watermark = high_watermark
         self.is_closed = False
+        self.is_leader = False
+        self.epoch_start_offset = 0
+        """Where the log ended when this node began to lead it."""
+        self.on_durable: Callable[[Partition], None] | None = None
+        """Told when a follower's log is on disk further than before."""
         self._node_id = node_id
         self._flusher = flusher
+        self._replication = replication
+        self._leadership: Leadership | None = None
         self._waiting: deque[tuple[int, Later[ErrorCode]]] = deque()
-        self._watchers: set[Watcher] = set()
+        self._waiting_for_disk: deque[tuple[int, Later[ErrorCode]]] | None = None
+        self._watchers: dict[Watcher, None] = {}
+        self._end_watchers: dict[Watcher, None] = {}
 
     @property
     def last_stable_offset(self) -> int:
         """How far a reader of committed data may read."""
         return self.log.last_stable_offset(self.high_watermark)
 
+    @property
+    def durable_offset(self) -> int:
+        """What this replica answers for: where `flush.messages` is 1 only what is on disk."""
+        log = self.log
+        return log.recovery_point if log.config.flush_messages == 1 else log.end_offset
+
+    @property
+    def leadership(self) -> Leadership | None:
+        """What the leader of a partition with followers knows of them; None for all others."""
+        return self._leadership
+
+    # --- who leads ----------------------------------------------------------------------------------------------
+
     def lead(self, state: PartitionState) -> None:
-        """This node leads the partition, by the image, from this epoch on."""
+        """This node leads the partition, by the image, from this epoch on. Who waits goes on waiting if it led it."""
+        if self._is_stale(state):
+            return
+        is_new_epoch = not self.is_leader or state.leader_epoch > self.state.leader_epoch
         self.state = state
-        epochs = self.log.epochs
-        if epochs.latest != state.leader_epoch:
-            epochs.assign(state.leader_epoch, self.log.end_offset)
-        self._advance(0)
-        if self.high_watermark < self.log.end_offset:
+        self.is_leader = True
+        if is_new_epoch:
+            self._begin_epoch(state)
+        elif self._leadership is not None:
+            self._leadership.adopt(state)
+        self.reconsider()
+        if is_new_epoch and self.high_watermark < self.log.end_offset:
             # Found at start and perhaps never synced: without this, it would be seen with the next append only.
             self._flusher.request(self)
 
+    def _begin_epoch(self, state: PartitionState) -> None:
+        log, earlier = self.log, self._leadership
+        self.epoch_start_offset = log.end_offset
+        if log.epochs.latest < state.leader_epoch:
+            log.epochs.assign(state.leader_epoch, log.end_offset)
+        self._leadership = None
+        if self._replication is not None and len(state.replicas) > 1:
+            self._leadership = Leadership(
+                (self.topic_id, self.name.partition), state, self._node_id, log.end_offset, self._replication
+            )
+            if earlier is not None:
+                self._leadership.inherit(earlier)
+            self._replication.hurry()
+
+    def follow(self, state: PartitionState) -> None:
+        """Another node leads the partition, or none does: who waits here waits in vain."""
+        if self._is_stale(state) or (state == self.state and not self.is_leader):
+            return
+        self.state = state
+        self.is_leader = False
+        self._refuse_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._tell(0)
+
+    def _is_stale(self, state: PartitionState) -> bool:
+        """The image may be behind what the controller has told this leader directly."""
+        known = self.state
+        is_older = state.leader_epoch < known.leader_epoch or state.partition_epoch < known.partition_epoch
+        return self.is_closed or is_older or (self.is_leader and state == known)
+
+    def reconsider(self, *, looks_for_laggards: bool = False) -> None:
+        """Asks again who should be in sync and how far consumers may read: the brokers, the time or a config have
+        changed."""
+        leadership = self._leadership
+        if leadership is not None:
+            log_end = self.log.end_offset
+            proposal = leadership.change(log_end, self.high_watermark, looks_for_laggards=looks_for_laggards)
+            if proposal is not None:
+                self._propose(proposal)
+            leadership.tell_deletions(self.log.start_offset)
+        if self.is_leader:
+            self._advance(0)
+
+    def _propose(self, proposal: IsrProposal) -> None:
+        assert self._replication is not None, "who has followers has proposals"
+        self._replication.proposals.propose(proposal).then(partial(self._decided, proposal))
+
+    def _decided(self, proposal: IsrProposal, decision: IsrDecision | KafkaError) -> None:
+        leadership, state = self._leadership, self.state
+        if leadership is None or leadership.proposed is not proposal:
+            return
+        if isinstance(decision, KafkaError):
+            leadership.refused(decision.code)
+        elif decision.leader_epoch == state.leader_epoch and decision.partition_epoch >= state.partition_epoch:
+            self.state = replace(state, isr=decision.isr, partition_epoch=decision.partition_epoch)
+            leadership.proposed = None
+            leadership.adopt(self.state)
+        self.reconsider()
+
+    # --- appending ----------------------------------------------------------------------------------------------
+
     def append(self, batches: memoryview, acks: int, now_ms: int, origin: Origin = Origin.CLIENT) -> Appended:
         """Takes somebody's batches into the log, or raises KafkaError and leaves the log as it was."""
-        if self.state.leader != self._node_id or self.is_closed:
+        if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if acks == ACKS_ALL and len(self.state.isr) < min(self.min_insync_replicas, len(self.state.replicas)):
-            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{len(self.state.isr)} in-sync replicas of {self.name}")
+        state = self.state
+        if acks == ACKS_ALL and len(state.isr) < min(self.min_insync_replicas, len(state.replicas)):
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{len(state.isr)} in-sync replicas of {self.name}")
         log = self.log
         try:
-            appended = log.append(batches, leader_epoch=self.state.leader_epoch, now_ms=now_ms, origin=origin)
+            appended = log.append(batches, leader_epoch=state.leader_epoch, now_ms=now_ms, origin=origin)
         except StorageFault as fault:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
         if not appended.duplicate:
             self._advance(len(batches))
+            if self._end_watchers:
+                self._tell_followers(len(batches))
         if log.end_offset - log.recovery_point >= log.config.flush_messages:
             self._flusher.request(self)
         return appended
 
-    def acknowledged(self, last_offset: int) -> Later[ErrorCode] | None:
-        """None if the high watermark has passed the offset already, else a promise that it will."""
+    def acknowledged(self, last_offset: int, acks: int = ACKS_ALL) -> Later[ErrorCode] | None:
+        """None if it is acknowledged already, else a promise that it will be: by all in-sync replicas, that is when the
+        high watermark has passed it, or by this one."""
         if last_offset < self.high_watermark:
             return None
+        waiting = self._waiting
+        if acks != ACKS_ALL and self._leadership is not None:
+            if last_offset < self.durable_offset:
+                return None
+            waiting = self._waiting_for_disk = self._waiting_for_disk or deque()
         promise: Later[ErrorCode] = Later()
-        self._waiting.append((last_offset, promise))
+        waiting.append((last_offset, promise))
         return promise
 
     def flushed(self) -> None:
         """The log, or more of it, is on disk."""
-        self._advance(0)
+        if self._waiting_for_disk:
+            _tell_passed(self._waiting_for_disk, self.log.recovery_point)
+        if self.is_leader:
+            self._advance(0)
+        elif self.on_durable is not None:
+            self.on_durable(self)
+
+    def ask_for_disk(self) -> None:
+        self._flusher.request(self)
+
+    def _advance(self, size: int) -> None:
+        """Moves the high watermark to what all in-sync replicas have."""
+        log = self.log
+        committed = log.recovery_point if log.config.flush_messages == 1 else log.end_offset
+        if self._leadership is not None:
+            committed = self._leadership.limit(committed, self.min_insync_replicas)
+        if committed > self.high_watermark:
+            self._move_high_watermark(committed, size)
+
+    def _move_high_watermark(self, offset: int, size: int) -> None:
+        self.high_watermark = offset
+        if self._waiting:
+            _tell_passed(self._waiting, offset)
+        if self._watchers:
+            self._tell_consumers(size)
+        for watcher in self._end_watchers:
+            watcher.noted(self)
+
+    # --- reading ------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, up_to: int, at_least_one: bool) -> Slice | None:
         """The records from that offset, as a slice of a file; KafkaError where there is no such offset."""
@@ -116,15 +261,76 @@ class Partition:
         except StorageFault as fault:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
 
-    def fence(self, current_leader_epoch: int) -> None:
+    def fence(self, current_leader_epoch: int, *, leader_only: bool = True) -> None:
         """Raises KafkaError if the client's idea of who leads, and since when, is not ours."""
-        if self.state.leader != self._node_id or self.is_closed:
+        if self.is_closed:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if current_leader_epoch == -1 or current_leader_epoch == self.state.leader_epoch:
-            return
-        if current_leader_epoch < self.state.leader_epoch:
-            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
-        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        if current_leader_epoch not in (ANY_EPOCH, self.state.leader_epoch):
+            is_old = current_leader_epoch < self.state.leader_epoch
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH)
+        if leader_only and not self.is_leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def watch(self, watcher: Watcher) -> None:
+        """For who reads up to the high watermark."""
+        self._watchers[watcher] = None
+
+    def watch_end(self, watcher: Watcher) -> None:
+        """For who reads all there is."""
+        self._end_watchers[watcher] = None
+
+    def unwatch(self, watcher: Watcher) -> None:
+        self._watchers.pop(watcher, None)
+        self._end_watchers.pop(watcher, None)
+
+    # --- followers ----------------------------------------------------------------------------------------------
+
+    def fence_replica(self, replica_id: int, broker_epoch: int, current_leader_epoch: int) -> None:
+        """Raises KafkaError if that broker, under that epoch, has no business in this partition: what a follower says
+        moves the high watermark, so it must be one."""
+        self.fence(current_leader_epoch)
+        leadership = self._leadership
+        if leadership is None or replica_id not in leadership.followers:
+            # With an epoch that is ours: the image may not have brought the new replica here yet.
+            is_early = current_leader_epoch != ANY_EPOCH
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH if is_early else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        assert self._replication is not None, "who has followers has brokers"
+        broker = self._replication.brokers.get(replica_id)
+        if broker is None or broker.epoch != broker_epoch:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def replica_fetched(self, replica_id: int, broker_epoch: int, fetch_offset: int, start_offset: int) -> None:
+        """A follower, fenced before, has all below that offset, as far as it answers for it."""
+        leadership = self._leadership
+        assert leadership is not None, "fenced before"
+        assert self._replication is not None, "who has followers has a clock"
+        progress = leadership.followers[replica_id]
+        has_deleted = start_offset > progress.start_offset
+        now_ms = self._replication.clock.elapsed_ms()
+        has_moved = progress.fetched(fetch_offset, start_offset, self.log.end_offset, broker_epoch, now_ms)
+        if has_deleted or leadership.has_outsiders:
+            self.reconsider()
+        elif has_moved:
+            self._advance(0)
+
+    def heed_leader(self, high_watermark: int, start_offset: int) -> None:
+        """As a follower: what its leader told of itself. The high watermark never goes back, unless the log does."""
+        log = self.log
+        start_offset = min(start_offset, log.end_offset)
+        if start_offset > log.start_offset:
+            log.delete_records(start_offset)
+            self._tell_consumers(0)
+        committed = min(high_watermark, log.end_offset)
+        if committed > self.high_watermark:
+            self._move_high_watermark(committed, 0)
+
+    def cut(self) -> None:
+        """As a follower: the log was truncated, and ends before what was thought to be committed."""
+        if self.high_watermark > self.log.end_offset:
+            self.high_watermark = self.log.end_offset
+            self._tell_consumers(0)
+
+    # --- deleting -----------------------------------------------------------------------------------------------
 
     def delete_records(self, before_offset: int) -> int:
         """Moves the start of the log; gives the new one. -1 means the high watermark."""
@@ -147,33 +353,40 @@ class Partition:
             self._tell(0)
         return len(dropped)
 
-    def watch(self, watcher: Watcher) -> None:
-        self._watchers.add(watcher)
-
-    def unwatch(self, watcher: Watcher) -> None:
-        self._watchers.discard(watcher)
+    # --- the end ------------------------------------------------------------------------------------------------
 
     def close(self, code: ErrorCode) -> None:
         """Nobody will be served here any more: those who wait are told why."""
         self.is_closed = True
-        waiting, self._waiting = self._waiting, deque()
-        for _, promise in waiting:
-            promise.complete(code)
+        self.is_leader = False
+        self._refuse_waiting(code)
         self._tell(0)
         self._watchers.clear()
+        self._end_watchers.clear()
 
-    def _advance(self, size: int) -> None:
-        """Moves the high watermark to what all in-sync replicas have. Today they are this node alone."""
-        log = self.log
-        durable = log.recovery_point if log.config.flush_messages == 1 else log.end_offset
-        if durable <= self.high_watermark:
-            return
-        self.high_watermark = durable
-        while self._waiting and self._waiting[0][0] < durable:
-            self._waiting.popleft()[1].complete(ErrorCode.NONE)
-        if self._watchers:
-            self._tell(size)
+    def _refuse_waiting(self, code: ErrorCode) -> None:
+        leadership, self._leadership = self._leadership, None
+        waiting = [promise for _, promise in (*self._waiting, *(self._waiting_for_disk or ()))]
+        self._waiting.clear()
+        self._waiting_for_disk = None
+        for promise in waiting:
+            promise.complete(code)
+        if leadership is not None:
+            leadership.end(code)
 
     def _tell(self, size: int) -> None:
+        self._tell_consumers(size)
+        self._tell_followers(size)
+
+    def _tell_consumers(self, size: int) -> None:
         for watcher in list(self._watchers):
             watcher.touched(self, size)
+
+    def _tell_followers(self, size: int) -> None:
+        for watcher in list(self._end_watchers):
+            watcher.touched(self, size)
+
+
+def _tell_passed(waiting: deque[tuple[int, Later[ErrorCode]]], offset: int) -> None:
+    while waiting and waiting[0][0] < offset:
+        waiting.popleft()[1].complete(ErrorCode.NONE)

@@ -1,6 +1,8 @@
-"""All partitions this node holds, kept as the image says: made, grown, reconfigured and removed when it changes.
+"""All partitions this node holds, kept as the image says: made, grown, led or followed, reconfigured and removed when
+it changes.
 
-Finding one costs two lookups, however many there are.
+Finding one costs two lookups, however many there are. The first image that is followed must be one that was in force
+when the node went down, or later: a partition that an earlier one gives to others would be deleted here.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from moldau.metadata.image import MetadataImage, TopicImage
 from moldau.metadata.records import ConfigResource
 from moldau.replica.flushing import Flusher
 from moldau.replica.partition import Partition
+from moldau.replica.replication import Replication
 
 Effective = Callable[[MetadataImage, Mapping[str, str]], Mapping[str, str]]
 """From what was set on a topic to all its configs, as texts; what was set on brokers is in the image."""
@@ -32,13 +35,17 @@ class Partitions:
         effective: Effective,
         rng: Random,
         report: Callable[[str], None],
+        replication: Replication | None = None,
     ) -> None:
+        """Without `replication` every partition is led as if it had no other replica."""
         self._node_id = node_id
         self._store = store
         self._flusher = flusher
         self._effective = effective
         self._rng = rng
         self._report = report
+        self._replication = replication
+        self._image = MetadataImage()
         self._missing: dict[TopicPartition, None] = {}
         self._topics: dict[str, dict[int, Partition]] = {}
 
@@ -54,19 +61,42 @@ class Partitions:
         partitions = self._topics.get(topic)
         found = None if partitions is None else partitions.get(index)
         if found is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise KafkaError(self.absence(topic, index))
         return found
+
+    def of_topic(self, topic: str) -> list[Partition]:
+        return list(self._topics.get(topic, {}).values())
+
+    def absence(self, topic: str, index: int) -> ErrorCode:
+        """Why a partition is not here: a client that is told that it is elsewhere looks for it anew."""
+        if TopicPartition(topic, index) in self._missing:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        known = self._image.topics.get(topic)
+        if known is None or not 0 <= index < len(known.partitions):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def follow(self, image: MetadataImage, changes: Changes, now_ms: int) -> None:
         """Brings what is here in line with what the image says of it."""
+        self._image = image
+        if self._replication is not None:
+            self._replication.brokers = image.brokers
         for removed in changes.removed:
             self._remove(removed, now_ms)
         reconfigured = {name for kind, name in changes.configs if kind == ConfigResource.TOPIC}
         everything = any(kind == ConfigResource.BROKER for kind, _ in changes.configs)
-        for name in changes.topics:
+        for name in sorted(changes.topics):
             self._lay_out(image, image.topics[name], now_ms)
-        for name in list(self._topics) if everything else reconfigured & self._topics.keys():
+        for name in list(self._topics) if everything else sorted(reconfigured & self._topics.keys()):
             self._reconfigure(image, name)
+        if changes.brokers:
+            self.reconsider()
+
+    def reconsider(self, *, looks_for_laggards: bool = False) -> None:
+        """Looks at all followers of what is led here: brokers have come or gone, or time has passed."""
+        for partition in list(self):
+            if partition.leadership is not None:
+                partition.reconsider(looks_for_laggards=looks_for_laggards)
 
     def _config(self, image: MetadataImage, topic: str) -> tuple[LogConfig, int]:
         properties = self._effective(image, image.configs_of(ConfigResource.TOPIC, topic))
@@ -77,6 +107,7 @@ class Partitions:
         config: tuple[LogConfig, int] | None = None
         for index, state in enumerate(topic.partitions):
             if self._node_id not in state.replicas:
+                self._let_go(hosted, TopicPartition(topic.name, index), topic.id, now_ms)
                 continue
             if index not in hosted:
                 config = config or self._config(image, topic.name)
@@ -87,14 +118,18 @@ class Partitions:
                     self._missing[name] = None
                     self._report(f"{name} cannot be opened and will be tried again: {fault}")
                     continue
-            hosted[index].lead(state)
+            if state.leader == self._node_id:
+                hosted[index].lead(state)
+            else:
+                hosted[index].follow(state)
 
-    def retry(self, image: MetadataImage, now_ms: int) -> None:
-        """Tries again to open what the disk refused before."""
+    def retry(self, image: MetadataImage, now_ms: int) -> list[str]:
+        """Tries again to open what the disk refused before; gives the topics of which something was missing."""
         missing, self._missing = self._missing, {}
-        for name in dict.fromkeys(partition.topic for partition in missing):
-            if name in image.topics:
-                self._lay_out(image, image.topics[name], now_ms)
+        topics = [name for name in dict.fromkeys(partition.topic for partition in missing) if name in image.topics]
+        for name in topics:
+            self._lay_out(image, image.topics[name], now_ms)
+        return topics
 
     def _open(
         self, name: TopicPartition, topic_id: Uuid, config: tuple[LogConfig, int], image: MetadataImage, now_ms: int
@@ -110,6 +145,7 @@ class Partitions:
             min_insync_replicas,
             min(self._store.high_watermarks.get(name, 0), log.end_offset),
             self._flusher,
+            self._replication,
         )
 
     def _log(self, name: TopicPartition, topic_id: Uuid, config: LogConfig, now_ms: int) -> Log:
@@ -120,6 +156,8 @@ class Partitions:
             found = None
         if found is None:
             return self._store.create(name, topic_id, config, now_ms)
+        if self._store.topic_id(name) is None:
+            self._store.assign_topic_id(name, topic_id)
         found.update_config(config)
         return found
 
@@ -128,6 +166,14 @@ class Partitions:
         for partition in self._topics[topic].values():
             partition.log.update_config(config)
             partition.min_insync_replicas = min_insync_replicas
+            partition.reconsider()
+
+    def _let_go(self, hosted: dict[int, Partition], name: TopicPartition, topic_id: Uuid, now_ms: int) -> None:
+        """Other brokers have the partition now."""
+        partition = hosted.pop(name.partition, None)
+        if partition is not None:
+            partition.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._delete_log(name, topic_id, now_ms)
 
     def _remove(self, topic: TopicImage, now_ms: int) -> None:
         hosted = self._topics.get(topic.name, {})

@@ -1,5 +1,5 @@
-"""Incremental fetch sessions (KIP-227): the broker remembers which partitions a consumer reads and how far it is, and
-both sides speak of changes only.
+"""Incremental fetch sessions (KIP-227): the broker remembers which partitions a consumer or a follower reads and how
+far it is, and both sides speak of changes only.
 
 A session looks at the partitions that were touched since it last answered, not at all it holds: the cost of a fetch is
 that of what changed. A fetch without a session is a session that is forgotten after its one answer.
@@ -18,6 +18,9 @@ from moldau.replica.partition import Partition
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 LAST_EPOCH = 2**31 - 1
+CONSUMER = -1
+"""The replica id of who is none."""
+UNTOLD = -1
 
 PartitionKey = tuple[str | Uuid, int]
 """A partition as the client names it: by topic name, or by topic id from Fetch v13 on."""
@@ -31,6 +34,7 @@ class FetchedPartition:
         "fetch_offset",
         "index",
         "last_fetched_epoch",
+        "log_start_offset",
         "partition",
         "partition_max_bytes",
         "told_high_watermark",
@@ -46,17 +50,20 @@ class FetchedPartition:
         self.partition_max_bytes = 0
         self.current_leader_epoch = -1
         self.last_fetched_epoch = -1
-        self.told_high_watermark = -1
-        self.told_log_start_offset = -1
+        self.log_start_offset = -1
+        """Of a follower: where its own log begins."""
+        self.told_high_watermark = UNTOLD
+        self.told_log_start_offset = UNTOLD
 
 
 class FetchSession:
     """Which partitions, and which of them must be looked at for the next answer, in the order of their turn."""
 
-    __slots__ = ("_by_partition", "dirty", "entries", "epoch", "id", "on_touch", "uses_topic_ids")
+    __slots__ = ("_by_partition", "dirty", "entries", "epoch", "id", "on_touch", "replica_id", "uses_topic_ids")
 
-    def __init__(self, session_id: int = 0, uses_topic_ids: bool = False) -> None:
+    def __init__(self, session_id: int = 0, uses_topic_ids: bool = False, replica_id: int = CONSUMER) -> None:
         self.id = session_id
+        self.replica_id = replica_id
         self.uses_topic_ids = uses_topic_ids
         self.epoch = 1
         self.entries: dict[PartitionKey, FetchedPartition] = {}
@@ -92,15 +99,20 @@ class FetchSession:
             self._by_partition.pop(entry.partition, None)
         entry.partition = partition
         if partition is not None and (self.id or self.on_touch is not None):
-            self._by_partition[partition] = entry
-            partition.watch(self)
+            self._watch(entry, partition)
 
     def watch_all(self) -> None:
         """For a fetch without a session that must wait: be told of new data in any of its partitions."""
         for entry in self.entries.values():
             if entry.partition is not None:
-                self._by_partition[entry.partition] = entry
-                entry.partition.watch(self)
+                self._watch(entry, entry.partition)
+
+    def _watch(self, entry: FetchedPartition, partition: Partition) -> None:
+        self._by_partition[partition] = entry
+        if self.replica_id == CONSUMER:
+            partition.watch(self)
+        else:
+            partition.watch_end(self)
 
     def touched(self, partition: Partition, size: int) -> None:
         entry = self._by_partition.get(partition)
@@ -111,6 +123,11 @@ class FetchSession:
                 self._rebind(entry, None)
             if self.on_touch is not None:
                 self.on_touch(size)
+
+    def noted(self, partition: Partition) -> None:
+        entry = self._by_partition.get(partition)
+        if entry is not None:
+            self.dirty[entry] = None
 
     def close(self) -> None:
         for partition in self._by_partition:
@@ -132,20 +149,23 @@ class SessionCache:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def create(self, uses_topic_ids: bool, now_ms: int) -> FetchSession:
-        """A new session, or one with id 0, which is always a legal answer, when no place is free."""
-        if len(self._sessions) >= self._slots_max and not self._evict(now_ms):
-            return FetchSession(0, uses_topic_ids)
+    def create(self, uses_topic_ids: bool, now_ms: int, replica_id: int = CONSUMER) -> FetchSession:
+        """A new session, or one with id 0, which is always a legal answer, when no place is free. Followers go before
+        consumers: what they would have to say in full each time is every partition they have."""
+        if len(self._sessions) >= self._slots_max and not self._evict(now_ms, replica_id):
+            return FetchSession(0, uses_topic_ids, replica_id)
         while (session_id := self._rng.randint(1, 2**31 - 1)) in self._sessions:
             continue
-        session = FetchSession(session_id, uses_topic_ids)
+        session = FetchSession(session_id, uses_topic_ids, replica_id)
         self._sessions[session_id] = (session, now_ms)
         return session
 
-    def resume(self, session_id: int, epoch: int, uses_topic_ids: bool, now_ms: int) -> FetchSession:
+    def resume(
+        self, session_id: int, epoch: int, uses_topic_ids: bool, now_ms: int, replica_id: int = CONSUMER
+    ) -> FetchSession:
         """The session for the next request of its client; KafkaError if there is none, or it is not that request's."""
         found = self._sessions.get(session_id)
-        if found is None:
+        if found is None or found[0].replica_id != replica_id:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session, _ = found
         if epoch != session.epoch:
@@ -162,11 +182,13 @@ class SessionCache:
         if found is not None:
             found[0].close()
 
-    def _evict(self, now_ms: int) -> bool:
+    def _evict(self, now_ms: int, replica_id: int) -> bool:
         if not self._sessions:
             return False
         session_id, (_, used_ms) = next(iter(self._sessions.items()))
         if now_ms - used_ms < self._evict_after_ms:
-            return False
+            if replica_id == CONSUMER:
+                return False
+            session_id = next((key for key, (held, _) in self._sessions.items() if held.replica_id == CONSUMER), 0)
         self.remove(session_id)
-        return True
+        return bool(session_id)

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from moldau.base.clock import Timer, Timers
 from moldau.base.later import Later
-from moldau.replica.sessions import FetchSession
+from moldau.replica.sessions import CONSUMER, FetchSession
 
 R = TypeVar("R")
 Collect = Callable[[bool], R | None]
@@ -19,19 +19,31 @@ class ParkedFetches(Generic[R]):
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
-        self._parked: set[_ParkedFetch[R]] = set()
+        self._parked: dict[_ParkedFetch[R], None] = {}
+        self._is_releasing = False
 
     def __len__(self) -> int:
         return len(self._parked)
 
     def park(self, session: FetchSession, missing_bytes: int, max_wait_ms: int, collect: Collect[R]) -> Later[R]:
-        fetch = _ParkedFetch(session, missing_bytes, collect, self._timers, self._parked.discard)
-        self._parked.add(fetch)
+        fetch = _ParkedFetch(session, missing_bytes, collect, self._timers, self._parked.pop)
+        self._parked[fetch] = None
         fetch.timer = self._timers.after_ms(max_wait_ms, fetch.time_is_up)
         return fetch.answer
 
     def release_all(self) -> None:
         for fetch in list(self._parked):
+            fetch.time_is_up()
+
+    def release_followers(self) -> None:
+        """Soon, and once for all who ask for it in this turn."""
+        if not self._is_releasing:
+            self._is_releasing = True
+            self._timers.soon(self._release_followers)
+
+    def _release_followers(self) -> None:
+        self._is_releasing = False
+        for fetch in [each for each in self._parked if each.is_of_follower]:
             fetch.time_is_up()
 
 
@@ -46,7 +58,7 @@ class _ParkedFetch(Generic[R]):
         missing_bytes: int,
         collect: Collect[R],
         timers: Timers,
-        done: Callable[[_ParkedFetch[R]], None],
+        done: Callable[[_ParkedFetch[R]], object],
     ) -> None:
         self._session = session
         self._missing_bytes = missing_bytes
@@ -59,6 +71,10 @@ class _ParkedFetch(Generic[R]):
         session.on_touch = self._touched
         if not session.id:
             session.watch_all()
+
+    @property
+    def is_of_follower(self) -> bool:
+        return self._session.replica_id != CONSUMER
 
     def _touched(self, size: int) -> None:
         """New data, or with size 0 another change that may end the waiting."""

@@ -9,43 +9,26 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import TypeVar
 
-from moldau.base.errors import ErrorCode
-from moldau.base.ids import METADATA_TOPIC_UUID, TopicPartition
+from moldau.assembly import Assembly, World
+from moldau.base.errors import ErrorCode, StorageFault
 from moldau.base.later import Later
-from moldau.base.names import METADATA_TOPIC
-from moldau.base.topic_configs import topic_config_texts
-from moldau.log.config import LogConfig
-from moldau.log.store import LogStore
-from moldau.metadata.controller.brokers import decide_register_broker
-from moldau.metadata.controller.configs import broker_layers
-from moldau.metadata.controller.features import SUPPORTED, decide_bootstrap
-from moldau.metadata.controller.topics import new_uuid
-from moldau.metadata.current import CurrentImage
-from moldau.metadata.image import Endpoint, MetadataImage
-from moldau.raft.quorum import Quorum
+from moldau.client.peers import Peer
+from moldau.log.log import Log
+from moldau.metadata.image import MetadataImage
 from moldau.replica.flushing import Flushable
 from moldau.replica.partition import Partition
-from moldau.replica.partitions import Partitions
-from moldau.replica.sessions import SessionCache
-from moldau.replica.waiting import ParkedFetches
-from moldau.runtime.admin import Admin
-from moldau.runtime.controller_loop import Controller, MetadataLog
-from moldau.runtime.quorum_state_file import QuorumStateFile
-from moldau.server.handlers.fetch import Fetch
-from moldau.server.handlers.produce import Produce
+from moldau.runtime.producer_ids import allocate_by
+from moldau.settings import Settings, from_properties
 from moldau.testing.clock import FakeClock, FakeTimers
 from moldau.testing.files import MemoryFiles
+from moldau.wire.apis import ApiKey
 from moldau.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from moldau.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from moldau.wire.messages.delete_topics import DeleteTopicsRequest
-from moldau.wire.messages.fetch import FetchResponse
 from moldau.wire.records import IN_LINE, Record, build_batch
 
 NODE_ID = 1
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
-METADATA = TopicPartition(METADATA_TOPIC, 0)
-FETCH_BYTES_MAX = 57_671_680
-SESSION_EVICTION_MS = 120_000
 R = TypeVar("R")
 
 
@@ -54,6 +37,13 @@ def batch(count: int = 1, size: int = 10, *, timestamp: int | None = None, **hea
     stamp = FakeClock().now_ms() if timestamp is None else timestamp
     records = [Record(IN_LINE, stamp, None, b"v" * size) for _ in range(count)]
     return memoryview(build_batch(records, **header))  # type: ignore[arg-type]
+
+
+def _at_once(work: Callable[[], None]) -> Later[StorageFault | None]:
+    done: Later[StorageFault | None] = Later()
+    work()
+    done.complete(None)
+    return done
 
 
 class HeldFlusher:
@@ -72,6 +62,13 @@ class HeldFlusher:
             each.flushed()
 
 
+class NoPeers:
+    """A node that is alone asks nobody."""
+
+    def to(self, host: str, port: int, purpose: str) -> Peer:
+        raise AssertionError(f"{host}:{port} was to be asked for {purpose}")
+
+
 class Rooms:
     def __init__(
         self,
@@ -86,43 +83,59 @@ class Rooms:
         self.clock = FakeClock()
         self.timers = FakeTimers(self.clock)
         self.flusher = HeldFlusher()
-        self.current = CurrentImage()
+        self.faults: list[Exception] = []
         self.published: list[MetadataImage] = []
-        self._static = static or {}
-        self.store = LogStore(self.files, "data")
-        self.store.load(lambda _: LogConfig(), self.clock.now_ms())
-        self.controller = self._controller()
-        self.reports: list[str] = []
-        self.partitions = Partitions(NODE_ID, self.store, self.flusher, self._effective, self.rng, self.reports.append)
-        self.current.follow(lambda image, changes: self.partitions.follow(image, changes, self.clock.now_ms()))
+        self.assembly = Assembly(self._settings(session_slots, static or {}), self._world())
+        self.current = self.assembly.current
         self.current.follow(lambda image, _: self.published.append(image))
-        self.admin = Admin(self.controller, NODE_ID, self._static, 1, 1, True, self.rng)
-        self.sessions = SessionCache(session_slots, SESSION_EVICTION_MS, self.rng)
-        self.parked: ParkedFetches[FetchResponse] = ParkedFetches(self.timers)
-        self.fetch = Fetch(self.current, self.partitions, self.sessions, self.parked, self.clock, FETCH_BYTES_MAX)
-        self.produce = Produce(self.current, self.partitions, self.clock, self.timers)
+        self.store = self.assembly.store
+        controller, broker = self.assembly.controller_side, self.assembly.broker_side
+        assert controller is not None
+        assert broker is not None
+        self.controller, self.admin = controller.controller, controller.admin
+        self.partitions, self.parked, self.sessions = broker.partitions, broker.parked, broker.sessions
+        self.allocate_producer_ids = allocate_by(self.assembly.channel, NODE_ID, lambda: broker.lifecycle.epoch)
+        served = {handler.api: handler for handler in broker.handlers}
+        self.fetch, self.produce = served[ApiKey.FETCH], served[ApiKey.PRODUCE]
 
-    def _controller(self) -> Controller:
-        found = self.store.get(METADATA)
-        log = found or self.store.create(METADATA, METADATA_TOPIC_UUID, LogConfig(), self.clock.now_ms())
-        raft_log = MetadataLog(log)
-        quorum = Quorum(NODE_ID, [NODE_ID], CLUSTER_ID, raft_log, QuorumStateFile(self.files, log.directory))
-        return Controller(quorum, raft_log, self.flusher, self.current, self.clock)
+    def _settings(self, session_slots: int, static: Mapping[str, str]) -> Settings:
+        given = {
+            "listeners": "PLAINTEXT://localhost:9092",
+            "log.dirs": "data",
+            "max.incremental.fetch.session.cache.slots": str(session_slots),
+            **static,
+        }
+        return from_properties(given, CLUSTER_ID)
 
-    def _effective(self, image: MetadataImage, overrides: Mapping[str, str]) -> Mapping[str, str]:
-        return topic_config_texts(overrides, broker_layers(image, NODE_ID, self._static))
+    def _world(self) -> World:
+        return World(
+            clock=self.clock,
+            timers=self.timers,
+            files=self.files,
+            rng=self.rng,
+            flusher=self.flusher,
+            peers=NoPeers(),
+            apart=_at_once,
+            disk_space=lambda: (0, 0),
+            on_fault=self.faults.append,
+        )
+
+    @property
+    def metadata_log(self) -> Log:
+        return self.assembly.driver.log
 
     def start(self) -> Rooms:
-        self.controller.start()
-        self.controller.submit(decide_bootstrap)
-        endpoints = [Endpoint("PLAINTEXT", "localhost", 9092, 0)]
-        self.controller.submit(
-            lambda image: decide_register_broker(
-                image, NODE_ID, new_uuid(self.rng), endpoints, None, [bytes(range(16))], SUPPORTED
-            )
-        )
-        self.flush()
+        serving = self.assembly.start(self.assembly.settings.advertised_listeners)
+        while not serving.done:
+            self.flush()
+            assert self.timers.run_soon(), "the node does not come up"
+        self._beating = self.timers.pending
         return self
+
+    @property
+    def waiting(self) -> int:
+        """Timers that wait, besides those of a node at rest."""
+        return self.timers.pending - self._beating
 
     def flush(self) -> None:
         """Everything that waits for the disk gets there."""
@@ -148,12 +161,14 @@ class Rooms:
         return bytes(made.topic_id)
 
     def delete_topic(self, name: str) -> None:
-        deleted = self.committed(self.admin.delete_topics(DeleteTopicsRequest(topic_names=[name]))).responses[0]
+        deleted = self.committed(
+            self.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=[name]))
+        ).responses[0]
         assert deleted.error_code == ErrorCode.NONE
 
     def grow_topic(self, name: str, count: int) -> None:
         ask = CreatePartitionsRequest([CreatePartitionsTopic(name, count, None)])
-        grown = self.committed(self.admin.create_partitions(ask)).results[0]
+        grown = self.committed(self.admin.ask(ApiKey.CREATE_PARTITIONS, ask)).results[0]
         assert grown.error_code == ErrorCode.NONE, grown.error_message
 
     def committed(self, answer: Later[R]) -> R:

@@ -32,6 +32,9 @@ class Spy:
     def touched(self, partition: Partition, size: int) -> None:
         self.touches.append(size)
 
+    def noted(self, partition: Partition) -> None:
+        raise AssertionError("for followers only")
+
 
 class Room:
     """A partition and what stands around it."""
@@ -41,7 +44,10 @@ class Room:
         self.flusher = HeldFlusher()
         log = LogStore(self.files, "data").create(NAME, bytes(16), config or LogConfig(), START_MS)
         self.partition = Partition(NAME, bytes(16), log, state, NODE_ID, min_insync, 0, self.flusher)
-        self.partition.lead(state)
+        if state.leader == NODE_ID:
+            self.partition.lead(state)
+        else:
+            self.partition.follow(state)
         self.spy = Spy()
         self.partition.watch(self.spy)
 

@@ -6,13 +6,15 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from rooms import METADATA, NODE_ID, Rooms
+from rooms import NODE_ID, Rooms
 
+from moldau.assembly.assembly import METADATA
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.metadata.apply import Changes, apply
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import ConfigRecord, ConfigResource, PartitionRecord, TopicRecord
+from moldau.wire.apis import ApiKey
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.wire.messages.delete_topics import DeleteTopicsRequest
 from moldau.wire.messages.incremental_alter_configs import (
@@ -29,7 +31,7 @@ def held(rooms: Rooms) -> list[str]:
 def alter(rooms: Rooms, kind: ConfigResource, name: str, key: str, value: str | None) -> None:
     config = AlterableConfig(key, 1 if value is None else 0, value)
     ask = IncrementalAlterConfigsRequest([AlterConfigsResource(kind, name, [config])])
-    response = rooms.committed(rooms.admin.incremental_alter_configs(ask)).responses[0]
+    response = rooms.committed(rooms.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, ask)).responses[0]
     assert response.error_code == 0, response.error_message
 
 
@@ -60,7 +62,7 @@ def test_finding(rooms: Rooms) -> None:
         assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_deleted(rooms: Rooms) -> None:
+def test_deleted(rooms: Rooms, caplog: pytest.LogCaptureFixture) -> None:
     rooms.create_topic("a", 2)
     rooms.create_topic("b")
     gone = rooms.partition("a")
@@ -68,7 +70,7 @@ def test_deleted(rooms: Rooms) -> None:
     assert held(rooms) == ["b-0"]
     assert gone.is_closed
     assert TopicPartition("a", 0) not in rooms.store
-    assert not rooms.reports
+    assert not caplog.messages
 
 
 def test_made_anew_with_another_id(rooms: Rooms) -> None:
@@ -88,7 +90,7 @@ def test_deleted_and_made_anew_before_anyone_looked(rooms: Rooms) -> None:
     rooms.create_topic("a", 3)
     old = rooms.partition("a")
 
-    rooms.admin.delete_topics(DeleteTopicsRequest(topic_names=["a"]))
+    rooms.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=["a"]))
     rooms.admin.create_topics(CreateTopicsRequest([CreatableTopic("a", 1, 1)]))
     assert held(rooms) == ["a-0", "a-1", "a-2"], "nothing is committed yet"
     rooms.flush()
@@ -176,8 +178,8 @@ def test_a_topic_deleted_just_before_the_crash_is_deleted_after_it(rooms: Rooms)
     rooms.create_topic("a", 2)
     rooms.append("a")
 
-    rooms.admin.delete_topics(DeleteTopicsRequest(topic_names=["a"]))
-    rooms.controller.log.flush()
+    rooms.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=["a"]))
+    rooms.metadata_log.flush()
     again = rooms.restart()
     assert held(again) == []
     assert [str(log.partition) for log in again.store] == [str(METADATA)], "no log is left that nobody speaks of"
@@ -187,9 +189,9 @@ def test_a_topic_made_anew_just_before_the_crash_does_not_get_the_old_records(ro
 
     rooms.create_topic("a", 2)
     rooms.append("a", count=3)
-    rooms.admin.delete_topics(DeleteTopicsRequest(topic_names=["a"]))
+    rooms.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=["a"]))
     rooms.admin.create_topics(CreateTopicsRequest([CreatableTopic("a", 1, 1)]))
-    rooms.controller.log.flush()
+    rooms.metadata_log.flush()
     again = rooms.restart()
     assert held(again) == ["a-0"]
     assert again.partition("a").log.end_offset == 0
@@ -238,7 +240,7 @@ def test_nothing_acknowledged_is_lost_in_a_crash() -> None:
 # --- a disk that refuses
 
 
-def test_a_partition_the_disk_refuses_is_tried_again(rooms: Rooms) -> None:
+def test_a_partition_the_disk_refuses_is_tried_again(rooms: Rooms, caplog: pytest.LogCaptureFixture) -> None:
     rooms.create_topic("a")
     rooms.append("a")
     real = rooms.store.create
@@ -251,7 +253,7 @@ def test_a_partition_the_disk_refuses_is_tried_again(rooms: Rooms) -> None:
     rooms.store.create = full  # type: ignore[method-assign, assignment]
     rooms.create_topic("b", 2)
     assert held(rooms) == ["a-0"]
-    assert len(rooms.reports) == 2
+    assert len([told for told in caplog.messages if "will be tried again" in told]) == 2
     rooms.partitions.retry(rooms.current.image, rooms.clock.now_ms())
     assert held(rooms) == ["a-0"]
     rooms.store.create = real  # type: ignore[method-assign]

@@ -53,7 +53,8 @@ class World:
     def truth(self, key: Key, offset: int) -> Seen:
         partition = self.partition(key)
         if partition is None:
-            unknown = ErrorCode.UNKNOWN_TOPIC_ID if isinstance(key[0], bytes) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            is_unknown_id = isinstance(key[0], bytes) and key[0] not in self.rooms.current.image.topic_names
+            unknown = ErrorCode.UNKNOWN_TOPIC_ID if is_unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return Seen(unknown, -1, -1, 0)
         log = partition.log
         if not log.start_offset <= offset <= log.end_offset:

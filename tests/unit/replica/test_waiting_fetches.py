@@ -18,13 +18,14 @@ B: Key = ("a", 1)
 def rooms() -> Rooms:
     rooms = Rooms().start()
     rooms.create_topic("a", 2)
+    rooms.timers.run_soon()
     return rooms
 
 
 def test_what_is_there_is_answered_at_once(rooms: Rooms) -> None:
     size = rooms.append("a")
     assert shown(now(fetch(rooms, {A: 0}, wait_ms=500)))[A].size == size
-    assert rooms.timers.pending == 0
+    assert rooms.waiting == 0
 
 
 @pytest.mark.parametrize(("wait_ms", "min_bytes"), [(0, 1), (-1, 1), (500, 0), (0, 10_000)])
@@ -43,7 +44,7 @@ def test_new_data_wakes(rooms: Rooms) -> None:
     assert not answer.done, "the appender is not kept: the look comes after"
     rooms.timers.run_soon()
     assert {key: each.size for key, each in shown(answer).items()} == {A: 0, B: size}
-    assert rooms.timers.pending == 0
+    assert rooms.waiting == 0
     assert len(rooms.parked) == 0
 
 
@@ -107,7 +108,7 @@ def test_all_are_released_when_the_server_stops(rooms: Rooms) -> None:
     rooms.parked.release_all()
     assert all(answer.done for answer in answers)
     assert len(rooms.parked) == 0
-    assert rooms.timers.pending == 0
+    assert rooms.waiting == 0
 
 
 def test_a_topic_deleted_meanwhile_ends_the_waiting(rooms: Rooms) -> None:

@@ -1,7 +1,8 @@
 """Fetch v4–18. A plan of slices, nothing read: the records leave their files when the reply is sent.
 
-v7: incremental sessions (KIP-227); v12: divergence by epoch; v13: topic ids. The first batch of the first partition
-that has data is always sent whole, however large (KIP-74). With too little to tell, the answer waits for more.
+v7: incremental sessions (KIP-227); v11: replicas in a consumer's rack (KIP-392); v12: divergence by epoch; v13: topic
+ids; v15: followers name their broker epoch (KIP-903). The first batch of the first partition that has data is always
+sent whole, however large (KIP-74). With too little to tell, the answer waits for more.
 """
 
 from __future__ import annotations
@@ -13,22 +14,35 @@ from moldau.base.later import Later
 from moldau.metadata.current import CurrentImage
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
-from moldau.replica.sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchedPartition, FetchSession, SessionCache
+from moldau.replica.reading import EMPTY, NO_REPLICA, ConsumerReads, Reads, ReplicaReads, SameRack
+from moldau.replica.replication import Replication
+from moldau.replica.sessions import (
+    CONSUMER,
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    UNTOLD,
+    FetchedPartition,
+    FetchSession,
+    SessionCache,
+)
+from moldau.replica.throttle import ThrottledReplicas
 from moldau.replica.waiting import ParkedFetches
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
+from moldau.wire.codec import size_of
 from moldau.wire.messages.fetch import (
-    EpochEndOffset,
     FetchableTopicResponse,
-    FetchPartition,
     FetchRequest,
     FetchResponse,
     PartitionData,
 )
 
 READ_COMMITTED = 1
+RACK_FROM_VERSION = 11
 TOPIC_ID_FROM_VERSION = 13
-EMPTY = b""
+REPLICA_EPOCH_FROM_VERSION = 15
+HURRIED_WAIT_MS = 50
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 class Fetch:
@@ -43,42 +57,77 @@ class Fetch:
         parked: ParkedFetches[FetchResponse],
         clock: Clock,
         fetch_bytes_max: int,
+        *,
+        node_id: int = CONSUMER,
+        replication: Replication | None = None,
+        throttled: ThrottledReplicas | None = None,
+        reads_nearby: bool = False,
     ) -> None:
+        """`throttled` are the replicas held back on the leader's side; with `reads_nearby` consumers are sent to
+        replicas in their own rack."""
         self._current = current
         self._partitions = partitions
         self._sessions = sessions
         self._parked = parked
         self._clock = clock
         self.bytes_max = fetch_bytes_max
+        self._node_id = node_id
+        self._replication = replication
+        if replication is not None:
+            replication.on_hurry = parked.release_followers
+        self._throttled = throttled
+        self._reads_nearby = reads_nearby
+        self._plain_reads = {
+            (is_committed, from_followers): ConsumerReads(is_committed, from_followers)
+            for is_committed in (False, True)
+            for from_followers in (False, True)
+        }
 
     def answer(self, ask: FetchRequest, caller: Caller) -> FetchResponse | Later[FetchResponse]:
-        replica_id = ask.replica_id if ask.replica_state is None else ask.replica_state.replica_id
-        if replica_id >= 0:
-            return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
         uses_topic_ids = caller.version >= TOPIC_ID_FROM_VERSION
-        if ask.session_epoch == FINAL_EPOCH and not ask.session_id:
-            at_once = self._answer_at_once(ask, uses_topic_ids)
-            if at_once is not None:
-                return at_once
         try:
-            session = self._session(ask, uses_topic_ids)
+            reads = self._reads(ask, caller)
+            if ask.session_epoch == FINAL_EPOCH and not ask.session_id and reads.replica_id == CONSUMER:
+                at_once = self._answer_at_once(ask, uses_topic_ids, reads)
+                if at_once is not None:
+                    return at_once
+            session = self._session(ask, uses_topic_ids, reads.replica_id)
         except KafkaError as refused:
             return FetchResponse(error_code=refused.code)
         is_full = ask.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
-        self._update(session, ask)
-        answer = _Answer(self, session, ask, is_full)
+        self._update(session, ask, reads)
+        answer = _Answer(self, session, ask, is_full, reads)
         response = answer.collect()
         if response is not None:
             return response
-        return answer.park(self._parked)
+        return answer.park(self._parked, self._wait_ms(ask, reads))
 
-    def _answer_at_once(self, ask: FetchRequest, uses_topic_ids: bool) -> FetchResponse | None:
+    def _wait_ms(self, ask: FetchRequest, reads: Reads) -> int:
+        if reads.replica_id != CONSUMER and self._replication is not None and self._replication.is_in_a_hurry:
+            return min(ask.max_wait_ms, HURRIED_WAIT_MS)
+        return ask.max_wait_ms
+
+    def _reads(self, ask: FetchRequest, caller: Caller) -> Reads:
+        """How this client reads. Who claims to be a replica must name its broker's epoch: what a replica says moves
+        the high watermark, and a client could say anything (CVE-2018-1288)."""
+        replica_id = ask.replica_id if ask.replica_state is None else ask.replica_state.replica_id
+        if replica_id >= 0:
+            replica_epoch = -1 if ask.replica_state is None else ask.replica_state.replica_epoch
+            if caller.version < REPLICA_EPOCH_FROM_VERSION or replica_epoch < 0:
+                raise KafkaError(ErrorCode.INVALID_REQUEST)
+            return ReplicaReads(replica_id, replica_epoch, self._throttled)
+        is_committed = ask.isolation_level == READ_COMMITTED
+        if self._reads_nearby and ask.rack_id and caller.version >= RACK_FROM_VERSION:
+            nearest = SameRack(self._current.image.brokers, self._node_id, ask.rack_id, caller.listener)
+            return ConsumerReads(is_committed, True, nearest)
+        return self._plain_reads[is_committed, caller.version >= RACK_FROM_VERSION]
+
+    def _answer_at_once(self, ask: FetchRequest, uses_topic_ids: bool, reads: Reads) -> FetchResponse | None:
         """A fetch without a session (librdkafka's are all so) that need not wait: nothing is remembered of it. None if
         it must wait after all, or names a topic twice."""
         if len(ask.topics) > 1 and len({topic.topic or topic.topic_id for topic in ask.topics}) < len(ask.topics):
             return None
         left = min(ask.max_bytes, self.bytes_max)
-        committed = ask.isolation_level == READ_COMMITTED
         size, is_urgent = 0, ask.max_wait_ms <= 0
         topics = []
         for topic in ask.topics:
@@ -87,30 +136,28 @@ class Fetch:
             for wanted in topic.partitions:
                 partition = self.partition(key, wanted.partition)
                 if partition is None:
-                    data, length = _unknown(key, wanted.partition), 0
+                    data, length = self.unknown(key, wanted.partition), 0
                 else:
-                    data, length = _read(partition, wanted.partition, wanted, left, not size, committed)
+                    data, length = reads.read(partition, wanted.partition, wanted, left, not size)
                 found.append(data)
                 size += length
                 left -= length
-                is_urgent = is_urgent or data.error_code != 0 or data.diverging_epoch is not None
+                is_urgent = is_urgent or _is_urgent(data)
             topics.append(FetchableTopicResponse(topic.topic_id, topic.topic, found))
         return FetchResponse(responses=topics) if size >= ask.min_bytes or is_urgent or not topics else None
 
-    def _session(self, ask: FetchRequest, uses_topic_ids: bool) -> FetchSession:
+    def _session(self, ask: FetchRequest, uses_topic_ids: bool, replica_id: int) -> FetchSession:
         """The session this request belongs to: a new one, one without a name, or one of those we hold."""
-        if ask.session_epoch == FINAL_EPOCH:
-            if ask.session_id:
-                self._sessions.remove(ask.session_id)
-            return FetchSession(0, uses_topic_ids)
         now_ms = self._clock.elapsed_ms()
-        if ask.session_epoch == INITIAL_EPOCH:
-            if ask.session_id:
-                self._sessions.remove(ask.session_id)
-            return self._sessions.create(uses_topic_ids, now_ms)
-        return self._sessions.resume(ask.session_id, ask.session_epoch, uses_topic_ids, now_ms)
+        if ask.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
+            return self._sessions.resume(ask.session_id, ask.session_epoch, uses_topic_ids, now_ms, replica_id)
+        if ask.session_id:
+            self._sessions.remove(ask.session_id)
+        if ask.session_epoch == FINAL_EPOCH:
+            return FetchSession(0, uses_topic_ids, replica_id)
+        return self._sessions.create(uses_topic_ids, now_ms, replica_id)
 
-    def _update(self, session: FetchSession, ask: FetchRequest) -> None:
+    def _update(self, session: FetchSession, ask: FetchRequest, reads: Reads) -> None:
         by_id = session.uses_topic_ids
         for topic in ask.topics:
             key: str | Uuid = topic.topic_id if by_id else topic.topic
@@ -120,6 +167,9 @@ class Fetch:
                 entry.partition_max_bytes = wanted.partition_max_bytes
                 entry.current_leader_epoch = wanted.current_leader_epoch
                 entry.last_fetched_epoch = wanted.last_fetched_epoch
+                entry.log_start_offset = wanted.log_start_offset
+                if entry.partition is not None:
+                    reads.note(entry.partition, entry)
         for forgotten in ask.forgotten_topics_data:
             key = forgotten.topic_id if by_id else forgotten.topic
             for index in forgotten.partitions:
@@ -129,17 +179,25 @@ class Fetch:
         name = topic if isinstance(topic, str) else self._current.image.topic_names.get(topic)
         return None if name is None else self._partitions.find(name, index)
 
+    def unknown(self, topic: str | Uuid, index: int) -> PartitionData:
+        """A partition that is not here: elsewhere, or nowhere."""
+        name = topic if isinstance(topic, str) else self._current.image.topic_names.get(topic)
+        if name is None:
+            return PartitionData(index, ErrorCode.UNKNOWN_TOPIC_ID, -1, records=EMPTY)
+        return PartitionData(index, self._partitions.absence(name, index), -1, records=EMPTY)
+
 
 class _Answer:
     """One request's answer in the making; asked again each time there is more."""
 
-    __slots__ = ("_ask", "_fetch", "_is_full", "_session", "_size")
+    __slots__ = ("_ask", "_fetch", "_is_full", "_reads", "_session", "_size")
 
-    def __init__(self, fetch: Fetch, session: FetchSession, ask: FetchRequest, is_full: bool) -> None:
+    def __init__(self, fetch: Fetch, session: FetchSession, ask: FetchRequest, is_full: bool, reads: Reads) -> None:
         self._fetch = fetch
         self._session = session
         self._ask = ask
         self._is_full = is_full
+        self._reads = reads
         self._size = 0
 
     def collect(self, is_last: bool = False) -> FetchResponse | None:
@@ -153,7 +211,7 @@ class _Answer:
             found.append((entry, data))
             size += length
             left -= length
-            is_urgent = is_urgent or data.error_code != 0 or data.diverging_epoch is not None
+            is_urgent = is_urgent or _is_urgent(data) or self._begins_elsewhere(entry, data)
         enough = size >= ask.min_bytes or is_urgent or is_last or ask.max_wait_ms <= 0 or not session.entries
         self._size = size
         if not enough:
@@ -164,6 +222,11 @@ class _Answer:
             found = [(entry, data) for entry, data in found if _is_news(entry, data)]
         return self._response(found)
 
+    def _begins_elsewhere(self, entry: FetchedPartition, data: PartitionData) -> bool:
+        """A follower is told at once that records are deleted: somebody waits for them to be deleted everywhere."""
+        is_follower = self._reads.replica_id != CONSUMER
+        return is_follower and UNTOLD != entry.told_log_start_offset != data.log_start_offset
+
     def _read(self, entry: FetchedPartition, left: int, is_first: bool) -> tuple[PartitionData, int]:
         """What one partition has for the client; its name may lead to another partition than last time."""
         partition = entry.partition
@@ -171,8 +234,8 @@ class _Answer:
             partition = self._fetch.partition(entry.topic, entry.index)
             self._session.rebind(entry, partition)
         if partition is None:
-            return _unknown(entry.topic, entry.index), 0
-        return _read(partition, entry.index, entry, left, is_first, self._ask.isolation_level == READ_COMMITTED)
+            return self._fetch.unknown(entry.topic, entry.index), 0
+        return self._reads.read(partition, entry.index, entry, left, is_first)
 
     def _response(self, found: list[tuple[FetchedPartition, PartitionData]]) -> FetchResponse:
         topics: dict[str | Uuid, list[PartitionData]] = {}
@@ -180,6 +243,8 @@ class _Answer:
             topics.setdefault(entry.topic, []).append(data)
             entry.told_high_watermark = data.high_watermark
             entry.told_log_start_offset = data.log_start_offset
+            if data.records and entry.partition is not None:
+                self._reads.sent(entry.partition, size_of(data.records))
         return FetchResponse(
             session_id=self._session.id,
             responses=[
@@ -202,49 +267,18 @@ class _Answer:
                 del dirty[entry]
 
     def _is_read_up(self, entry: FetchedPartition, data: PartitionData) -> bool:
-        committed = self._ask.isolation_level == READ_COMMITTED
-        return entry.fetch_offset >= (data.last_stable_offset if committed else data.high_watermark)
+        partition = entry.partition
+        return partition is None or self._reads.is_read_up(entry, partition, data)
 
-    def park(self, parked: ParkedFetches[FetchResponse]) -> Later[FetchResponse]:
+    def park(self, parked: ParkedFetches[FetchResponse], wait_ms: int) -> Later[FetchResponse]:
         """Waits for data in any of the partitions, for the client's time to be up, or for the server to stop."""
         missing = self._ask.min_bytes - self._size
-        return parked.park(self._session, missing, self._ask.max_wait_ms, self.collect)
+        return parked.park(self._session, missing, wait_ms, self.collect)
 
 
-def _unknown(topic: str | Uuid, index: int) -> PartitionData:
-    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if isinstance(topic, str) else ErrorCode.UNKNOWN_TOPIC_ID
-    return PartitionData(index, code, -1, records=EMPTY)
-
-
-def _read(
-    partition: Partition,
-    index: int,
-    wanted: FetchPartition | FetchedPartition,
-    left: int,
-    is_first: bool,
-    committed: bool,
-) -> tuple[PartitionData, int]:
-    """What one partition has for the client, a slice or what is wrong, and the length of it."""
-    try:
-        partition.fence(wanted.current_leader_epoch)
-        diverging = _divergence(partition, wanted) if wanted.last_fetched_epoch >= 0 else None
-        high_watermark, last_stable_offset = partition.high_watermark, partition.last_stable_offset
-        up_to = last_stable_offset if committed else high_watermark
-        limit = min(left, wanted.partition_max_bytes)
-        records = None if diverging else partition.read(wanted.fetch_offset, limit, up_to, is_first)
-    except KafkaError as refused:
-        return PartitionData(index, refused.code, -1, records=EMPTY), 0
-    data = PartitionData(
-        index,
-        0,
-        high_watermark,
-        last_stable_offset,
-        partition.log.start_offset,
-        diverging,
-        aborted_transactions=() if committed else None,
-        records=EMPTY if records is None else records,
-    )
-    return data, 0 if records is None else records.length
+def _is_urgent(data: PartitionData) -> bool:
+    """Whether the client must hear of it at once."""
+    return bool(data.error_code) or data.diverging_epoch is not None or data.preferred_read_replica != NO_REPLICA
 
 
 def _is_news(entry: FetchedPartition, data: PartitionData) -> bool:
@@ -253,16 +287,7 @@ def _is_news(entry: FetchedPartition, data: PartitionData) -> bool:
         data.error_code
         or data.records
         or data.diverging_epoch is not None
+        or data.preferred_read_replica != NO_REPLICA
         or data.high_watermark != entry.told_high_watermark
         or data.log_start_offset != entry.told_log_start_offset
     )
-
-
-def _divergence(partition: Partition, wanted: FetchPartition | FetchedPartition) -> EpochEndOffset | None:
-    """Whether the client's log has parted from ours before its fetch offset (KIP-595): where, by epoch."""
-    epoch, end_offset = partition.log.epochs.end_offset_for(wanted.last_fetched_epoch, partition.log.end_offset)
-    if end_offset < 0:
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
-        return EpochEndOffset(epoch, end_offset)
-    return None

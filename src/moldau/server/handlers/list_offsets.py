@@ -3,6 +3,9 @@
 -1 latest (the last stable offset for readers of committed data), -2 earliest, -3 the record with the largest
 timestamp (v7), -4 earliest local (v8), -5 latest tiered (v9), -6 earliest pending upload (v11). A time finds the first
 record that is not older; none is -1. There is no tiered storage: all that is there is local, nothing was ever uploaded.
+
+Consumers are answered by the leader alone, as far as the high watermark goes; a leader whose high watermark has not yet
+reached where it began to lead cannot say what is the latest (KIP-207). Followers and debuggers are told the very end.
 """
 
 from __future__ import annotations
@@ -30,6 +33,10 @@ LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 NEEDS_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 READ_COMMITTED = 1
+NOT_AVAILABLE_FROM_VERSION = 5
+CONSUMER_ID = -1
+DEBUGGER_ID = -2
+"""May ask any replica."""
 
 
 class ListOffsets:
@@ -40,13 +47,12 @@ class ListOffsets:
         self._partitions = partitions
 
     def answer(self, ask: ListOffsetsRequest, caller: Caller) -> ListOffsetsResponse:
-        committed = ask.isolation_level == READ_COMMITTED
         topics = []
         for topic in ask.topics:
             times = Counter(wanted.partition_index for wanted in topic.partitions)
             once = {wanted.partition_index: wanted for wanted in topic.partitions}
             found = [
-                self._offset(topic.name, wanted, committed, caller)
+                self._offset(topic.name, wanted, ask, caller)
                 if times[index] == 1
                 else ListOffsetsPartitionResponse(index, ErrorCode.INVALID_REQUEST)
                 for index, wanted in once.items()
@@ -55,38 +61,58 @@ class ListOffsets:
         return ListOffsetsResponse(topics=topics)
 
     def _offset(
-        self, topic: str, wanted: ListOffsetsPartition, committed: bool, caller: Caller
+        self, topic: str, wanted: ListOffsetsPartition, ask: ListOffsetsRequest, caller: Caller
     ) -> ListOffsetsPartitionResponse:
         index = wanted.partition_index
         try:
             partition = self._partitions.get(topic, index)
-            partition.fence(wanted.current_leader_epoch)
+            partition.fence(wanted.current_leader_epoch, leader_only=ask.replica_id != DEBUGGER_ID)
             if wanted.timestamp < 0 and caller.version < NEEDS_VERSION.get(wanted.timestamp, 0):
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-            timestamp, offset = _look_up(partition, wanted.timestamp, committed)
+            timestamp, offset = _look_up(partition, wanted.timestamp, ask)
         except KafkaError as refused:
-            return ListOffsetsPartitionResponse(index, refused.code)
+            code = refused.code
+            if code is ErrorCode.OFFSET_NOT_AVAILABLE and caller.version < NOT_AVAILABLE_FROM_VERSION:
+                code = ErrorCode.LEADER_NOT_AVAILABLE
+            return ListOffsetsPartitionResponse(index, code)
         except StorageFault:
             return ListOffsetsPartitionResponse(index, ErrorCode.KAFKA_STORAGE_ERROR)
         epoch = partition.log.epochs.epoch_for_offset(offset) if offset >= 0 else -1
         return ListOffsetsPartitionResponse(index, 0, timestamp, offset, epoch)
 
 
-def _look_up(partition: Partition, timestamp: int, committed: bool) -> tuple[int, int]:
+def _look_up(partition: Partition, timestamp: int, ask: ListOffsetsRequest) -> tuple[int, int]:
     """(timestamp, offset), each -1 where there is none to tell."""
     log = partition.log
-    up_to = partition.last_stable_offset if committed else partition.high_watermark
+    up_to = _readable_end(partition, ask)
     match timestamp:
         case -1:
+            _refuse_before_commit(partition, ask)
             return -1, up_to
         case -2 | -4:
             return -1, log.start_offset
         case -3:
-            latest = log.max_timestamp_offset()
-            return (latest.timestamp, latest.offset) if latest and latest.offset < up_to else (-1, -1)
+            found = log.max_timestamp_offset()
         case -5 | -6:
             return -1, -1
-    if timestamp < 0:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    found = log.offset_for_time(timestamp, up_to)
-    return (found.timestamp, found.offset) if found else (-1, -1)
+        case _ if timestamp < 0:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        case _:
+            found = log.offset_for_time(timestamp, log.end_offset)
+    if found is not None and found.offset < up_to:
+        return found.timestamp, found.offset
+    _refuse_before_commit(partition, ask)
+    return -1, -1
+
+
+def _readable_end(partition: Partition, ask: ListOffsetsRequest) -> int:
+    if ask.replica_id != CONSUMER_ID:
+        return partition.log.end_offset
+    return partition.last_stable_offset if ask.isolation_level == READ_COMMITTED else partition.high_watermark
+
+
+def _refuse_before_commit(partition: Partition, ask: ListOffsetsRequest) -> None:
+    """A new leader knows only what it was told of the high watermark: what it would say might lie below what another
+    consumer has read."""
+    if ask.replica_id == CONSUMER_ID and partition.epoch_start_offset > partition.high_watermark:
+        raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)

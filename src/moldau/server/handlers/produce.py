@@ -50,13 +50,13 @@ class Produce:
         waiting: Waiting = []
         topics = []
         for topic in ask.topic_data:
-            name, unknown = topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            name: str | None = topic.name
             if caller.version >= TOPIC_ID_FROM_VERSION:
-                name, unknown = self._current.image.topic_names.get(topic.topic_id, ""), ErrorCode.UNKNOWN_TOPIC_ID
+                name = self._current.image.topic_names.get(topic.topic_id)
             wanted = topic.partition_data
             if len(wanted) > 1:  # of a partition that is named twice the last batch counts, as in Kafka
                 wanted = list({data.index: data for data in wanted}.values())
-            done = [self._append(name, unknown, data, ask, caller, now_ms, waiting) for data in wanted]
+            done = [self._append(name, data, ask, caller, now_ms, waiting) for data in wanted]
             topics.append(TopicProduceResponse(topic.topic_id, topic.name, done))
         response = ProduceResponse(topics)
         if ask.acks == 0:
@@ -68,8 +68,7 @@ class Produce:
 
     def _append(
         self,
-        name: str,
-        unknown: ErrorCode,
+        name: str | None,
         data: PartitionProduceData,
         ask: ProduceRequest,
         caller: Caller,
@@ -80,9 +79,10 @@ class Produce:
         if name in INTERNAL_TOPICS and caller.client_id != ADMIN_CLIENT_ID:
             # What coordinators remember is theirs to write. Kafka lets this one name through, for its own repairs.
             return PartitionProduceResponse(data.index, ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
-        partition = self._partitions.find(name, data.index)
+        partition = None if name is None else self._partitions.find(name, data.index)
         if partition is None:
-            return PartitionProduceResponse(data.index, unknown, -1)
+            code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else self._partitions.absence(name, data.index)
+            return PartitionProduceResponse(data.index, code, -1)
         try:
             _check(ask, data, caller)
             assert isinstance(data.records, memoryview)
@@ -93,7 +93,7 @@ class Produce:
             data.index, 0, appended.first_offset, appended.log_append_time_ms, partition.log.start_offset
         )
         if appended.last_offset >= partition.high_watermark and ask.acks:
-            promise = partition.acknowledged(appended.last_offset)
+            promise = partition.acknowledged(appended.last_offset, ask.acks)
             if promise is not None:
                 waiting.append((done, promise))
         return done

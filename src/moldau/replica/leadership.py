@@ -1,0 +1,179 @@
+"""A partition with followers as its leader sees it, for one leader epoch: how far each follower is, who is in sync, who
+should be, and how far everybody who counts has the log.
+
+While a change of the in-sync replicas is under way nobody here knows whether it happened: those who are in sync and
+those who may be all count then (KIP-497).
+"""
+
+from __future__ import annotations
+
+from moldau.base.errors import ErrorCode
+from moldau.base.ids import Uuid
+from moldau.base.later import Later
+from moldau.metadata.image import PartitionState
+from moldau.replica.progress import NEVER_MS, Progress
+from moldau.replica.replication import UNKNOWN_BROKER_EPOCH, IsrProposal, Replication
+
+UNCOUNTED = -1
+REFUSED_PAUSE_MS = 500
+"""After the controller would not take a follower: it knows more of the brokers than the image here does yet."""
+NOT_APPLIED = (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED)
+"""Answers that mean that nothing was changed and nothing will be. After all others the image must tell."""
+
+
+class Leadership:
+    __slots__ = (
+        "_deletions",
+        "_maximal_isr",
+        "_node_id",
+        "_not_before_ms",
+        "_replication",
+        "_topic",
+        "followers",
+        "proposed",
+        "start_offset",
+        "state",
+    )
+
+    def __init__(
+        self, topic: tuple[Uuid, int], state: PartitionState, node_id: int, start_offset: int, replication: Replication
+    ) -> None:
+        self.start_offset = start_offset
+        """Where the log ended when the epoch began: who has not reached it may lack what was committed before."""
+        self.proposed: IsrProposal | None = None
+        self.followers: dict[int, Progress] = {}
+        self._topic = topic
+        self._node_id = node_id
+        self._replication = replication
+        self._not_before_ms = NEVER_MS
+        self._deletions: list[tuple[int, Later[ErrorCode]]] = []
+        self.adopt(state)
+
+    def adopt(self, state: PartitionState) -> None:
+        """What is in force from now on. A proposal made before an earlier change of the partition is settled by it."""
+        now_ms = self._replication.clock.elapsed_ms()
+        known = self.followers
+        self.followers = {
+            replica_id: known.get(replica_id) or Progress(now_ms if replica_id in state.isr else NEVER_MS)
+            for replica_id in state.replicas
+            if replica_id != self._node_id
+        }
+        self.state = state
+        if self.proposed is not None and self.proposed.partition_epoch < state.partition_epoch:
+            self.proposed = None
+        self._count()
+
+    def _count(self) -> None:
+        proposed = () if self.proposed is None else self.proposed.isr
+        self._maximal_isr = frozenset((*self.state.isr, *proposed))
+
+    @property
+    def has_outsiders(self) -> bool:
+        """Whether there are followers that might be in sync and are not."""
+        return len(self.state.isr) <= len(self.followers)
+
+    # --- how far ------------------------------------------------------------------------------------------------
+
+    def limit(self, own_offset: int, min_insync_replicas: int) -> int:
+        """How far the high watermark may go. Where too few are in sync, nowhere: what they have could be lost with
+        them (KIP-966)."""
+        state = self.state
+        if len(state.isr) < min_insync_replicas and len(state.isr) < len(state.replicas):
+            return UNCOUNTED
+        offset = own_offset
+        for replica_id, progress in self.followers.items():
+            if progress.end_offset < offset and (
+                replica_id in self._maximal_isr or self._is_about_to_join(replica_id, progress)
+            ):
+                offset = progress.end_offset
+        return offset
+
+    def _is_about_to_join(self, replica_id: int, progress: Progress) -> bool:
+        """A follower on the heels of a busy leader would never reach a high watermark that does not wait for it."""
+        replication = self._replication
+        since_ms = replication.clock.elapsed_ms() - progress.caught_up_ms
+        return since_ms <= replication.lag_time_max_ms and replication.may_join(replica_id, progress.broker_epoch)
+
+    # --- who is in sync -----------------------------------------------------------------------------------------
+
+    def change(self, end_offset: int, high_watermark: int, *, looks_for_laggards: bool) -> IsrProposal | None:
+        """What the controller should be asked for now, if anything; it is under way from here on."""
+        now_ms = self._replication.clock.elapsed_ms()
+        if self.proposed is not None or now_ms < self._not_before_ms:
+            return None
+        caught_up = self._caught_up(end_offset, now_ms)
+        joining = [each for each in caught_up if each not in self.state.isr and self._has_all(each, high_watermark)]
+        lagging = (set(self.state.isr) & self.followers.keys()).difference(caught_up) if looks_for_laggards else ()
+        if not joining and not lagging:
+            return None
+        isr = [replica_id for replica_id in self.state.isr if replica_id not in lagging] + joining
+        members = tuple((replica_id, self._broker_epoch(replica_id)) for replica_id in isr)
+        topic_id, index = self._topic
+        self.proposed = IsrProposal(topic_id, index, self.state.leader_epoch, self.state.partition_epoch, members)
+        self._count()
+        return self.proposed
+
+    def _caught_up(self, end_offset: int, now_ms: int) -> list[int]:
+        """Also for who joins: one that has died since it last had all there was must not come back by itself."""
+        lag_time_max_ms = self._replication.lag_time_max_ms
+        return [
+            replica_id
+            for replica_id, progress in self.followers.items()
+            if progress.is_caught_up(end_offset, now_ms, lag_time_max_ms)
+        ]
+
+    def _has_all(self, replica_id: int, high_watermark: int) -> bool:
+        progress = self.followers[replica_id]
+        has_all = progress.end_offset >= high_watermark and progress.end_offset >= self.start_offset
+        return has_all and self._replication.may_join(replica_id, progress.broker_epoch)
+
+    def _broker_epoch(self, replica_id: int) -> int:
+        progress = self.followers.get(replica_id)
+        if progress is not None and progress.broker_epoch != UNKNOWN_BROKER_EPOCH:
+            return progress.broker_epoch
+        broker = self._replication.brokers.get(replica_id)
+        return UNKNOWN_BROKER_EPOCH if broker is None else broker.epoch
+
+    def refused(self, code: ErrorCode) -> None:
+        """The controller did not do it. Unless that is certain, those who were proposed count on."""
+        if code in NOT_APPLIED:
+            self.proposed = None
+            self._not_before_ms = self._replication.clock.elapsed_ms() + REFUSED_PAUSE_MS
+            self._count()
+
+    # --- deleting records ---------------------------------------------------------------------------------------
+
+    def low_watermark(self, own_start_offset: int) -> int:
+        """Where the log begins on every replica that lives."""
+        starts = [
+            progress.start_offset
+            for replica_id, progress in self.followers.items()
+            if self._replication.is_live(replica_id)
+        ]
+        return min([own_start_offset, *starts])
+
+    def deleted_below(self, offset: int, own_start_offset: int) -> Later[ErrorCode] | None:
+        """None if no live replica has anything below the offset, else a promise of that."""
+        if self.low_watermark(own_start_offset) >= offset:
+            return None
+        promise: Later[ErrorCode] = Later()
+        self._deletions.append((offset, promise))
+        return promise
+
+    def tell_deletions(self, own_start_offset: int) -> None:
+        if not self._deletions:
+            return
+        low_watermark = self.low_watermark(own_start_offset)
+        done = [promise for offset, promise in self._deletions if offset <= low_watermark]
+        self._deletions = [(offset, promise) for offset, promise in self._deletions if offset > low_watermark]
+        for promise in done:
+            promise.complete(ErrorCode.NONE)
+
+    def inherit(self, earlier: Leadership) -> None:
+        """The same node was elected again: who waits for a deletion goes on waiting."""
+        self._deletions, earlier._deletions = earlier._deletions, []
+
+    def end(self, code: ErrorCode) -> None:
+        deletions, self._deletions = self._deletions, []
+        for _, promise in deletions:
+            promise.complete(code)

@@ -1,0 +1,210 @@
+"""What one partition has for who fetches it: a consumer, who sees what is committed and may be sent to a replica nearer
+to it (KIP-392), or a follower, who sees all there is and whose fetch tells how far it has come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.metadata.image import BrokerImage
+from moldau.replica.partition import Partition
+from moldau.replica.sessions import CONSUMER, FetchedPartition
+from moldau.replica.throttle import ThrottledReplicas
+from moldau.wire.messages.fetch import EpochEndOffset, FetchPartition, PartitionData
+
+EMPTY = b""
+NO_REPLICA = -1
+Wanted = FetchPartition | FetchedPartition
+
+
+class Reads(Protocol):
+    """How a fetch reads, for all its partitions."""
+
+    @property
+    def replica_id(self) -> int: ...
+
+    def read(
+        self, partition: Partition, index: int, wanted: Wanted, left: int, is_first: bool
+    ) -> tuple[PartitionData, int]:
+        """What the partition has for the client, a slice or what is wrong, and the length of it."""
+        ...
+
+    def is_read_up(self, wanted: Wanted, partition: Partition, data: PartitionData) -> bool:
+        """Whether there is nothing more to read than was."""
+        ...
+
+    def note(self, partition: Partition, wanted: Wanted) -> None:
+        """Learns what a request tells of who sends it."""
+        ...
+
+    def sent(self, partition: Partition, size: int) -> None:
+        """So much of a partition goes out."""
+        ...
+
+
+class Nearness(Protocol):
+    """Which replica a consumer should rather read from, -1 for the leader."""
+
+    def __call__(self, partition: Partition, fetch_offset: int) -> int: ...
+
+
+class ConsumerReads:
+    __slots__ = ("_from_followers", "_is_committed", "_nearest")
+    replica_id = CONSUMER
+
+    def __init__(self, is_committed: bool, from_followers: bool, nearest: Nearness | None = None) -> None:
+        self._is_committed = is_committed
+        self._from_followers = from_followers
+        self._nearest = nearest
+
+    def read(
+        self, partition: Partition, index: int, wanted: Wanted, left: int, is_first: bool
+    ) -> tuple[PartitionData, int]:
+        preferred = NO_REPLICA
+        try:
+            partition.fence(wanted.current_leader_epoch, leader_only=not self._from_followers)
+            if self._nearest is not None:
+                preferred = self._nearest(partition, wanted.fetch_offset)
+            diverging = divergence(partition, wanted) if wanted.last_fetched_epoch >= 0 else None
+            high_watermark, last_stable_offset = partition.high_watermark, partition.last_stable_offset
+            records = None
+            if diverging is None and preferred == NO_REPLICA:
+                limit = min(left, wanted.partition_max_bytes)
+                up_to = last_stable_offset if self._is_committed else high_watermark
+                records = partition.read(wanted.fetch_offset, limit, up_to, is_first)
+        except KafkaError as refused:
+            return PartitionData(index, refused.code, -1, records=EMPTY), 0
+        data = PartitionData(
+            index,
+            0,
+            high_watermark,
+            last_stable_offset,
+            partition.log.start_offset,
+            diverging,
+            aborted_transactions=() if self._is_committed else None,
+            preferred_read_replica=preferred,
+            records=EMPTY if records is None else records,
+        )
+        return data, 0 if records is None else records.length
+
+    def is_read_up(self, wanted: Wanted, partition: Partition, data: PartitionData) -> bool:
+        return wanted.fetch_offset >= (data.last_stable_offset if self._is_committed else data.high_watermark)
+
+    def note(self, partition: Partition, wanted: Wanted) -> None:
+        """Nothing rests on how far a consumer is."""
+
+    def sent(self, partition: Partition, size: int) -> None:
+        """Consumers are not throttled here."""
+
+
+class ReplicaReads:
+    """`throttled` holds back those who are not in sync anyway: others would fall out of sync by it."""
+
+    __slots__ = ("_broker_epoch", "_throttled", "replica_id")
+
+    def __init__(self, replica_id: int, broker_epoch: int, throttled: ThrottledReplicas | None) -> None:
+        self.replica_id = replica_id
+        self._broker_epoch = broker_epoch
+        self._throttled = throttled
+
+    def note(self, partition: Partition, wanted: Wanted) -> None:
+        """What is wrong with the fetch is told when it is read."""
+        try:
+            partition.fence_replica(self.replica_id, self._broker_epoch, wanted.current_leader_epoch)
+            if self._parted(partition, wanted) or wanted.fetch_offset > partition.log.end_offset:
+                return
+        except KafkaError:
+            return
+        partition.replica_fetched(self.replica_id, self._broker_epoch, wanted.fetch_offset, wanted.log_start_offset)
+
+    def read(
+        self, partition: Partition, index: int, wanted: Wanted, left: int, is_first: bool
+    ) -> tuple[PartitionData, int]:
+        log = partition.log
+        try:
+            partition.fence_replica(self.replica_id, self._broker_epoch, wanted.current_leader_epoch)
+            diverging = self._parted(partition, wanted)
+            records = None
+            if diverging is None and not self._is_held_back(partition):
+                limit = min(left, wanted.partition_max_bytes)
+                records = partition.read(wanted.fetch_offset, limit, log.end_offset, is_first)
+        except KafkaError as refused:
+            return PartitionData(index, refused.code, -1, records=EMPTY), 0
+        data = PartitionData(
+            index,
+            0,
+            partition.high_watermark,
+            partition.high_watermark,
+            log.start_offset,
+            diverging,
+            aborted_transactions=None,
+            records=EMPTY if records is None else records,
+        )
+        return data, 0 if records is None else records.length
+
+    def _parted(self, partition: Partition, wanted: Wanted) -> EpochEndOffset | None:
+        if wanted.fetch_offset < partition.log.start_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        return divergence(partition, wanted) if wanted.last_fetched_epoch >= 0 else None
+
+    def is_read_up(self, wanted: Wanted, partition: Partition, data: PartitionData) -> bool:
+        return wanted.fetch_offset >= partition.log.end_offset
+
+    def _is_held_back(self, partition: Partition) -> bool:
+        return (
+            self._throttled is not None
+            and self._throttled.holds_back(partition.name)
+            and self.replica_id not in partition.state.isr
+        )
+
+    def sent(self, partition: Partition, size: int) -> None:
+        if self._throttled is not None and self._throttled.names(partition.name):
+            self._throttled.limit.spend(size)
+
+
+def divergence(partition: Partition, wanted: Wanted) -> EpochEndOffset | None:
+    """Whether the client's log has parted from ours before its fetch offset (KIP-595): where, by epoch."""
+    log = partition.log
+    epoch, end_offset = log.epochs.end_offset_for(wanted.last_fetched_epoch, log.end_offset)
+    if end_offset < 0 or wanted.fetch_offset < log.start_offset:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
+        return EpochEndOffset(epoch, end_offset)
+    return None
+
+
+class SameRack:
+    """Kafka's RackAwareReplicaSelector: the leader if it stands in the consumer's rack or nobody does, else who has
+    most of those in sync there, and then who was caught up last."""
+
+    __slots__ = ("_brokers", "_listener", "_node_id", "_rack")
+
+    def __init__(self, brokers: Mapping[int, BrokerImage], node_id: int, rack: str, listener: str) -> None:
+        self._brokers = brokers
+        self._node_id = node_id
+        self._rack = rack
+        self._listener = listener
+
+    def __call__(self, partition: Partition, fetch_offset: int) -> int:
+        leadership = partition.leadership
+        if leadership is None or self._stands_here(self._node_id):
+            return NO_REPLICA
+        near = [
+            (progress.end_offset, progress.caught_up_ms, replica_id)
+            for replica_id, progress in leadership.followers.items()
+            if replica_id in leadership.state.isr
+            and progress.start_offset <= fetch_offset <= progress.end_offset
+            and self._stands_here(replica_id)
+        ]
+        return max(near)[2] if near else NO_REPLICA
+
+    def _stands_here(self, broker_id: int) -> bool:
+        broker = self._brokers.get(broker_id)
+        return (
+            broker is not None
+            and not broker.fenced
+            and broker.rack == self._rack
+            and broker.endpoint(self._listener) is not None
+        )

@@ -1,0 +1,107 @@
+"""Bounds on what replication may take of the network: so many bytes a second for the replicas that are named.
+
+`leader.replication.throttled.rate` and `follower.replication.throttled.rate` are a broker's, which replicas they are
+for is said by a topic's `{leader,follower}.replication.throttled.replicas`: `*`, or `partition:broker,…`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from typing import Final
+
+from moldau.base.broker_configs import broker_value
+from moldau.base.clock import Clock
+from moldau.base.ids import TopicPartition
+from moldau.metadata.apply import Changes
+from moldau.metadata.controller.configs import broker_layers
+from moldau.metadata.image import MetadataImage
+from moldau.metadata.records import ConfigResource
+
+UNLIMITED: Final = 2**63 - 1
+ALL: Final = range(2**31)
+"""Every partition of a topic."""
+
+
+class RateLimit:
+    """A bucket that fills by `rate` bytes a second and holds one second's worth. What is spent is spent: after a large
+    answer it is in debt, and the debt is slept off."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._rate = UNLIMITED
+        self._left: float = 0
+        self._filled_ms = clock.elapsed_ms()
+
+    def set(self, rate: int) -> None:
+        if rate != self._rate:
+            self._rate = self._left = rate
+            self._filled_ms = self._clock.elapsed_ms()
+
+    @property
+    def is_exceeded(self) -> bool:
+        if self._rate == UNLIMITED:
+            return False
+        now_ms = self._clock.elapsed_ms()
+        self._left = min(self._rate, self._left + self._rate * (now_ms - self._filled_ms) / 1000)
+        self._filled_ms = now_ms
+        return self._left <= 0
+
+    def spend(self, size: int) -> None:
+        if self._rate != UNLIMITED:
+            self._left -= size
+
+
+class ThrottledReplicas:
+    """One side's limit, and the partitions it is for."""
+
+    def __init__(self, side: str, node_id: int, static: Mapping[str, str], clock: Clock) -> None:
+        self.limit = RateLimit(clock)
+        self._rate_key = f"{side}.replication.throttled.rate"
+        self._replicas_key = f"{side}.replication.throttled.replicas"
+        self._node_id = node_id
+        self._static = static
+        self._throttled: dict[str, Container[int]] = {}
+        self._set_rate(MetadataImage())
+
+    def names(self, partition: TopicPartition) -> bool:
+        throttled = self._throttled.get(partition.topic)
+        return throttled is not None and partition.partition in throttled
+
+    def holds_back(self, partition: TopicPartition) -> bool:
+        return bool(self._throttled) and self.names(partition) and self.limit.is_exceeded
+
+    def follow(self, image: MetadataImage, changes: Changes) -> None:
+        for topic in changes.removed:
+            self._throttled.pop(topic.name, None)
+        for kind, name in changes.configs:
+            if kind == ConfigResource.TOPIC:
+                self._throttle(name, image.configs_of(kind, name).get(self._replicas_key, ""))
+        if any(kind == ConfigResource.BROKER for kind, _ in changes.configs):
+            self._set_rate(image)
+
+    def _set_rate(self, image: MetadataImage) -> None:
+        rate = broker_value(self._rate_key, broker_layers(image, self._node_id, self._static))
+        assert isinstance(rate, int), "a rate is a number"
+        self.limit.set(rate)
+
+    def _throttle(self, topic: str, text: str) -> None:
+        replicas = [item.strip() for item in text.split(",") if item.strip()]
+        if replicas == ["*"]:
+            self._throttled[topic] = ALL
+        elif replicas:
+            pairs = [item.split(":") for item in replicas]
+            self._throttled[topic] = frozenset(int(index) for index, node in pairs if int(node) == self._node_id)
+        else:
+            self._throttled.pop(topic, None)
+
+
+class Throttles:
+    """Both sides. `static` is what the broker's own file says."""
+
+    def __init__(self, node_id: int, static: Mapping[str, str], clock: Clock) -> None:
+        self.leader = ThrottledReplicas("leader", node_id, static, clock)
+        self.follower = ThrottledReplicas("follower", node_id, static, clock)
+
+    def follow(self, image: MetadataImage, changes: Changes) -> None:
+        self.leader.follow(image, changes)
+        self.follower.follow(image, changes)

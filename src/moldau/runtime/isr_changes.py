@@ -1,0 +1,146 @@
+"""Brings to the controller what leaders propose of who is in sync with them: all of one turn in one request, one
+request at a time, until the controller has answered (KIP-497).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from moldau.base.clock import Timer, Timers
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import Uuid
+from moldau.base.later import Later
+from moldau.replica.partitions import Partitions
+from moldau.replica.replication import IsrDecision, IsrProposal
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    BrokerState,
+    RequestPartitionData,
+    RequestTopicData,
+    ResponsePartitionData,
+)
+from moldau.wire.schema import Message
+
+log = logging.getLogger("moldau.replication")
+AskController = Callable[[ApiKey, Message], Later[Any]]
+RETRY_MS: Final = 50
+ANSWERS: Final = frozenset(
+    {
+        ErrorCode.NONE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INELIGIBLE_REPLICA,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.NEW_LEADER_ELECTED,
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+"""What a controller can say to a proposal that asking again would not change."""
+Key = tuple[Uuid, int]
+Asked = tuple[IsrProposal, Later[IsrDecision | KafkaError]]
+
+
+class IsrChanges:
+    """`broker_epoch` is this broker's own, as it was last registered."""
+
+    def __init__(
+        self, node_id: int, broker_epoch: Callable[[], int], ask_controller: AskController, timers: Timers
+    ) -> None:
+        self._node_id = node_id
+        self._broker_epoch = broker_epoch
+        self._ask_controller = ask_controller
+        self._timers = timers
+        self._unsent: dict[Key, Asked] = {}
+        self._sent: dict[Key, Asked] = {}
+        self._is_sending = False
+        self._is_closed = False
+        self._beat: Timer | None = None
+
+    def look_for_laggards(self, partitions: Partitions, interval_ms: int) -> None:
+        """From now on, at that interval; half of `replica.lag.time.max.ms` is Kafka's."""
+
+        def beat() -> None:
+            if not self._is_closed:
+                partitions.reconsider(looks_for_laggards=True)
+                self._beat = self._timers.after_ms(interval_ms, beat)
+
+        self._beat = self._timers.after_ms(interval_ms, beat)
+
+    def propose(self, proposal: IsrProposal) -> Later[IsrDecision | KafkaError]:
+        """A proposal that was not sent yet gives way to a later one of the same partition: nobody waits for it."""
+        promise: Later[IsrDecision | KafkaError] = Later()
+        self._unsent[proposal.topic_id, proposal.partition_index] = (proposal, promise)
+        self._send_soon()
+        return promise
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._beat is not None:
+            self._beat.cancel()
+
+    def _send_soon(self) -> None:
+        if not self._is_sending and not self._is_closed and self._unsent:
+            self._is_sending = True
+            self._timers.soon(self._send)
+
+    def _send(self) -> None:
+        if self._is_closed:
+            return
+        self._sent, self._unsent = self._unsent, {}
+        topics: dict[Uuid, list[RequestPartitionData]] = {}
+        for proposal, _ in self._sent.values():
+            topics.setdefault(proposal.topic_id, []).append(_asked(proposal))
+        request = AlterPartitionRequest(
+            self._node_id,
+            self._broker_epoch(),
+            [RequestTopicData(topic_id, partitions) for topic_id, partitions in topics.items()],
+        )
+        self._ask_controller(ApiKey.ALTER_PARTITION, request).then(self._answered)
+
+    def _answered(self, response: AlterPartitionResponse | KafkaError) -> None:
+        if self._is_closed:
+            return
+        code = response.code if isinstance(response, KafkaError) else ErrorCode(response.error_code)
+        sent, self._sent = self._sent, {}
+        if isinstance(response, AlterPartitionResponse) and code is ErrorCode.NONE:
+            for topic in response.topics:
+                for each in topic.partitions:
+                    asked = sent.pop((topic.topic_id, each.partition_index), None) if _is_answered(each) else None
+                    if asked is not None:
+                        asked[1].complete(_decision(each))
+        self._unsent = {**sent, **self._unsent}
+        if sent:
+            log.info("the controller did not answer %d proposals of in-sync replicas: %s", len(sent), code.name)
+            self._timers.after_ms(RETRY_MS, self._go_on)
+        else:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        self._is_sending = False
+        self._send_soon()
+
+
+def _asked(proposal: IsrProposal) -> RequestPartitionData:
+    return RequestPartitionData(
+        proposal.partition_index,
+        proposal.leader_epoch,
+        [BrokerState(broker_id, broker_epoch) for broker_id, broker_epoch in proposal.members],
+        proposal.isr,
+        partition_epoch=proposal.partition_epoch,
+    )
+
+
+def _is_answered(answer: ResponsePartitionData) -> bool:
+    return answer.error_code in ANSWERS
+
+
+def _decision(answer: ResponsePartitionData) -> IsrDecision | KafkaError:
+    if answer.error_code:
+        return KafkaError(ErrorCode(answer.error_code))
+    return IsrDecision(answer.leader_epoch, answer.partition_epoch, tuple(answer.isr))

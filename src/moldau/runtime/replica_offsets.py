@@ -1,0 +1,73 @@
+"""Asks a leader where its logs begin and end, for followers that ask for offsets it does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.later import Later
+from moldau.client.peers import Peer
+from moldau.replica.partition import Partition
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+Found = dict[Partition, tuple[int, int] | KafkaError]
+_Offsets = dict[tuple[str, int], int | KafkaError]
+
+
+def ask_offsets(peer: Peer, node_id: int, partitions: Sequence[Partition], timeout_ms: int) -> Later[Found]:
+    """(start, end) of each log, or why there is none: a follower is told the very end, not the high watermark."""
+    found: Later[Found] = Later()
+    starts = peer.ask(ApiKey.LIST_OFFSETS, _request(node_id, partitions, EARLIEST), timeout_ms)
+    ends = peer.ask(ApiKey.LIST_OFFSETS, _request(node_id, partitions, LATEST), timeout_ms)
+
+    def pair(first: ListOffsetsResponse | KafkaError) -> None:
+        ends.then(lambda last: found.complete(_paired(partitions, _offsets(first), _offsets(last))))
+
+    starts.then(pair)
+    return found
+
+
+def _request(node_id: int, partitions: Sequence[Partition], timestamp: int) -> ListOffsetsRequest:
+    topics: dict[str, list[ListOffsetsPartition]] = {}
+    for partition in partitions:
+        wanted = ListOffsetsPartition(partition.name.partition, partition.state.leader_epoch, timestamp)
+        topics.setdefault(partition.name.topic, []).append(wanted)
+    return ListOffsetsRequest(node_id, topics=[ListOffsetsTopic(name, wanted) for name, wanted in topics.items()])
+
+
+def _offsets(response: ListOffsetsResponse | KafkaError) -> _Offsets | KafkaError:
+    if isinstance(response, KafkaError):
+        return response
+    return {
+        (topic.name, each.partition_index): KafkaError(ErrorCode(each.error_code)) if each.error_code else each.offset
+        for topic in response.topics
+        for each in topic.partitions
+    }
+
+
+def _paired(partitions: Sequence[Partition], starts: _Offsets | KafkaError, ends: _Offsets | KafkaError) -> Found:
+    found: Found = {}
+    for partition in partitions:
+        start, end = _offset(starts, partition), _offset(ends, partition)
+        if isinstance(start, KafkaError):
+            found[partition] = start
+        elif isinstance(end, KafkaError):
+            found[partition] = end
+        else:
+            found[partition] = (start, end)
+    return found
+
+
+def _offset(offsets: _Offsets | KafkaError, partition: Partition) -> int | KafkaError:
+    if isinstance(offsets, KafkaError):
+        return offsets
+    return offsets.get(partition.name, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))

@@ -1,0 +1,402 @@
+"""Several brokers that replicate to each other, in memory and virtual time, and a controller that is told what to do.
+
+The brokers are made of the real parts: partitions, fetchers, handlers behind a real router; what they say to each other
+goes as bytes. The controller is a toy: it keeps one topic, answers AlterPartition as Kafka's does, and elects when a
+test says so. Chance decides how long things take, if a `Random` is given that does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from immutables import Map
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.later import Later
+from moldau.base.topic_configs import topic_config_texts
+from moldau.log.config import LogConfig
+from moldau.log.store import LogStore
+from moldau.metadata.apply import Changes
+from moldau.metadata.controller.configs import broker_layers
+from moldau.metadata.current import CurrentImage
+from moldau.metadata.image import BrokerImage, Endpoint, MetadataImage, PartitionState, TopicImage
+from moldau.metadata.records import ConfigResource
+from moldau.replica.flushing import Flushable
+from moldau.replica.follower import Follower
+from moldau.replica.partition import Partition
+from moldau.replica.partitions import Partitions
+from moldau.replica.replication import Replication
+from moldau.replica.sessions import SessionCache
+from moldau.replica.throttle import Throttles
+from moldau.replica.waiting import ParkedFetches
+from moldau.runtime.isr_changes import IsrChanges
+from moldau.runtime.replica_fetcher import ReplicaFetchSettings
+from moldau.runtime.replica_fetchers import ReplicaFetchers
+from moldau.server.handlers.delete_records import DeleteRecords
+from moldau.server.handlers.fetch import Fetch
+from moldau.server.handlers.list_offsets import ListOffsets
+from moldau.server.handlers.produce import Produce
+from moldau.server.router import Router
+from moldau.testing.clock import FakeClock, FakeTimers
+from moldau.testing.files import MemoryFiles
+from moldau.wire.apis import ApiKey, response_class
+from moldau.wire.codec import Outgoing
+from moldau.wire.frames import read_response, request_frame
+from moldau.wire.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    RequestPartitionData,
+    ResponsePartitionData,
+    ResponseTopicData,
+)
+from moldau.wire.messages.fetch import FetchResponse
+from moldau.wire.schema import Message
+
+LISTENER = "PLAINTEXT"
+TOPIC = "a"
+TOPIC_ID = b"the id of topic!"
+LAG_MS = 2_000
+Call = Callable[[], None]
+
+
+class ToyController:
+    """The partitions of one topic, and the brokers. Every change is an image, which reaches each broker in its turn."""
+
+    def __init__(self, world: World, configs: Mapping[str, str]) -> None:
+        self.world = world
+        self.partitions: list[PartitionState] = []
+        self.brokers: dict[int, BrokerImage] = {}
+        self.configs = dict(configs)
+        self.is_reachable = True
+        self.offset = 0
+
+    def image(self) -> MetadataImage:
+        topics = Map({TOPIC: TopicImage(TOPIC, TOPIC_ID, tuple(self.partitions))}) if self.partitions else Map()
+        names = Map({TOPIC_ID: TOPIC}) if self.partitions else Map()
+        configs = Map({(int(ConfigResource.TOPIC), TOPIC): Map(self.configs)})
+        return MetadataImage(self.offset, 1, topics, names, Map(self.brokers), configs)
+
+    def publish(self, *broker_ids: int) -> None:
+        self.offset += 1
+        changes = Changes(topics={TOPIC} if self.partitions else set(), brokers=set(broker_ids))
+        changes.configs.add((ConfigResource.TOPIC, TOPIC))
+        image = self.image()
+        for node in self.world.nodes.values():
+            node.expect(image, changes)
+
+    def register(self, broker_id: int, rack: str | None = None) -> int:
+        self.offset += 1
+        endpoints = (Endpoint(LISTENER, f"host{broker_id}", 9092, 0),)
+        known = self.brokers.get(broker_id)
+        rack = known.rack if known is not None and rack is None else rack
+        self.brokers[broker_id] = BrokerImage(broker_id, self.offset, bytes(16), endpoints, rack, fenced=False)
+        return self.offset
+
+    def change(self, index: int, **fields: Any) -> None:
+        """A change to a partition; a new leader is a new epoch."""
+        state = self.partitions[index]
+        if "leader" in fields:
+            fields["leader_epoch"] = state.leader_epoch + 1
+        self.partitions[index] = replace(state, partition_epoch=state.partition_epoch + 1, **fields)
+
+    def fence(self, broker_id: int) -> None:
+        self.brokers[broker_id] = replace(self.brokers[broker_id], fenced=True)
+        for index in range(len(self.partitions)):
+            self.leave_isr(index, broker_id)
+        self.publish(broker_id)
+
+    def leave_isr(self, index: int, broker_id: int) -> None:
+        """The last one in sync stays so: only it may lead again."""
+        state = self.partitions[index]
+        isr = tuple(each for each in state.isr if each != broker_id) or state.isr
+        if isr != state.isr:
+            self.change(index, isr=isr)
+        if state.leader == broker_id:
+            self.elect(index)
+
+    def elect(self, index: int) -> None:
+        state = self.partitions[index]
+        able = [each for each in state.replicas if each in state.isr and not self.brokers[each].fenced]
+        self.change(index, leader=able[0] if able else -1)
+
+    def ask(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
+        broker = self.brokers[request.broker_id]
+        if broker.epoch != request.broker_epoch:
+            return AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+        topics = [
+            ResponseTopicData(topic.topic_id, [self._alter(request.broker_id, each) for each in topic.partitions])
+            for topic in request.topics
+        ]
+        self.publish()
+        return AlterPartitionResponse(topics=topics)
+
+    def _alter(self, broker_id: int, ask: RequestPartitionData) -> ResponsePartitionData:
+        index = ask.partition_index
+        state = self.partitions[index]
+        code = ErrorCode.NONE
+        if state.leader != broker_id or ask.leader_epoch != state.leader_epoch:
+            code = ErrorCode.FENCED_LEADER_EPOCH
+        elif ask.partition_epoch != state.partition_epoch:
+            code = ErrorCode.INVALID_UPDATE_VERSION
+        elif not all(self._may_be_in_sync(each.broker_id, each.broker_epoch) for each in ask.new_isr_with_epochs):
+            code = ErrorCode.INELIGIBLE_REPLICA
+        if code:
+            return ResponsePartitionData(index, code)
+        self.change(index, isr=tuple(each.broker_id for each in ask.new_isr_with_epochs))
+        state = self.partitions[index]
+        return ResponsePartitionData(
+            index, 0, state.leader, state.leader_epoch, state.isr, partition_epoch=state.partition_epoch
+        )
+
+    def _may_be_in_sync(self, broker_id: int, broker_epoch: int) -> bool:
+        broker = self.brokers[broker_id]
+        return not broker.fenced and broker_epoch in (-1, broker.epoch)
+
+
+class SlowFlusher:
+    """A disk that takes its time; what it is asked meanwhile comes next."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._asked: dict[Flushable, None] = {}
+        self._is_busy = False
+
+    def request(self, log: Flushable) -> None:
+        self._asked[log] = None
+        if not self._is_busy:
+            self._begin()
+
+    def _begin(self) -> None:
+        asked, self._asked = self._asked, {}
+        works = [(each, work) for each in asked if not each.log.fault and (work := each.log.begin_flush())]
+
+        def end() -> None:
+            self._is_busy = False
+            for each, work in works:
+                work.sync()
+                each.log.finish_flush(work)
+                each.flushed()
+            if self._asked:
+                self._begin()
+
+        if works:
+            self._is_busy = True
+            self._node.after_ms(self._node.world.disk_ms(), end)
+
+
+class Node:
+    """One broker. It dies by being forgotten: nothing that was due to happen in it happens any more."""
+
+    def __init__(self, world: World, node_id: int, files: MemoryFiles) -> None:
+        self.world = world
+        self.id = node_id
+        self.files = files
+        self.is_alive = True
+        self.rng = Random(node_id)
+        self.clock = world.clock
+        self.reports: list[str] = []
+        self.epoch = -1
+        self.current = CurrentImage()
+        self._images: list[tuple[MetadataImage, Changes]] = []
+        self.store = LogStore(files, "data")
+        self.store.load(lambda _: LogConfig(), self.clock.now_ms())
+        self._build()
+
+    def _build(self) -> None:
+        isr_changes = IsrChanges(self.id, lambda: self.epoch, self._ask_controller, self)
+        self.replication = Replication(self.clock, isr_changes, LAG_MS)
+        self.throttles = Throttles(self.id, {}, self.clock)
+        self.partitions = Partitions(
+            self.id, self.store, SlowFlusher(self), self._effective, self.rng, self.reports.append, self.replication
+        )
+        self.fetchers = ReplicaFetchers(
+            self.id,
+            self.partitions,
+            Follower(self.store, self.reports.append),
+            self,
+            LISTENER,
+            lambda: self.epoch,
+            ReplicaFetchSettings(timeout_ms=1_000, **self.world.fetch_settings),
+            self.clock,
+            self,
+            self.throttles.follower,
+        )
+        self.current.follow(lambda image, changes: self.partitions.follow(image, changes, self.clock.now_ms()))
+        self.current.follow(self.throttles.follow)
+        self.current.follow(self.fetchers.follow)
+        isr_changes.look_for_laggards(self.partitions, LAG_MS // 2)
+        parked: ParkedFetches[FetchResponse] = ParkedFetches(self)
+        self.sessions = SessionCache(100, 120_000, self.rng)
+        self.fetch = Fetch(
+            self.current, self.partitions, self.sessions, parked, self.clock, 1 << 24,
+            node_id=self.id, replication=self.replication, throttled=self.throttles.leader, reads_nearby=True,
+        )  # fmt: skip
+        self.produce = Produce(self.current, self.partitions, self.clock, self)
+        self.list_offsets = ListOffsets(self.partitions)
+        self.delete_records = DeleteRecords(self.partitions, self)
+        self.router = Router()
+        self.router.serve([self.fetch, self.produce, self.list_offsets, self.delete_records])
+
+    def _effective(self, image: MetadataImage, overrides: Mapping[str, str]) -> Mapping[str, str]:
+        return topic_config_texts(overrides, broker_layers(image, self.id, {}))
+
+    def partition(self, index: int = 0) -> Partition:
+        return self.partitions.get(TOPIC, index)
+
+    # --- the ports: Timers, Peers, Peer -----------------------------------------------------------------------
+
+    def soon(self, call: Call) -> None:
+        self.world.timers.soon(lambda: call() if self.is_alive else None)
+
+    def after_ms(self, delay_ms: int, call: Call) -> Any:
+        return self.world.timers.after_ms(delay_ms, lambda: call() if self.is_alive else None)
+
+    def to(self, host: str, port: int, purpose: str) -> ToyPeer:
+        return ToyPeer(self, int(host.removeprefix("host")))
+
+    def _ask_controller(self, api: ApiKey, request: Message) -> Later[Any]:
+        answer: Later[Any] = Later()
+        assert isinstance(request, AlterPartitionRequest)
+
+        def arrive() -> None:
+            controller = self.world.controller
+            reply = controller.ask(request) if controller.is_reachable else KafkaError(ErrorCode.NETWORK_EXCEPTION)
+            is_heard = controller.is_reachable and not self.world.loses()
+            told = reply if is_heard else KafkaError(ErrorCode.NETWORK_EXCEPTION)
+            self.after_ms(self.world.network_ms(), lambda: answer.complete(told))
+
+        self.world.timers.after_ms(self.world.network_ms(), arrive)
+        return answer
+
+    # --- metadata ---------------------------------------------------------------------------------------------
+
+    def expect(self, image: MetadataImage, changes: Changes) -> None:
+        """The image arrives some time later, and always after the one before it."""
+        self._images.append((image, changes))
+        self.after_ms(self.world.metadata_ms(), self._learn)
+
+    def _learn(self) -> None:
+        if self._images:
+            self.current.publish(*self._images.pop(0))
+
+
+class ToyPeer:
+    """A connection to a broker: bytes there, bytes back, or a network error when either is gone or cut off."""
+
+    def __init__(self, node: Node, target_id: int) -> None:
+        self._node = node
+        self._target_id = target_id
+
+    def close(self) -> None:
+        """Nothing is kept of a connection that could be closed."""
+
+    def ask(self, api: ApiKey, request: Message, timeout_ms: int, version: int | None = None) -> Later[Any]:
+        world, node = self._node.world, self._node
+        answer: Later[Any] = Later()
+        target = world.nodes.get(self._target_id)
+
+        def fail() -> None:
+            if not answer.done:
+                answer.complete(KafkaError(ErrorCode.NETWORK_EXCEPTION))
+
+        node.after_ms(timeout_ms, fail)
+        if target is None or world.is_cut(node.id, self._target_id) or world.loses():
+            node.after_ms(world.network_ms(), fail)
+            return answer
+        version = target.router.served()[api][1]
+        frame = memoryview(request_frame(api, version, 1, "replica", request))[4:]
+
+        def give(body: Message) -> None:
+            if not answer.done and not world.is_cut(node.id, self._target_id):
+                answer.complete(body)
+
+        def send_back(reply: Outgoing) -> None:
+            if not target.is_alive or world.loses():
+                node.after_ms(world.network_ms(), fail)
+                return
+            body = read_response(response_class(api), memoryview(_flat(reply))[4:], api, version)[1]
+            node.after_ms(world.network_ms(), lambda: give(body))
+
+        def arrive() -> None:
+            if not target.is_alive:
+                node.after_ms(world.network_ms(), fail)
+                return
+            reply = target.router.answer(LISTENER, "peer:1", frame)
+            assert reply is not None
+            if isinstance(reply, Later):
+                reply.then(send_back)
+            else:
+                send_back(reply)
+
+        world.timers.after_ms(world.network_ms(), arrive)
+        return answer
+
+
+def _flat(reply: Outgoing) -> bytes:
+    out, position = bytearray(), 0
+    for place, records in reply.slices:
+        out += reply[position:place] + records.read()
+        position = place
+    return bytes(out + reply[position:])
+
+
+class World:
+    """Without a `rng` the network takes 1 ms, the disk and the metadata nothing, and nothing is lost."""
+
+    def __init__(
+        self,
+        nodes: int = 3,
+        partitions: int = 1,
+        rng: Random | None = None,
+        *,
+        racks: Mapping[int, str] | None = None,
+        fetch_settings: Mapping[str, int] | None = None,
+        **configs: str,
+    ) -> None:
+        self.rng = rng
+        self.clock = FakeClock()
+        self.timers = FakeTimers(self.clock)
+        self.fetch_settings = dict(fetch_settings or {})
+        self.loss = 0.0
+        self.cuts: set[frozenset[int]] = set()
+        self.nodes: dict[int, Node] = {}
+        self.controller = ToyController(self, {key.replace("_", "."): value for key, value in configs.items()})
+        everyone = tuple(range(1, nodes + 1))
+        for node_id in everyone:
+            self.start(node_id, rack=(racks or {}).get(node_id))
+        for index in range(partitions):
+            replicas = everyone[index % nodes :] + everyone[: index % nodes]
+            self.controller.partitions.append(PartitionState(replicas, replicas, replicas[0], 0, 0))
+        self.controller.publish(*everyone)
+
+    def network_ms(self) -> int:
+        return 1 if self.rng is None else self.rng.choice([1, 1, 2, 3, 20])
+
+    def disk_ms(self) -> int:
+        return 0 if self.rng is None else self.rng.choice([0, 1, 5, 30])
+
+    def metadata_ms(self) -> int:
+        return 0 if self.rng is None else self.rng.choice([0, 1, 5, 40])
+
+    def loses(self) -> bool:
+        return self.rng is not None and self.rng.random() < self.loss
+
+    def is_cut(self, one: int, other: int) -> bool:
+        return frozenset({one, other}) in self.cuts
+
+    def run(self, ms: int) -> None:
+        self.timers.advance(ms)
+
+    def start(self, node_id: int, files: MemoryFiles | None = None, rack: str | None = None) -> Node:
+        node = self.nodes[node_id] = Node(self, node_id, files or MemoryFiles())
+        node.epoch = self.controller.register(node_id, rack)
+        return node
+
+    def kill(self, node_id: int, rng: Random | None = None) -> MemoryFiles:
+        """The process dies; with a `rng` the machine loses its power. Gives what is left on the disk."""
+        node = self.nodes.pop(node_id)
+        node.is_alive = False
+        return node.files.restart() if rng is None else node.files.crash(rng)

@@ -1,0 +1,224 @@
+"""Three brokers replicate while processes die, power fails, leaders change and messages are lost, by chance.
+
+What is below a high watermark is the same everywhere and for ever, what was acknowledged is never lost, and a producer
+that repeats itself is heard once. In the end, when all is well again, all logs are alike.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from replica_world import TOPIC, World
+
+from moldau.base.errors import ErrorCode
+from moldau.base.ids import ZERO_UUID
+from moldau.base.later import Later
+from moldau.log.walk import walk_batches
+from moldau.replica.partition import Partition
+from moldau.server.router import Caller
+from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from moldau.wire.records import IN_LINE, Record, build_batch, decode_records
+
+SEEDS = 40
+STEPS = 60
+CALLER = Caller("PLAINTEXT", "test:1", "test", 9)
+PRODUCER_ID = 7
+
+
+def values(partition: Partition, start: int = 0, up_to: int = 1 << 60) -> dict[int, bytes]:
+    """The records of a log."""
+    found: dict[int, bytes] = {}
+    for segment in partition.log.segments:
+        for header, batch in walk_batches(segment.file, 0, segment.size):
+            if start <= header.base_offset < up_to:
+                found |= {record.offset: bytes(record.value or b"") for record in decode_records(batch, header)}
+    return found
+
+
+class Producer:
+    """Writes one record at a time, again and again until it is acknowledged, to whoever it takes for the leader."""
+
+    def __init__(self, world: World, rng: Random) -> None:
+        self._world = world
+        self._rng = rng
+        self._sequence = 0
+        self.acknowledged: dict[int, bytes] = {}
+        self.answer: Later[ProduceResponse] | None = None
+        self.refusals: dict[ErrorCode, int] = {}
+
+    @property
+    def value(self) -> bytes:
+        return b"record %d" % self._sequence
+
+    def go_on(self) -> None:
+        if self.answer is not None and not self.answer.done:
+            return
+        leader = self._world.controller.partitions[0].leader
+        node = self._world.nodes.get(leader if self._rng.random() < 0.8 else self._rng.randint(1, 3))
+        if node is None:
+            return
+        record = Record(IN_LINE, self._world.clock.now_ms(), None, self.value)
+        batch = build_batch([record], producer_id=PRODUCER_ID, producer_epoch=0, base_sequence=self._sequence)
+        data = [TopicProduceData(ZERO_UUID, TOPIC, [PartitionProduceData(0, memoryview(batch))])]
+        answer = node.produce.answer(ProduceRequest(acks=-1, timeout_ms=300, topic_data=data), CALLER)
+        assert answer is not None
+        self.answer = Later()
+        if not isinstance(answer, Later):
+            self._answered(answer)
+        else:
+            answer.then(self._answered)
+            self._world.timers.after_ms(400, self._give_up(self.answer))
+
+    def _give_up(self, answer: Later[ProduceResponse]):  # type: ignore[no-untyped-def]
+        """The broker may be dead: then nobody answers."""
+        return lambda: None if answer.done else answer.complete(ProduceResponse())
+
+    def _answered(self, response: ProduceResponse) -> None:
+        if self.answer is None or self.answer.done:
+            return
+        self.answer.complete(response)
+        done = response.responses[0].partition_responses[0]
+        if done.error_code:
+            code = ErrorCode(done.error_code)
+            self.refusals[code] = self.refusals.get(code, 0) + 1
+            assert code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "what was acknowledged has been forgotten"
+        else:
+            self.acknowledged[done.base_offset] = self.value
+            self._sequence += 1
+
+
+class Chaos:
+    def __init__(self, seed: int, is_durable: bool) -> None:
+        self.rng = Random(seed)
+        configs = {"flush_messages": "1"} if is_durable else {}
+        self.world = World(3, 1, self.rng, min_insync_replicas="2", **configs)
+        self.producer = Producer(self.world, self.rng)
+        self.is_durable = is_durable
+        self.disks: dict[int, tuple[object, bool]] = {}
+        self.committed: dict[int, bytes] = {}
+        self.seen: dict[Partition, int] = {}
+        self.deeds = {self.work: 30, self.kill: 2, self.start: 4, self.move: 3, self.cut: 2, self.mend: 4, self.lose: 2}
+
+    def step(self) -> None:
+        self.rng.choices(list(self.deeds), list(self.deeds.values()))[0]()
+        for _ in range(self.rng.randint(1, 12)):
+            self.producer.go_on()
+            self.world.run(self.rng.choice([1, 3, 10, 60]))
+            self.check()
+
+    def work(self) -> None:
+        """Nothing befalls the cluster."""
+
+    def kill(self) -> None:
+        """Two at most: somebody should be there to notice."""
+        if len(self.world.nodes) > 1:
+            victim = self.rng.choice(list(self.world.nodes))
+            loses_power = self.is_durable and self.rng.random() < 0.5
+            self.disks[victim] = (self.world.kill(victim, self.rng if loses_power else None), loses_power)
+            self.world.timers.after_ms(self.rng.choice([0, 50, 500]), lambda: self.fence(victim))
+
+    def fence(self, node_id: int) -> None:
+        if node_id not in self.world.nodes and not self.world.controller.brokers[node_id].fenced:
+            self.world.controller.fence(node_id)
+
+    def start(self) -> None:
+        if self.disks:
+            node_id = self.rng.choice(list(self.disks))
+            files, lost_power = self.disks.pop(node_id)
+            self.world.start(node_id, files)  # type: ignore[arg-type]
+            controller = self.world.controller
+            if lost_power:
+                controller.leave_isr(0, node_id)
+            if controller.partitions[0].leader == node_id:
+                controller.elect(0)
+            if controller.partitions[0].leader == -1:
+                controller.elect(0)
+            controller.publish(node_id)
+
+    def move(self) -> None:
+        """Somebody else in sync is made leader, for no reason."""
+        state = self.world.controller.partitions[0]
+        able = [each for each in state.isr if not self.world.controller.brokers[each].fenced]
+        if able:
+            self.world.controller.change(0, leader=self.rng.choice(able))
+            self.world.controller.publish()
+
+    def cut(self) -> None:
+        self.world.cuts.add(frozenset(self.rng.sample([1, 2, 3], 2)))
+
+    def lose(self) -> None:
+        self.world.loss = self.rng.choice([0, 0.05, 0.3])
+        self.world.controller.is_reachable = self.rng.random() < 0.7
+
+    def mend(self) -> None:
+        self.world.cuts.clear()
+        self.world.loss = 0
+        self.world.controller.is_reachable = True
+
+    def check(self) -> None:
+        """What anybody holds for committed is the same for all, and stays so."""
+        for node in self.world.nodes.values():
+            partition = node.partitions.find(TOPIC, 0)
+            assert not node.reports, node.reports
+            if partition is None:
+                continue
+            assert partition.high_watermark <= partition.log.end_offset
+            seen = self.seen.get(partition, 0)
+            if partition.high_watermark > seen:
+                self.seen[partition] = partition.high_watermark
+                self.compare(node.id, values(partition, seen, partition.high_watermark))
+        for offset, value in self.producer.acknowledged.items():
+            assert self.committed.get(offset) == value, f"acknowledged at {offset}, never committed"
+
+    def compare(self, node_id: int, found: dict[int, bytes]) -> None:
+        for offset, value in found.items():
+            assert self.committed.setdefault(offset, value) == value, f"broker {node_id}, offset {offset}"
+
+    def settle(self) -> None:
+        self.mend()
+        while self.disks:
+            self.start()
+        acknowledged = len(self.producer.acknowledged)
+        for _ in range(400):
+            self.producer.go_on()
+            self.world.run(20)
+            if len(self.producer.acknowledged) > acknowledged + 3 and len(self.world.controller.partitions[0].isr) == 3:
+                break
+        assert len(self.producer.acknowledged) > acknowledged + 3, "nothing can be written when all is well"
+        self.world.run(3_000)
+        self.check()
+
+    def check_alike(self) -> None:
+        logs = [values(node.partition()) for node in self.world.nodes.values()]
+        self.compare(0, logs[0])
+        assert logs[0] == logs[1] == logs[2]
+        assert sorted(self.world.controller.partitions[0].isr) == [1, 2, 3]
+        for offset, value in self.producer.acknowledged.items():
+            assert logs[0][offset] == value
+        heard = list(logs[0].values())
+        assert heard == [b"record %d" % number for number in range(len(heard))], "each record once, and in order"
+        epochs = {node.partition().log.epochs.entries for node in self.world.nodes.values()}
+        written = {tuple(entry for entry in each if entry.start_offset < len(heard)) for each in epochs}
+        assert len(written) == 1, "all know who wrote what"
+
+
+def live_through(seed: int, is_durable: bool) -> Chaos:
+    chaos = Chaos(seed, is_durable)
+    for _ in range(STEPS):
+        chaos.step()
+    chaos.settle()
+    chaos.check_alike()
+    return chaos
+
+
+@pytest.mark.parametrize("is_durable", [True, False], ids=["with power failures", "without the disk"])
+def test_nothing_acknowledged_is_lost_and_all_replicas_agree(is_durable: bool) -> None:
+    written = 0
+    for seed in range(SEEDS):
+        try:
+            written += len(live_through(seed, is_durable).producer.acknowledged)
+        except AssertionError as failed:
+            failed.add_note(f"seed {seed}")
+            raise
+    assert written > SEEDS * 20, "a world in which nothing can be done proves nothing"
