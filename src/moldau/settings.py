@@ -13,6 +13,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from moldau.base.broker_configs import BROKER_CONFIGS, broker_config
+from moldau.base.cluster_settings import (
+    BalanceSettings,
+    BrokerSessionSettings,
+    QuorumSettings,
+    ReplicationSettings,
+    check_roles,
+    read_balance,
+    read_quorum,
+    read_replication,
+    read_sessions,
+)
 from moldau.base.config_def import BrokerLayers, ConfigValue
 from moldau.base.ids import NodeId
 from moldau.base.listeners import WILDCARD_HOSTS, Listener, parse_listener, parse_protocol_map
@@ -37,6 +48,7 @@ class Settings:
     advertised_listeners: tuple[Listener, ...]
     """What clients are told. A port of zero stands for the port that was bound."""
     inter_broker_listener_name: str
+    """Empty for a controller alone."""
     log_dirs: tuple[str, ...]
     num_partitions: int
     default_replication_factor: int
@@ -63,9 +75,21 @@ class Settings:
     offsets_topic_segment_bytes: int
     offsets_retention_check_interval_ms: int
     groups: GroupSettings
+    quorum: QuorumSettings
+    sessions: BrokerSessionSettings
+    replication: ReplicationSettings
+    balance: BalanceSettings
     properties: Mapping[str, str]
     """Every property that was given, as text."""
     warnings: tuple[str, ...] = ()
+
+    @property
+    def is_broker(self) -> bool:
+        return "broker" in self.process_roles
+
+    @property
+    def is_controller(self) -> bool:
+        return "controller" in self.process_roles
 
     def value(self, name: str) -> ConfigValue:
         """The value of any broker key, given or default."""
@@ -94,9 +118,9 @@ def load(
     return _settings(said, environ.get("CLUSTER_ID") or None)
 
 
-def from_properties(given: Mapping[str, str]) -> Settings:
+def from_properties(given: Mapping[str, str], cluster_id: str | None = None) -> Settings:
     """Settings from properties alone: for tests and for whoever embeds a node."""
-    return _settings({key: Said(text, "properties") for key, text in given.items()}, cluster_id=None)
+    return _settings({key: Said(text, "properties") for key, text in given.items()}, cluster_id)
 
 
 def _directories_left_out(values: Values) -> Iterator[str]:
@@ -118,7 +142,6 @@ def check_cluster_id(cluster_id: str, origin: str) -> None:
 def _settings(said: Mapping[str, Said], cluster_id: str | None) -> Settings:
     values = Values(said)
     node_id = _node_id(values)
-    _refuse_a_cluster(values, node_id)
     _refuse_security(values)
     if cluster_id is not None:
         check_cluster_id(cluster_id, "CLUSTER_ID")
@@ -127,15 +150,16 @@ def _settings(said: Mapping[str, Said], cluster_id: str | None) -> Settings:
     protocols = _protocols(values, controllers)
     listeners = _listeners(values, protocols)
     of_clients = tuple(each for each in listeners if each.name not in controllers)
-    if not of_clients:
-        raise values.refusal("listeners", "expected a listener for clients beside those of controllers")
+    of_controllers = tuple(each for each in listeners if each.name in controllers)
+    quorum = read_quorum(values)
+    check_roles(values, node_id, of_clients, of_controllers, quorum)
     return Settings(
         node_id=node_id,
         cluster_id=cluster_id,
         process_roles=values.items("process.roles"),
         broker_rack=values.text("broker.rack"),
         listeners=of_clients,
-        controller_listeners=tuple(each for each in listeners if each.name in controllers),
+        controller_listeners=of_controllers,
         advertised_listeners=_advertised_listeners(values, protocols, listeners, of_clients),
         inter_broker_listener_name=_inter_broker_listener_name(values, of_clients),
         log_dirs=values.items("log.dirs") or values.items("log.dir"),
@@ -163,6 +187,10 @@ def _settings(said: Mapping[str, Said], cluster_id: str | None) -> Settings:
         offsets_topic_segment_bytes=values.integer("offsets.topic.segment.bytes"),
         offsets_retention_check_interval_ms=values.integer("offsets.retention.check.interval.ms"),
         groups=_groups(values),
+        quorum=quorum,
+        sessions=read_sessions(values),
+        replication=read_replication(values),
+        balance=read_balance(values),
         properties={key: each.text for key, each in said.items() if broker_config(key)},
         warnings=(*values.warnings(), *_directories_left_out(values), *_compaction_left_out(values)),
     )
@@ -193,20 +221,6 @@ def _node_id(values: Values) -> NodeId:
     if "node.id" in values and older not in (-1, values.integer("node.id")):
         raise values.refusal("broker.id", f"differs from node.id={values.integer('node.id')}; set one of them")
     return NodeId(values.integer("node.id") if "node.id" in values or older == -1 else older)
-
-
-def _refuse_a_cluster(values: Values, node_id: NodeId) -> None:
-    alone = "a cluster of several nodes is not supported yet"
-    if set(values.items("process.roles")) != {"broker", "controller"}:
-        raise values.refusal("process.roles", f"{alone}; expected broker,controller")
-    for voter in values.items("controller.quorum.voters"):
-        voter_id, at, address = voter.partition("@")
-        if not at or not voter_id.isdecimal() or not address.rpartition(":")[2].isdecimal():
-            raise values.refusal("controller.quorum.voters", f"{voter!r} is not a voter; expected id@host:port")
-        if int(voter_id) != node_id:
-            raise values.refusal("controller.quorum.voters", f"{alone}; expected this node, {node_id}, alone")
-    if len(values.items("controller.quorum.bootstrap.servers")) > 1:
-        raise values.refusal("controller.quorum.bootstrap.servers", f"{alone}; expected one address")
 
 
 def _refuse_security(values: Values) -> None:
@@ -263,7 +277,7 @@ def _advertised_listeners(
     values: Values, protocols: Mapping[str, str], listeners: tuple[Listener, ...], of_clients: tuple[Listener, ...]
 ) -> tuple[Listener, ...]:
     key = "advertised.listeners"
-    if not values.items(key):
+    if not of_clients or not values.items(key):
         return tuple(each._replace(host=_own_host()) if each.host in WILDCARD_HOSTS else each for each in of_clients)
     advertised = _parsed(values, key, protocols)
     for each in advertised:
@@ -282,6 +296,8 @@ def _advertised_listeners(
 
 def _inter_broker_listener_name(values: Values, of_clients: tuple[Listener, ...]) -> str:
     key = "inter.broker.listener.name"
+    if not of_clients:
+        return ""
     name = (values.text(key) or of_clients[0].name).upper()
     if name not in {each.name for each in of_clients}:
         raise values.refusal(key, "expected the name of a listener that is not the controllers'")

@@ -1,8 +1,9 @@
-"""Tests here use the rooms put together for the tests of `replica`."""
+"""Tests here use what was put together for the tests of `replica`, `raft` and `metadata`."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "replica"))
+for room in ("replica", "raft", "metadata"):
+    sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / room))

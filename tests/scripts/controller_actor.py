@@ -28,6 +28,7 @@ from moldau.log.flush import FlushWork
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import ConfigResource
+from moldau.wire.apis import ApiKey
 from moldau.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from moldau.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from moldau.wire.messages.delete_topics import DeleteTopicsRequest
@@ -59,26 +60,26 @@ class ControllerActor:
             CreatableTopic(name, said.number("partitions", 1), said.number("factor", 1), configs=configs)
             for name in said.words
         ]
-        answer = self._rooms.admin.create_topics(CreateTopicsRequest(topics))
+        answer = self._rooms.admin.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics))
         return self._ask(answer.map(lambda made: ", ".join(f"{t.name} {_code(t.error_code)}" for t in made.topics)))
 
     def _grow(self, said: Said) -> str:
         topics = [CreatePartitionsTopic(name, said.number("count", 0), None) for name in said.words]
-        answer = self._rooms.admin.create_partitions(CreatePartitionsRequest(topics))
+        answer = self._rooms.admin.ask(ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest(topics))
         return self._ask(answer.map(lambda done: ", ".join(f"{t.name} {_code(t.error_code)}" for t in done.results)))
 
     def _delete(self, said: Said) -> str:
-        answer = self._rooms.admin.delete_topics(DeleteTopicsRequest(topic_names=said.words))
+        answer = self._rooms.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=said.words))
         return self._ask(answer.map(lambda done: ", ".join(f"{t.name} {_code(t.error_code)}" for t in done.responses)))
 
     def _set(self, said: Said) -> str:
         changes = [AlterableConfig(key, 0, value) for key, value in said.values.items()]
         resource = AlterConfigsResource(ConfigResource.TOPIC, said.words[0], changes)
-        answer = self._rooms.admin.incremental_alter_configs(IncrementalAlterConfigsRequest([resource]))
+        answer = self._rooms.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest([resource]))
         return self._ask(answer.map(lambda done: _code(done.responses[0].error_code)))
 
     def _ids(self, said: Said) -> str:
-        answer = self._rooms.admin.allocate_producer_ids()
+        answer = self._rooms.allocate_producer_ids()
         return self._ask(answer.map(lambda block: f"{block.start} to {block.stop - 1}"))
 
     def _ask(self, answer: Later[str]) -> str:
@@ -92,13 +93,13 @@ class ControllerActor:
     # --- the disk -----------------------------------------------------------------------------------------------
 
     def _begin_flush(self, said: Said) -> None:
-        self._flushing = self._rooms.controller.log.begin_flush()
+        self._flushing = self._rooms.metadata_log.begin_flush()
 
     def _end_flush(self, said: Said) -> None:
         assert self._flushing is not None, "no flush was begun"
         self._flushing.sync()
-        self._rooms.controller.log.finish_flush(self._flushing)
-        self._rooms.controller.flushed()
+        self._rooms.metadata_log.finish_flush(self._flushing)
+        self._rooms.assembly.driver.flushed()
 
     def _flush(self, said: Said) -> None:
         self._rooms.flush()
@@ -127,7 +128,7 @@ class ControllerActor:
         return _shown(seen[0])
 
     def _log(self, said: Said) -> str:
-        log = self._rooms.controller.log
+        log = self._rooms.metadata_log
         return f"end={log.end_offset} on disk={log.recovery_point} published={self._rooms.current.image.offset + 1}"
 
 

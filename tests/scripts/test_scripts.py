@@ -5,22 +5,31 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from brokers_actor import BrokersActor
 from classic_groups_actor import ClassicGroupsActor
 from consumer_groups_actor import ConsumerGroupsActor
 from controller_actor import ControllerActor
 from conversation import converse, parse
 from group_migration_actor import GroupMigrationActor
+from quorum_actor import QuorumActor
+from replication_actor import ReplicationActor
 from sessions_actor import SessionsActor
 
 HERE = Path(__file__).parent
 ACTORS: dict[
-    str, type[SessionsActor | ControllerActor | ClassicGroupsActor | ConsumerGroupsActor | GroupMigrationActor]
+    str,
+    type[
+        SessionsActor | ControllerActor | ClassicGroupsActor | ConsumerGroupsActor | GroupMigrationActor | QuorumActor
+    ],
 ] = {
     "fetch_sessions": SessionsActor,
     "controller": ControllerActor,
+    "brokers": BrokersActor,
     "classic_groups": ClassicGroupsActor,
     "consumer_groups": ConsumerGroupsActor,
     "group_migration": GroupMigrationActor,
+    "replication": ReplicationActor,
+    "quorum": QuorumActor,
 }
 SCRIPTS = sorted(HERE.glob("*/*.txt"))
 

@@ -6,55 +6,30 @@ When the process dies, nothing of it happens any more; the next life begins with
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from random import Random
 from typing import Any
 
+from moldau.assembly import Assembly, World
 from moldau.base.errors import ErrorCode, StorageFault
-from moldau.base.ids import METADATA_TOPIC_UUID, TopicPartition
-from moldau.base.names import CONSUMER_OFFSETS_TOPIC, METADATA_TOPIC
-from moldau.base.topic_configs import topic_config_texts
+from moldau.base.later import Later
+from moldau.base.names import CONSUMER_OFFSETS_TOPIC
+from moldau.client.peers import Peer
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.group.settings import GroupSettings
-from moldau.log.config import LogConfig
 from moldau.log.flush import FlushWork
-from moldau.log.store import LogStore
-from moldau.metadata.controller.brokers import decide_register_broker
-from moldau.metadata.controller.configs import broker_layers
-from moldau.metadata.controller.features import SUPPORTED, decide_bootstrap
-from moldau.metadata.controller.topics import new_uuid
-from moldau.metadata.current import CurrentImage
-from moldau.metadata.image import Endpoint, MetadataImage
-from moldau.raft.quorum import Quorum
 from moldau.replica.flushing import Flushable
 from moldau.replica.partition import Partition
-from moldau.replica.partitions import Partitions
-from moldau.runtime.admin import Admin
-from moldau.runtime.controller_loop import Controller, MetadataLog
-from moldau.runtime.group_coordinator import GroupCoordinator, offsets_topic
-from moldau.runtime.quorum_state_file import QuorumStateFile
 from moldau.runtime.shard import Shard
-from moldau.server.handlers.groups.consumer import ConsumerGroupDescribe, ConsumerGroupHeartbeat
-from moldau.server.handlers.groups.find_coordinator import FindCoordinator
-from moldau.server.handlers.groups.listing import DeleteGroups, DescribeGroups, ListGroups
-from moldau.server.handlers.groups.membership import Heartbeat, JoinGroup, LeaveGroup, SyncGroup
-from moldau.server.handlers.groups.offsets import OffsetCommit, OffsetDelete, OffsetFetch
-from moldau.server.router import Router
+from moldau.settings import Settings, from_properties
 from moldau.testing.clock import FakeClock, FakeTimer, FakeTimers
 from moldau.testing.files import MemoryFiles
-from moldau.wire.messages.create_topics import CreatableTopicConfig
 
-NODE_ID = 1
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
-METADATA = TopicPartition(METADATA_TOPIC, 0)
 OFFSETS_PARTITIONS = 4
 SEGMENT_BYTES = 1 << 20
 """The least that may be."""
-CHECKPOINT_MS = 5_000
 EXPIRE_MS = 20_000
-GROUP_APIS = (
-    FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetCommit, OffsetFetch, OffsetDelete,
-    ListGroups, DescribeGroups, DeleteGroups, ConsumerGroupHeartbeat, ConsumerGroupDescribe,
-)  # fmt: skip
 
 
 class LifeTimers:
@@ -125,8 +100,15 @@ class SlowFlusher:
             self._begin()
 
 
+class NoPeers:
+    """A node that is alone asks nobody."""
+
+    def to(self, host: str, port: int, purpose: str) -> Peer:
+        raise AssertionError(f"{host}:{port} was to be asked for {purpose}")
+
+
 class Process:
-    """`on_fault` is called if the disk fails in a way that stops the node."""
+    """`on_fault` is called if the disk fails in a way that stops the node; while it starts, `start` raises instead."""
 
     def __init__(
         self,
@@ -139,74 +121,58 @@ class Process:
     ) -> None:
         self.files = files
         self.clock: FakeClock = timers.clock
-        self.settings = settings
         self.life = LifeTimers(timers)
-        self.rng = rng
+        self._timers = timers
         self._on_fault = on_fault
-        self.flusher = SlowFlusher(self.life, flush_delay_ms, on_fault)
-        self.current = CurrentImage()
-        self.store = LogStore(files, "data")
-        self.store.load(lambda _: LogConfig(), self.clock.now_ms())
-        self.controller = self._controller()
-        self.partitions = Partitions(NODE_ID, self.store, self.flusher, self._effective, rng, lambda text: None)
-        self.current.follow(lambda image, changes: self.partitions.follow(image, changes, self.clock.now_ms()))
-        self.admin = Admin(self.controller, NODE_ID, {}, 1, 1, True, rng)
-        topic = offsets_topic(OFFSETS_PARTITIONS, 1, SEGMENT_BYTES)
-        topic.configs = [*topic.configs, CreatableTopicConfig("flush.messages", "1")]
-        self.groups = GroupCoordinator(
-            settings, topic, NODE_ID, self.partitions, self.current, self.admin, self.clock, self.life, rng
+        self._fault: Exception | None = None
+        self.flusher = SlowFlusher(self.life, flush_delay_ms, self._failed)
+        self.assembly = Assembly(_settings(settings), self._world(rng))
+        broker, controller = self.assembly.broker_side, self.assembly.controller_side
+        assert broker is not None
+        assert controller is not None
+        self.settings = settings
+        self.store, self.current, self.admin = self.assembly.store, self.assembly.current, controller.admin
+        self.partitions, self.groups = broker.partitions, broker.groups
+        self.router = broker.router
+        self.handlers: dict[int, Any] = {handler.api: handler for handler in broker.handlers}
+
+    def _world(self, rng: Random) -> World:
+        return World(
+            clock=self.clock,
+            timers=self.life,
+            files=self.files,
+            rng=rng,
+            flusher=self.flusher,
+            peers=NoPeers(),
+            apart=_at_once,
+            disk_space=lambda: (0, 0),
+            on_fault=self._failed,
         )
-        self.current.follow(self.groups.follow)
-        self.handlers: dict[int, Any] = {}
-        for handler in GROUP_APIS:
-            made = handler(self.current, self.groups) if handler is FindCoordinator else handler(self.groups)
-            self.handlers[made.api] = made
-        self.router = Router()
-        self.router.serve(self.handlers.values())
 
-    def _controller(self) -> Controller:
-        found = self.store.get(METADATA)
-        log = found or self.store.create(METADATA, METADATA_TOPIC_UUID, LogConfig(), self.clock.now_ms())
-        raft_log = MetadataLog(log)
-        quorum = Quorum(NODE_ID, [NODE_ID], CLUSTER_ID, raft_log, QuorumStateFile(self.files, log.directory))
-        return Controller(quorum, raft_log, self.flusher, self.current, self.clock)
-
-    def _effective(self, image: MetadataImage, overrides: Any) -> Any:
-        return topic_config_texts(overrides, broker_layers(image, NODE_ID, {}))
+    def _failed(self, fault: Exception) -> None:
+        if not isinstance(fault, StorageFault):
+            raise fault
+        if self.flusher.is_starting:
+            self._fault = fault
+        else:
+            self._on_fault(fault)
 
     def start(self) -> None:
         """As the node does: everything that was found is on disk before anybody is served."""
-        self.controller.start()
-        self.controller.submit(decide_bootstrap)
-        endpoints = [Endpoint("PLAINTEXT", "localhost", 9092, 0)]
-        self.controller.submit(
-            lambda image: decide_register_broker(
-                image, NODE_ID, new_uuid(self.rng), endpoints, None, [bytes(range(16))], SUPPORTED
-            )
-        )
-        self.flusher.flush()
-        self.groups.open().then(_expect_made)
-        self.flusher.flush()
+        serving = self.assembly.start(self.assembly.settings.advertised_listeners)
+        self._go_on_until(lambda: serving.done)
+        made = self.groups.open()
+        made.then(_expect_made)
+        self._go_on_until(lambda: made.done)
         self.flusher.is_starting = False
-        self.life.after_ms(1_000, self._retry)
-        self.life.after_ms(CHECKPOINT_MS, self._checkpoint)
-        self.life.after_ms(EXPIRE_MS, self._expire)
 
-    def _retry(self) -> None:
-        self.partitions.retry(self.current.image, self.clock.now_ms())
-        self.life.after_ms(1_000, self._retry)
-
-    def _checkpoint(self) -> None:
-        self.life.after_ms(CHECKPOINT_MS, self._checkpoint)
-        try:
-            self.store.write_checkpoints({each.name: each.high_watermark for each in self.partitions})
-            self.store.purge(self.clock.now_ms())
-        except StorageFault as fault:
-            self._on_fault(fault)
-
-    def _expire(self) -> None:
-        self.groups.expire_offsets()
-        self.life.after_ms(EXPIRE_MS, self._expire)
+    def _go_on_until(self, is_done: Callable[[], bool]) -> None:
+        while not is_done():
+            self.flusher.flush()
+            moved = self._timers.run_soon()
+            if self._fault is not None:
+                raise self._fault
+            assert moved or is_done(), "the node does not come up"
 
     def die(self) -> None:
         self.life.is_alive = False
@@ -229,3 +195,26 @@ class Process:
 
 def _expect_made(code: ErrorCode) -> None:
     assert code is ErrorCode.NONE, f"the offsets topic cannot be made: {code!r}"
+
+
+def _at_once(work: Callable[[], None]) -> Later[StorageFault | None]:
+    done: Later[StorageFault | None] = Later()
+    try:
+        work()
+    except StorageFault as fault:
+        done.complete(fault)
+    else:
+        done.complete(None)
+    return done
+
+
+def _settings(groups: GroupSettings) -> Settings:
+    given = {
+        "listeners": "PLAINTEXT://localhost:9092",
+        "log.dirs": "data",
+        "log.flush.interval.messages": "1",
+        "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
+        "offsets.topic.segment.bytes": str(SEGMENT_BYTES),
+        "offsets.retention.check.interval.ms": str(EXPIRE_MS),
+    }
+    return replace(from_properties(given, CLUSTER_ID), groups=groups)

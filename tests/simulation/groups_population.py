@@ -215,11 +215,11 @@ class Population:
         elif len(topic.partitions) < PARTITIONS_MAX and self._rng.random() < 0.6:
             self._world.faults.count("a topic grows", name)
             grown = CreatePartitionsTopic(name, len(topic.partitions) + self._rng.randint(1, 2), None)
-            self._administer(lambda admin: admin.create_partitions(CreatePartitionsRequest([grown])))
+            self._administer(lambda admin: admin.ask(ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest([grown])))
         else:
             self._world.faults.count("a topic is deleted", name)
             self._gone_ms[name] = self._world.elapsed_ms
-            self._administer(lambda admin: admin.delete_topics(DeleteTopicsRequest(topic_names=[name])))
+            self._administer(lambda admin: admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=[name])))
 
     def _create(self, name: str) -> None:
         topic = CreatableTopic(name, self._rng.randint(1, 4), 1)

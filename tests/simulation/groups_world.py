@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -75,6 +76,14 @@ class Report:
     members: int
     faults: Counter[str]
 
+    @staticmethod
+    def shown(reports: Sequence[Report]) -> str:
+        """What all of these come to, in one line."""
+        return (
+            f"{sum(each.members for each in reports):,} members, {sum(each.answers for each in reports):,} answers, "
+            f"{sum(each.records for each in reports):,} records judged"
+        )
+
 
 class World:
     def __init__(self, seed: int, size: Size = SMALL, tail: int = TAIL, has_mixed_groups: bool = True) -> None:
@@ -138,7 +147,10 @@ class World:
             raise Violation(f"{self.violation}\n--- what went before\n{lines}")
 
     def how_to_replay(self) -> str:
-        return f"replay with\npython tests/simulation/simulate.py --seed {self.seed} --size {self.size.name} --trace"
+        return (
+            "replay with\npython tests/simulation/simulate.py --what groups "
+            f"--seed {self.seed} --size {self.size.name} --trace"
+        )
 
     # --- the broker -----------------------------------------------------------------------------------------------
 

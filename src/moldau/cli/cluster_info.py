@@ -12,12 +12,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-@click.group()
-def cluster() -> None:
-    """Show the brokers of a cluster and their controller."""
-
-
-@cluster.command(short_help="Show the brokers and their controller.")
+@click.command(short_help="Show the brokers and their controller.")
 @format_option
 @broker_options
 def info(broker: Broker, output_format: str) -> None:

@@ -38,7 +38,7 @@ COMMANDS: Final = {
     "group": LazyCommand("moldau.cli.group:group", "List, describe, reset and delete consumer groups."),
     "log": LazyCommand("moldau.cli.log:log", "Read the files of a data directory, without a broker."),
     "pipeline": LazyCommand("moldau.cli.pipeline:pipeline", "Write, check, run and watch data pipelines on Spark."),
-    "cluster": LazyCommand("moldau.cli.cluster_info:cluster", "Show the brokers of a cluster and their controller."),
+    "cluster": LazyCommand("moldau.cli.cluster:cluster", "Start and stop a cluster here; show who leads what in any."),
     "completion": LazyCommand("moldau.cli.completion:completion", "Print the completion script of a shell."),
 }
 

@@ -7,6 +7,7 @@ and a bug report can read it. rich is imported only when a terminal is there.
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -40,6 +41,22 @@ class Bytes(int):
         power = min(len(_UNITS) - 1, (self.bit_length() - 1) // 10) if self else 0
         number = f"{self / 1024**power:.1f}" if power else f"{int(self)}"
         return f"{number} {_UNITS[power]}"
+
+
+class Styled(str):
+    """Text that a terminal shows in one of rich's styles, and that is plain text everywhere else."""
+
+    style: str
+
+    def __new__(cls, text: str, style: str) -> Styled:
+        made = super().__new__(cls, text)
+        made.style = style
+        return made
+
+
+def has_colours() -> bool:
+    """Whether the output is a terminal whose owner has nothing against colours (NO_COLOR)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 @dataclass(frozen=True)
@@ -83,12 +100,16 @@ def _show_rich(table: Table) -> None:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    drawn = RichTable(box=SIMPLE_HEAD, title=table.title or None, title_justify="left", pad_edge=False)
+    console = Console()
+    if table.title:
+        # Not as the table's own title, which would be folded at the table's width.
+        console.print(Text(table.title, "italic"))
+    drawn = RichTable(box=SIMPLE_HEAD, pad_edge=False)
     for index, column in enumerate(table.columns):
         drawn.add_column(column, justify="right" if _is_numeric(table, index) else "left", overflow="fold")
     for row in table.rows:
-        drawn.add_row(*(Text(cell_text(cell)) for cell in row))
-    Console().print(drawn if table.rows else table.empty)
+        drawn.add_row(*(Text(cell_text(cell), cell.style if isinstance(cell, Styled) else "") for cell in row))
+    console.print(drawn if table.rows else table.empty)
 
 
 def plain_lines(table: Table) -> Iterator[str]:

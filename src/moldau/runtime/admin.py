@@ -1,14 +1,19 @@
-"""What clients may ask the controller to do: each request decided by a pure function, under this node's defaults."""
+"""What the controller may be asked to do: each request decided by a pure function, under this node's defaults."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
+from typing import Any
 
+from moldau.base.config_def import BrokerLayers
 from moldau.base.later import Later
 from moldau.base.topic_configs import check_topic_configs, effective_topic_configs
 from moldau.metadata.controller.configs import broker_layers, decide_alter_configs, decide_incremental_alter_configs
-from moldau.metadata.controller.producer_ids import decide_allocate
+from moldau.metadata.controller.decision import Decision
+from moldau.metadata.controller.elections import decide_elect_leaders
+from moldau.metadata.controller.features import decide_update_features
+from moldau.metadata.controller.reassignments import decide_alter_reassignments, decide_list_reassignments
 from moldau.metadata.controller.topics import (
     TopicDefaults,
     decide_create_partitions,
@@ -16,15 +21,12 @@ from moldau.metadata.controller.topics import (
     decide_delete_topics,
 )
 from moldau.metadata.image import MetadataImage
-from moldau.runtime.controller_loop import Controller
-from moldau.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-from moldau.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
-from moldau.wire.messages.create_topics import CreatableTopicConfigs, CreateTopicsRequest, CreateTopicsResponse
-from moldau.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from moldau.wire.messages.incremental_alter_configs import (
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
+from moldau.runtime.controller import Controller
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.create_topics import CreatableTopicConfigs, CreateTopicsRequest
+from moldau.wire.schema import Message
+
+Decide = Callable[[MetadataImage, Any], Decision[Any]]
 
 
 class Admin:
@@ -44,36 +46,38 @@ class Admin:
         self._num_partitions = num_partitions
         self._replication_factor = replication_factor
         self._delete_enabled = delete_enabled
-        self._rng = rng
+        self._decisions: dict[ApiKey, Decide] = {
+            ApiKey.CREATE_TOPICS: lambda image, ask: decide_create_topics(image, ask, self._defaults(image), rng),
+            ApiKey.DELETE_TOPICS: lambda image, ask: decide_delete_topics(image, ask, self._defaults(image)),
+            ApiKey.CREATE_PARTITIONS: lambda image, ask: decide_create_partitions(image, ask, rng),
+            ApiKey.ALTER_CONFIGS: lambda image, ask: decide_alter_configs(image, ask, self._layers(image)),
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda image, ask: decide_incremental_alter_configs(
+                image, ask, self._layers(image)
+            ),
+            ApiKey.ELECT_LEADERS: decide_elect_leaders,
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS: lambda image, ask: decide_alter_reassignments(
+                image, ask, self._layers(image)
+            ),
+            ApiKey.LIST_PARTITION_REASSIGNMENTS: decide_list_reassignments,
+            ApiKey.UPDATE_FEATURES: decide_update_features,
+        }
 
-    def create_topics(self, ask: CreateTopicsRequest) -> Later[CreateTopicsResponse]:
-        return self._controller.submit(lambda image: decide_create_topics(image, ask, self._defaults(image), self._rng))
+    def __contains__(self, api: ApiKey) -> bool:
+        return api in self._decisions
 
-    def delete_topics(self, ask: DeleteTopicsRequest) -> Later[DeleteTopicsResponse]:
-        return self._controller.submit(lambda image: decide_delete_topics(image, ask, self._defaults(image)))
+    def ask(self, api: ApiKey, request: Message) -> Later[Any]:
+        """The answer, or a KafkaError NOT_CONTROLLER where this node does not lead."""
+        decide = self._decisions[api]
+        return self._controller.submit(lambda image: decide(image, request))
 
-    def create_partitions(self, ask: CreatePartitionsRequest) -> Later[CreatePartitionsResponse]:
-        return self._controller.submit(lambda image: decide_create_partitions(image, ask, self._rng))
+    def create_topics(self, request: CreateTopicsRequest) -> Later[Any]:
+        return self.ask(ApiKey.CREATE_TOPICS, request)
 
-    def alter_configs(self, ask: AlterConfigsRequest) -> Later[AlterConfigsResponse]:
-        return self._controller.submit(
-            lambda image: decide_alter_configs(image, ask, broker_layers(image, self._node_id, self._static))
-        )
-
-    def incremental_alter_configs(self, ask: IncrementalAlterConfigsRequest) -> Later[IncrementalAlterConfigsResponse]:
-        return self._controller.submit(
-            lambda image: decide_incremental_alter_configs(
-                image, ask, broker_layers(image, self._node_id, self._static)
-            )
-        )
-
-    def allocate_producer_ids(self) -> Later[range]:
-        return self._controller.submit(
-            lambda image: decide_allocate(image, self._node_id, image.brokers[self._node_id].epoch)
-        )
+    def _layers(self, image: MetadataImage) -> BrokerLayers:
+        return broker_layers(image, self._node_id, self._static)
 
     def _defaults(self, image: MetadataImage) -> TopicDefaults:
-        layers = broker_layers(image, self._node_id, self._static)
+        layers = self._layers(image)
 
         def described(overrides: Mapping[str, str]) -> Sequence[CreatableTopicConfigs]:
             return [

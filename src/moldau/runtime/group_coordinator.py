@@ -17,9 +17,14 @@ from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
 from moldau.replica.partitions import Partitions
-from moldau.runtime.admin import Admin
+from moldau.runtime.controller_channel import TopicCreator
 from moldau.runtime.shards import Shards
-from moldau.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from moldau.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 
 R = TypeVar("R")
 GROUP_ID_BYTES_MAX = 2**15 - 1
@@ -34,14 +39,14 @@ class GroupCoordinator:
         node_id: int,
         partitions: Partitions,
         current: CurrentImage,
-        admin: Admin,
+        creator: TopicCreator,
         clock: Clock,
         timers: Timers,
         rng: Random,
     ) -> None:
         self._offsets_topic = offsets_topic
         self._current = current
-        self._admin = admin
+        self._creator = creator
         self._clock = clock
         self._timers = timers
         self._shards: Shards[Groups] = Shards(
@@ -79,8 +84,8 @@ class GroupCoordinator:
         if CONSUMER_OFFSETS_TOPIC in self._current.image.topics:
             done.complete(ErrorCode.NONE)
             return done
-        made = self._admin.create_topics(CreateTopicsRequest([self._offsets_topic]))
-        return made.map(lambda response: ErrorCode(response.topics[0].error_code))
+        made = self._creator.create_topics(CreateTopicsRequest([self._offsets_topic]))
+        return made.map(lambda given: given.code if isinstance(given, KafkaError) else _code_of(given))
 
     # --- what goes on meanwhile ---------------------------------------------------------------------------------
 
@@ -98,6 +103,10 @@ class GroupCoordinator:
     def close(self) -> None:
         """The node stops: members are to look for another coordinator."""
         self._shards.close(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+def _code_of(made: CreateTopicsResponse) -> ErrorCode:
+    return ErrorCode(made.topics[0].error_code)
 
 
 def offsets_topic(partitions: int, replication_factor: int, segment_bytes: int) -> CreatableTopic:

@@ -1,11 +1,7 @@
-"""What must be done now and then: retention, flushing by time, checkpoints, forgetting idle producers.
-
-Each chore is plain code run from its own small loop; a fault in one of them ends the node, it is not swallowed.
-"""
+"""What must be done now and then: retention, flushing by time, checkpoints, forgetting idle producers."""
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import logging
 from collections.abc import Callable, Iterable
@@ -13,12 +9,16 @@ from collections.abc import Callable, Iterable
 from moldau.base.clock import Clock
 from moldau.base.errors import StorageFault
 from moldau.base.ids import TopicPartition
+from moldau.base.later import Later
 from moldau.log.store import LogStore
 from moldau.replica.flushing import Flusher
 from moldau.replica.partition import Partition
 
 log = logging.getLogger("moldau.housekeeping")
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+Apart = Callable[[Callable[[], None]], Later[StorageFault | None]]
+"""Does work that waits for the disk while everything else goes on; comes to the fault that ended it, if one did."""
 
 
 class Housekeeping:
@@ -35,37 +35,19 @@ class Housekeeping:
         self._flusher = flusher
         self._clock = clock
         self._producer_id_expiration_ms = producer_id_expiration_ms
-        self._writing: asyncio.Future[None] | None = None
+        self._writing: Later[StorageFault | None] | None = None
 
-    async def every(self, interval_ms: int, chore: Callable[[], None]) -> None:
-        while True:
-            await asyncio.sleep(interval_ms / 1000)
-            chore()
+    def write_checkpoints(self, apart: Apart, on_fault: Callable[[StorageFault], None]) -> None:
+        """Writes how far the logs are safe, where they begin and how far consumers may read."""
+        if self._writing is not None and not self._writing.done:
+            return  # the disk is slow: the next turn has newer things to write
+        contents = self._store.checkpoints(self.high_watermarks())
 
-    async def keep_checkpoints(self, interval_ms: int) -> None:
-        """Writes how far the logs are safe, where they begin and how far consumers may read; a thread waits for the
-        disk."""
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(interval_ms / 1000)
-            for name, content in self._store.checkpoints(self.high_watermarks()):
-                self._writing = loop.run_in_executor(None, self._store.write_checkpoint, name, content)
-                await self._written(name)
+        def write() -> None:
+            for name, content in contents:
+                self._store.write_checkpoint(name, content)
 
-    async def _written(self, name: str) -> None:
-        """A full disk is no reason to stop: the checkpoint that is there stays true, and those who read are served."""
-        assert self._writing is not None
-        try:
-            await asyncio.shield(self._writing)
-        except StorageFault as fault:
-            if fault.cause.errno not in DISK_IS_FULL:
-                raise
-            log.warning("%s stays as it was: %s", name, fault)
-
-    async def finish(self) -> None:
-        """Waits for a checkpoint that a thread is still writing."""
-        if self._writing is not None:
-            await asyncio.wait([self._writing])
+        self._writing = apart(write).map(lambda fault: _heeded(fault, on_fault))
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         return {partition.name: partition.high_watermark for partition in self._partitions}
@@ -90,3 +72,12 @@ class Housekeeping:
         now_ms = self._clock.now_ms()
         for partition in self._partitions:
             partition.log.producers.expire(now_ms, self._producer_id_expiration_ms)
+
+
+def _heeded(fault: StorageFault | None, on_fault: Callable[[StorageFault], None]) -> StorageFault | None:
+    """A full disk is no reason to stop: the checkpoint that is there stays true, and those who read are served."""
+    if fault is not None and fault.cause.errno in DISK_IS_FULL:
+        log.warning("checkpoints stay as they were: %s", fault)
+    elif fault is not None:
+        on_fault(fault)
+    return fault

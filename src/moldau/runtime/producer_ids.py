@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.later import Later
+from moldau.runtime.controller_channel import ControllerChannel
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
 
 class ProducerIds:
-    def __init__(self, allocate: Callable[[], Later[range]]) -> None:
+    def __init__(self, allocate: Callable[[], Later[range | KafkaError]]) -> None:
         self._allocate = allocate
         self._block = range(0)
-        self._waiting: deque[Later[int]] = deque()
+        self._waiting: deque[Later[int | KafkaError]] = deque()
         self._is_asked = False
 
-    def next(self) -> Later[int]:
-        """An id nobody else has or ever had. What keeps the controller from granting any is raised."""
+    def next(self) -> Later[int | KafkaError]:
+        """An id nobody else has or ever had; a KafkaError if the controller grants none."""
         if not self._block and not self._is_asked:
             self._ask()
-        answer: Later[int] = Later()
+        answer: Later[int | KafkaError] = Later()
         self._waiting.append(answer)
         self._give()
         return answer
@@ -29,8 +33,13 @@ class ProducerIds:
         self._is_asked = True
         promise.then(self._arrived)
 
-    def _arrived(self, block: range) -> None:
+    def _arrived(self, block: range | KafkaError) -> None:
         self._is_asked = False
+        if isinstance(block, KafkaError):
+            waiting, self._waiting = self._waiting, deque()
+            for answer in waiting:
+                answer.complete(block)
+            return
         self._block = block
         self._give()
         if self._waiting and not self._is_asked:
@@ -40,3 +49,22 @@ class ProducerIds:
         while self._waiting and self._block:
             given, self._block = self._block[0], self._block[1:]
             self._waiting.popleft().complete(given)
+
+
+def allocate_by(
+    channel: ControllerChannel, broker_id: int, broker_epoch: Callable[[], int]
+) -> Callable[[], Later[range | KafkaError]]:
+    """Blocks of ids, asked of the active controller."""
+
+    def granted(given: AllocateProducerIdsResponse | KafkaError) -> range | KafkaError:
+        if isinstance(given, KafkaError):
+            return given
+        if given.error_code:
+            return KafkaError(ErrorCode(given.error_code))
+        return range(given.producer_id_start, given.producer_id_start + given.producer_id_len)
+
+    def allocate() -> Later[range | KafkaError]:
+        ask = AllocateProducerIdsRequest(broker_id, broker_epoch())
+        return channel.ask(ApiKey.ALLOCATE_PRODUCER_IDS, ask, "ids").map(granted)
+
+    return allocate

@@ -9,6 +9,7 @@ import errno
 import logging
 import socket
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
@@ -37,7 +38,9 @@ class Listener:
         idle_ms_max: int,
         send_buffer_bytes: int = SYSTEM_BUFFER,
         receive_buffer_bytes: int = SYSTEM_BUFFER,
+        on_gone: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """`on_gone` is told the address of each connection that has ended."""
         self.name = name
         self._router = router
         self._budget = budget
@@ -46,6 +49,7 @@ class Listener:
         self._connections_per_ip_max = connections_per_ip_max
         self._idle_s_max = idle_ms_max / 1000
         self._buffers = ((socket.SO_SNDBUF, send_buffer_bytes), (socket.SO_RCVBUF, receive_buffer_bytes))
+        self._on_gone = on_gone
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._connections: set[SocketConnection] = set()
         self._per_ip: Counter[str] = Counter()
@@ -80,19 +84,14 @@ class Listener:
         self._sweep()
 
     def release(self) -> None:
-        """Gives the address back without ever having served."""
+        """Gives the address back."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
     async def stop(self, grace_s: float) -> None:
         """No new connections, no new requests; what was asked is answered; then all are closed."""
-        if self._socket is not None:
-            self._loop.remove_reader(self._socket.fileno())
-            self._socket.close()
-            self._socket = None
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        self._stop_accepting()
         for connection in self._connections:
             connection.stop_reading()
         self._drained = asyncio.Event()
@@ -102,6 +101,19 @@ class Listener:
         self._drained = None
         for connection in list(self._connections):
             connection.close()
+
+    def abort(self) -> None:
+        """All connections end here and now."""
+        self._stop_accepting()
+        for connection in list(self._connections):
+            connection.close()
+
+    def _stop_accepting(self) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            if self._socket is not None:
+                self._loop.remove_reader(self._socket.fileno())
+        self.release()
 
     def _check_drained(self) -> None:
         """Looks again and again, while stopping, whether every reply has left."""
@@ -170,6 +182,7 @@ class Listener:
             del self._per_ip[host]
         if reason:
             self._tell(f"connection from {connection.peer} closed: {reason}")
+        self._on_gone(connection.peer)
 
     def _tell(self, line: str) -> None:
         """One log line for each refused connection, but not for each of thousands: an attack must not fill the disk."""

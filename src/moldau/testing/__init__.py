@@ -1,7 +1,10 @@
-"""Moldau in your tests and notebooks. `broker()` is a context manager; with pytest, the fixture `moldau_broker`."""
+"""Moldau in your tests and notebooks. `broker()` and `cluster()` are context managers; with pytest, there are the
+fixtures `moldau_broker` and `moldau_cluster`.
+"""
 
 from __future__ import annotations
 
 from moldau.testing.broker import TestBroker, broker
+from moldau.testing.cluster import TestCluster, cluster
 
-__all__ = ["TestBroker", "broker"]
+__all__ = ["TestBroker", "TestCluster", "broker", "cluster"]

@@ -32,7 +32,7 @@ class TestBroker:
         """SettingsError for a value that cannot be obeyed; a key without effect is told by a UserWarning."""
         self.data_dir = data_dir
         given = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(data_dir), **(properties or {})}
-        self._settings = from_properties({key: _text(value) for key, value in given.items()})
+        self._settings = from_properties({key: property_text(value) for key, value in given.items()})
         for line in self._settings.warnings:
             warnings.warn(line, stacklevel=2)
         self._thread = threading.Thread(target=self._serve, name="moldau broker", daemon=True)
@@ -93,7 +93,7 @@ def broker(data_dir: str | Path | None = None, **properties: Property) -> Iterat
         yield from _running(TestBroker(Path(directory), named))
 
 
-def _text(value: Property) -> str:
+def property_text(value: Property) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -1,4 +1,6 @@
-"""The pytest plugin: fixtures that give tests a real broker. Nothing is imported before a test asks for one."""
+"""The pytest plugin: fixtures that give tests a real broker, or a cluster of them. Nothing is imported before a test
+asks for one.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ import pytest
 
 if TYPE_CHECKING:
     from moldau.testing.broker import TestBroker
+    from moldau.testing.cluster import TestCluster
 
 
 @pytest.fixture
@@ -26,4 +29,13 @@ def moldau_shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[T
     from moldau.testing.broker import broker
 
     with broker(tmp_path_factory.mktemp("moldau")) as running:
+        yield running
+
+
+@pytest.fixture
+def moldau_cluster() -> Iterator[TestCluster]:
+    """Three brokers of this test's own, which it may kill, freeze and cut off from each other."""
+    from moldau.testing.cluster import cluster
+
+    with cluster() as running:
         yield running

@@ -14,6 +14,7 @@ from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.producer_ids import decide_allocate
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import ConfigRecord, ConfigResource, FeatureLevelRecord
+from moldau.wire.apis import ApiKey
 from moldau.wire.batch import BatchHeader, split_batches
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.wire.messages.delete_topics import DeleteTopicsRequest
@@ -33,7 +34,7 @@ def feature_decided(name: str, _: MetadataImage) -> Decision[str]:
 
 
 def metadata_batches(rooms: Rooms) -> list[BatchHeader]:
-    log = rooms.controller.log
+    log = rooms.metadata_log
     piece = log.read(0, 1 << 30, log.end_offset)
     assert piece is not None
     return [header for header, _ in split_batches(memoryview(piece.read()))]
@@ -69,10 +70,10 @@ def test_a_refusal_waits_for_what_it_rests_on(rooms: Rooms) -> None:
 
 
 def test_a_decision_without_records_answers_at_once_when_nothing_is_open(rooms: Rooms) -> None:
-    end_offset = rooms.controller.log.end_offset
+    end_offset = rooms.metadata_log.end_offset
     answer = rooms.controller.submit(lambda image: Decision(image.offset))
     assert answer.value() == end_offset - 1
-    assert rooms.controller.log.end_offset == end_offset
+    assert rooms.metadata_log.end_offset == end_offset
     assert not rooms.flusher.asked
 
 
@@ -88,12 +89,12 @@ def test_answers_come_in_the_order_they_were_asked_for_each_with_its_image(rooms
 
 def test_a_flush_that_began_earlier_releases_only_what_it_covers(rooms: Rooms) -> None:
     first = rooms.controller.submit(lambda _: feature("x"))
-    work = rooms.controller.log.begin_flush()
+    work = rooms.metadata_log.begin_flush()
     assert work is not None
     second = rooms.controller.submit(lambda _: feature("y"))
     work.sync()
-    rooms.controller.log.finish_flush(work)
-    rooms.controller.flushed()
+    rooms.metadata_log.finish_flush(work)
+    rooms.assembly.driver.flushed()
     assert first.done
     assert not second.done
     assert "y" not in rooms.current.image.features
@@ -130,9 +131,9 @@ def test_nothing_is_published_of_a_decision_the_disk_refused(rooms: Rooms) -> No
 
 
 def test_the_first_start_writes_what_a_cluster_begins_with(rooms: Rooms) -> None:
-    leader_change, bootstrap, registration = metadata_batches(rooms)
+    leader_change, bootstrap, registration, unfenced = metadata_batches(rooms)
     assert leader_change.is_control
-    assert (bootstrap.record_count, registration.record_count) == (2, 1)
+    assert (bootstrap.record_count, registration.record_count, unfenced.record_count) == (2, 1, 1)
     image = rooms.current.image
     assert image.features == {"metadata.version": 30, "group.version": 1}
     assert image.brokers[NODE_ID].epoch == registration.base_offset
@@ -140,8 +141,9 @@ def test_the_first_start_writes_what_a_cluster_begins_with(rooms: Rooms) -> None
 
 
 def without_run(image: MetadataImage) -> tuple[object, ...]:
-    """What must survive a restart: all but the registration of the run and where the log ends."""
-    return image.topics, image.topic_names, image.configs, image.features, image.next_producer_id
+    """What must survive a restart: all but the registration of the run, what it led, and where the log ends."""
+    replicas = {name: [state.replicas for state in topic.partitions] for name, topic in image.topics.items()}
+    return replicas, image.topic_names, image.configs, image.features, image.next_producer_id
 
 
 def test_a_restart_replays_to_the_same_image(rooms: Rooms) -> None:
@@ -149,7 +151,7 @@ def test_a_restart_replays_to_the_same_image(rooms: Rooms) -> None:
     rooms.create_topic("b")
     rooms.delete_topic("b")
     rooms.grow_topic("a", 5)
-    rooms.committed(rooms.admin.allocate_producer_ids())
+    rooms.committed(rooms.allocate_producer_ids())
     again = rooms.restart()
     assert without_run(again.current.image) == without_run(rooms.current.image)
     assert again.current.image.offset > rooms.current.image.offset
@@ -180,7 +182,7 @@ def test_what_was_answered_survives_any_crash() -> None:
         for number in range(rng.randrange(1, 8)):
             name = f"t{rng.randrange(3)}"
             if name in rooms.current.image.topics:
-                reply = rooms.admin.delete_topics(DeleteTopicsRequest(topic_names=[name]))
+                reply = rooms.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=[name]))
                 reply.then(partial(noted, told, name, False))
             else:
                 made = rooms.admin.create_topics(CreateTopicsRequest([CreatableTopic(name, 1 + number % 2, 1)]))
@@ -216,7 +218,7 @@ def test_a_config_of_all_brokers_is_in_force_for_what_is_found_at_start(rooms: R
 
 def test_what_is_decided_after_the_quorum_state_was_lost_survives_a_crash(rooms: Rooms) -> None:
     rooms = rooms.restart().restart()
-    rooms.files.unlink(f"{rooms.controller.log.directory}/quorum-state")
+    rooms.files.unlink(f"{rooms.metadata_log.directory}/quorum-state")
     rooms = rooms.restart()
     rooms.create_topic("a")
     rooms = rooms.crash()

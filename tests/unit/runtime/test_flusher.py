@@ -7,8 +7,9 @@ from functools import partial
 from typing import Any
 
 import pytest
-from rooms import METADATA, Rooms
+from rooms import Rooms
 
+from moldau.assembly.assembly import METADATA
 from moldau.base.errors import ErrorCode, StorageFault
 from moldau.replica.partition import Partition
 from moldau.runtime.flusher import GroupFlusher
@@ -137,9 +138,8 @@ def test_a_sync_that_fails_is_told_and_acknowledges_nothing(desk: Desk) -> None:
 
 
 def test_the_metadata_log_goes_the_same_way(desk: Desk) -> None:
-    controller = desk.rooms.controller
-    controller._flusher = desk.flusher
-    answer = desk.rooms.admin.allocate_producer_ids()
+    desk.rooms.assembly.driver._flusher = desk.flusher
+    answer = desk.rooms.allocate_producer_ids()
     assert not answer.done
     desk.loop.works[0].run()
     assert answer.done

@@ -90,7 +90,7 @@ def test_no_id_is_ever_given_twice_even_across_restarts() -> None:
     rooms = Rooms().start()
     seen: list[int] = []
     for _ in range(3):
-        ids = ProducerIds(rooms.admin.allocate_producer_ids)
+        ids = ProducerIds(rooms.allocate_producer_ids)
         seen += [rooms.committed(ids.next()) for _ in range(3)]
         rooms = rooms.restart()
     assert seen == [0, 1, 2, 1000, 1001, 1002, 2000, 2001, 2002]
@@ -98,7 +98,7 @@ def test_no_id_is_ever_given_twice_even_across_restarts() -> None:
 
 def test_a_disk_that_was_full_for_a_moment_does_not_keep_the_next_from_an_id() -> None:
     rooms = Rooms().start()
-    ids = ProducerIds(rooms.admin.allocate_producer_ids)
+    ids = ProducerIds(rooms.allocate_producer_ids)
     rooms.files.bytes_left = 0
     with pytest.raises(StorageFault):
         ids.next()

@@ -49,7 +49,7 @@ def waits(answer: object) -> Later[ProduceResponse]:
 def test_at_once_where_nothing_must_be_waited_for(rooms: Rooms) -> None:
     assert told(produce(rooms, ("fast", 0), ("fast", 1))) == [(0, 0), (0, 0)]
     assert told(produce(rooms, ("fast", 0))) == [(0, 1)]
-    assert rooms.timers.pending == 0
+    assert rooms.waiting == 0
 
 
 @pytest.mark.parametrize("acks", [1, -1])
@@ -58,7 +58,7 @@ def test_with_flush_messages_1_an_acknowledgement_is_a_promise_of_the_disk(rooms
     assert rooms.partition("safe").log.end_offset == 1, "appended in the order of the wire, answered later"
     rooms.flush()
     assert told(answer) == [(0, 0), (0, 0)]
-    assert rooms.timers.pending == 0
+    assert rooms.waiting == 0
 
 
 def test_all_partitions_of_a_request_are_waited_for(rooms: Rooms) -> None:
@@ -85,7 +85,7 @@ def test_a_topic_deleted_meanwhile(rooms: Rooms) -> None:
     rooms.flusher.asked.pop(rooms.partition("safe"))
     rooms.delete_topic("safe")
     assert told(answer) == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
-    assert rooms.timers.pending == 0
+    assert rooms.waiting == 0
 
 
 def test_no_acks_no_answer_and_an_error_ends_the_connection(rooms: Rooms) -> None:

@@ -157,7 +157,11 @@ def test_a_reply_that_cannot_be_written_ends_this_connection_and_no_other(caplog
 @pytest.mark.parametrize("version", [2, 4, 5, 7])
 def test_a_refusal_that_quotes_the_longest_of_names_can_be_written(version: int) -> None:
     rooms = Rooms().start()
-    create = next(each for each in controlled(rooms.admin) if each.api == ApiKey.CREATE_TOPICS)
+    create = next(
+        each
+        for each in controlled(lambda api, ask, version: rooms.admin.ask(api, ask))
+        if each.api == ApiKey.CREATE_TOPICS
+    )
     configs = [CreatableTopicConfig("y" * 32_767, "1"), CreatableTopicConfig("retention.ms", "z" * 32_767)]
     topics = [
         CreatableTopic("x" * 32_767, 1, 1),
@@ -169,7 +173,7 @@ def test_a_refusal_that_quotes_the_longest_of_names_can_be_written(version: int)
         ApiKey.CREATE_TOPICS, version, 77, "me", CreateTopicsRequest([CreatableTopic("fine", 1, 1), *topics])
     )
     reply = router.answer("PLAINTEXT", "1.2.3.4:5", memoryview(frame)[4:])
-    other = rooms.admin.allocate_producer_ids()
+    other = rooms.allocate_producer_ids()
     rooms.flush()
     assert other.done, "nobody else waits for it"
     assert isinstance(reply, Later)

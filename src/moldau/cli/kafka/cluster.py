@@ -9,18 +9,15 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from moldau.base.errors import ErrorCode
+from moldau.base.errors import ErrorCode, KafkaError
 from moldau.cli.flags import Flag, Flags, Given, UsageError
-from moldau.cli.kafka import clients, properties
-from moldau.cli.kafka.tool import complain, run
-from moldau.wire.apis import ApiKey
+from moldau.cli.kafka import admin_connection, properties
+from moldau.cli.kafka.java_errors import shown
+from moldau.cli.kafka.tool import ToolFailed, complain, run
+from moldau.client.cluster_values import BrokerNode
 
 if TYPE_CHECKING:
-    from moldau.client.channel import Channel
-    from moldau.wire.messages.describe_cluster import DescribeClusterResponse
-
-BROKERS, CONTROLLERS = 1, 2
-"""DescribeCluster's endpoint types (KIP-919)."""
+    from moldau.client.cluster_admin import ClusterAdmin
 
 CONNECTION: Final = (
     Flag("bootstrap-server", "Brokers to connect to, HOST:PORT.", "BOOTSTRAP_SERVER", short="b"),
@@ -62,68 +59,62 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1
 
 
-def _channel(given: Given) -> Channel:
+def _admin(given: Given) -> ClusterAdmin:
     if given.has("bootstrap-server") == given.has("bootstrap-controller"):
         raise UsageError(
             "kafka-cluster: error: one of the arguments --bootstrap-server/-b --bootstrap-controller/-C is required"
         )
-    servers = given.text("bootstrap-server") or given.text("bootstrap-controller") or ""
-    return clients.channel(servers, properties.load(given.text("command-config")))
-
-
-def _described(channel: Channel, given: Given, fenced_too: bool = False) -> DescribeClusterResponse:
-    from moldau.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-
-    request = DescribeClusterRequest(
-        endpoint_type=CONTROLLERS if given.has("bootstrap-controller") else BROKERS,
-        include_fenced_brokers=fenced_too,
-    )
-    answer = channel.ask(ApiKey.DESCRIBE_CLUSTER, request, DescribeClusterResponse)
-    clients.refuse(answer.error_code, answer.error_message)
-    return answer
+    java = properties.load(given.text("command-config"))
+    return admin_connection.connected(given.text("bootstrap-server"), given.text("bootstrap-controller"), java)
 
 
 def _cluster_id(given: Given) -> int:
-    with _channel(given) as channel:
-        print(f"Cluster ID: {_described(channel, given).cluster_id}")
+    with _admin(given) as admin:
+        print(f"Cluster ID: {admin.described().cluster_id}")
     return 0
 
 
 def _unregister(given: Given) -> int:
-    from moldau.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-
     broker = given.integer("id")
     if broker is None:
         raise UsageError("kafka-cluster: error: argument --id/-i is required")
-    with _channel(given) as channel:
-        if not channel.offers(ApiKey.UNREGISTER_BROKER):
+    with _admin(given) as admin:
+        try:
+            admin.unregister_broker(broker)
+        except KafkaError as error:
+            if error.code is not ErrorCode.UNSUPPORTED_VERSION:
+                raise ToolFailed(shown(error)) from error
             print("The target cluster does not support the broker unregistration API.")
             return 0
-        request = UnregisterBrokerRequest(broker_id=broker)
-        answer = channel.ask(ApiKey.UNREGISTER_BROKER, request, UnregisterBrokerResponse)
-    if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
-        print("The target cluster does not support the broker unregistration API.")
-        return 0
-    clients.refuse(answer.error_code, answer.error_message)
     print(f"Broker {broker} is no longer registered.")
     return 0
 
 
 def _list_endpoints(given: Given) -> int:
-    fenced_too = given.has("include-fenced-brokers")
-    with _channel(given) as channel:
-        answer = _described(channel, given, fenced_too)
-    kind = "controller" if given.has("bootstrap-controller") else "broker"
-    rows = [("ID", "HOST", "PORT", "RACK", "STATE", "ENDPOINT_TYPE")]
-    for node in answer.brokers:
-        state = "unknown" if kind == "controller" else "fenced" if node.is_fenced else "unfenced"
-        rack = "null" if node.rack is None else node.rack
-        rows.append((str(node.broker_id), node.host, str(node.port), rack, state, kind))
-    host_width = max(len(row[1]) for row in rows)
-    rack_width = max(10, *(len(row[3]) for row in rows))
-    for number, host, port, rack, state, endpoint in rows:
-        print(f"{number:<10} {host:<{host_width}} {port:<10} {rack:<{rack_width}} {state:<10} {endpoint:<15}")
+    fenced_too, of_controllers = given.has("include-fenced-brokers"), given.has("bootstrap-controller")
+    if fenced_too and of_controllers:
+        raise ToolFailed("The option --include-fenced-brokers is only supported with --bootstrap-server option")
+    with _admin(given) as admin:
+        nodes = list(admin.described(fenced_too).nodes.values())
+    print("\n".join(endpoint_lines(nodes, of_controllers)))
     return 0
+
+
+def endpoint_lines(nodes: Sequence[BrokerNode], of_controllers: bool) -> list[str]:
+    """Only hosts and racks make their columns wider, and only those of nodes: the headers may overhang them."""
+    host_width = max((len(node.host) for node in nodes), default=100)
+    rack_width = max((len(node.rack) for node in nodes if node.rack is not None), default=10)
+    rows = [("ID", "HOST", "PORT", "RACK", "STATE", "ENDPOINT_TYPE")]
+    kind = "controller" if of_controllers else "broker"
+    for node in nodes:
+        state = "fenced" if node.is_fenced else "unfenced"
+        rows.append((str(node.node_id), node.host, str(node.port), node.rack or "null", state, kind))
+    return [
+        f"{number:<10} {host:<{host_width}} {port:<10} {rack:<{rack_width}} "
+        + ("" if of_controllers else f"{state:<10} ")
+        + f"{endpoint:<15}"
+        for number, host, port, rack, state, endpoint in rows
+    ]
 
 
 ACTIONS: Final[dict[str, Callable[[Given], int]]] = {

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -292,13 +293,17 @@ class Command:
         answer = self.channel.ask(ApiKey.LIST_GROUPS, ListGroupsRequest(), ListGroupsResponse)
         return {group.group_id for group in answer.groups}
 
-    def _node(self, kind: str, name: str) -> Channel:
+    @contextmanager
+    def _node(self, kind: str, name: str) -> Iterator[Channel]:
         """A broker's own settings are known to that broker alone."""
         if kind not in ("brokers", "broker-loggers") or name == "":
-            return self.channel
+            yield self.channel
+            return
         for broker in self._metadata().brokers:
             if str(broker.node_id) == name:
-                return clients.channel_to(broker.host, broker.port, self.java)
+                with clients.channel_to(broker.host, broker.port, self.java) as channel:
+                    yield channel
+                return
         raise clients.Refusal(f"The broker '{name}' does not exist.")
 
     def _entries(self, kind: str, name: str) -> Sequence[DescribeConfigsResourceResult]:
@@ -310,7 +315,8 @@ class Command:
 
         resource = DescribeConfigsResource(resource_type=RESOURCES[kind].resource_type, resource_name=name)
         request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
-        answer = self._node(kind, name).ask(ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse)
+        with self._node(kind, name) as node:
+            answer = node.ask(ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse)
         for result in answer.results:
             clients.refuse(result.error_code, result.error_message)
         return answer.results[0].configs
@@ -329,8 +335,8 @@ class Command:
             resource_type=RESOURCES[kind].resource_type, resource_name=name, configs=changes
         )
         request = IncrementalAlterConfigsRequest(resources=[resource])
-        node = self._node(kind, name)
-        answer = node.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request, IncrementalAlterConfigsResponse)
+        with self._node(kind, name) as node:
+            answer = node.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request, IncrementalAlterConfigsResponse)
         for result in answer.responses:
             clients.refuse(result.error_code, result.error_message)
 

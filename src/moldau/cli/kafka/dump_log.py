@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import struct
+import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -245,3 +246,7 @@ def _dump_producers(path: str) -> None:
 
 def _optional(offset: int) -> str:
     return f"OptionalLong[{offset}]" if offset >= 0 else "OptionalLong.empty"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

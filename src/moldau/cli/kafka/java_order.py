@@ -40,6 +40,10 @@ def strings_to_measure(keys: Iterable[str]) -> list[str]:
     return _ordered(keys, string_hash, 1)
 
 
+def integers(keys: Iterable[int]) -> list[int]:
+    return _ordered(keys, lambda key: key & _INT, TABLE_MIN)
+
+
 def partitions(keys: Iterable[TopicPartition]) -> list[TopicPartition]:
     return _ordered(keys, partition_hash, TABLE_MIN)
 

@@ -1,7 +1,8 @@
 """kafka-storage: makes log directories ready for a node, tells what is in them, and prints new ids.
 
-Formatting is optional here, a start does it by itself; the tool is for those who choose their cluster id, and for
-scripts. Directories are read and written by `moldau.log.meta_properties` alone.
+Formatting is optional for a node on its own, a start does it by itself; the tool is for those who choose their cluster
+id or their first controllers, and for scripts. meta.properties is read and written by `moldau.log.meta_properties`, the
+snapshot that names the first voters by first_voters.py.
 """
 
 from __future__ import annotations
@@ -9,29 +10,32 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 import uuid
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from moldau.base.errors import MalformedData, StorageFault
-from moldau.base.ids import Uuid, uuid_from_text, uuid_text
+from moldau.base.ids import Uuid, uuid_text
 from moldau.base.setting_sources import SettingsError
+from moldau.cli.kafka.feature_levels import (
+    FEATURES,
+    LATEST,
+    METADATA_VERSION,
+    UnknownLevel,
+    default_level,
+    dependency_lines,
+    mapping_lines,
+    parse_level,
+)
+from moldau.cli.kafka.first_voters import FirstVoter, parse_voters, write_first_snapshot
 from moldau.cli.kafka.tool import ToolFailed, guarded
 from moldau.log.files import DiskFiles
 from moldau.log.meta_properties import MetaProperties, read, write
 from moldau.settings import Settings, check_cluster_id, load
 
-METADATA_VERSION: Final = "4.3-IV0"
-FEATURES: Final = {
-    "metadata.version": 30,
-    "kraft.version": 1,
-    "transaction.version": 2,
-    "group.version": 1,
-    "eligible.leader.replicas.version": 1,
-    "share.version": 1,
-    "streams.version": 1,
-}
-"""The feature levels of the release whose protocol is spoken."""
+RELEASE: Final = str(LATEST)
+"""The one whose metadata records are written; older ones are not."""
 
 _ALREADY: Final = "is already formatted. Use --ignore-formatted to ignore this directory and format the others."
 
@@ -63,7 +67,8 @@ def _run(words: Sequence[str]) -> int:
                 print(uuid_text(random_uuid()))
                 return 0
             case "version-mapping":
-                return _version_mapping(given.release_version)
+                print("\n".join(mapping_lines(given.release_version)))
+                return 0
             case "feature-dependencies":
                 return _feature_dependencies(given.feature)
             case "info":
@@ -81,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     info.add_argument("--config", "-c", required=True, help="the server's properties file")
     _add_format(commands.add_parser("format", help="make the log directories of this node ready"))
     mapping = commands.add_parser("version-mapping", help="the feature levels of a release")
-    mapping.add_argument("--release-version", "-r", default=METADATA_VERSION, help=f"default: {METADATA_VERSION}")
+    mapping.add_argument("--release-version", "-r", help=f"default: {RELEASE}")
     dependencies = commands.add_parser("feature-dependencies", help="what a feature level needs of others")
     dependencies.add_argument("--feature", "-f", action="append", required=True, metavar="NAME=LEVEL")
     commands.add_parser("random-uuid", help="print a new id for a cluster")
@@ -93,7 +98,7 @@ def _add_format(format: argparse.ArgumentParser) -> None:
     format.add_argument("--cluster-id", "-t", required=True, help="the cluster's id, as random-uuid prints it")
     format.add_argument("--add-scram", "-S", action="append", help="a user and password; not supported yet")
     format.add_argument("--ignore-formatted", "-g", action="store_true", help="pass over directories that are ready")
-    format.add_argument("--release-version", "-r", default=METADATA_VERSION, help=f"default: {METADATA_VERSION}")
+    format.add_argument("--release-version", "-r", help=f"default, and the only one: {RELEASE}")
     format.add_argument("--feature", "-f", action="append", default=[], metavar="NAME=LEVEL")
     quorum = format.add_mutually_exclusive_group()
     quorum.add_argument("--standalone", "-s", action="store_true", help="this node is its own quorum")
@@ -104,10 +109,8 @@ def _add_format(format: argparse.ArgumentParser) -> None:
 def _format(given: argparse.Namespace) -> int:
     settings = load(given.config, os.environ)
     check_cluster_id(given.cluster_id, "--cluster-id")
-    _check_release(given.release_version)
-    for feature in given.feature:
-        _check_feature(feature)
-    first_directory_id = _quorum(given, settings)
+    voters = _first_voters(given, settings)
+    _check_features(given, is_dynamic=not settings.value("controller.quorum.voters"))
     files = DiskFiles()
     found = {log_dir: read(files, log_dir) for log_dir in settings.log_dirs}
     for log_dir, meta in found.items():
@@ -116,14 +119,27 @@ def _format(given: argparse.Namespace) -> int:
     if not unformatted:
         print("All of the log directories are already formatted.")
         return 0
-    dynamic = given.standalone or given.initial_controllers
     for log_dir in unformatted:
         is_first = log_dir == settings.log_dirs[0]
-        kind = ("dynamic metadata voter" if dynamic else "metadata") if is_first else "data"
-        directory_id = first_directory_id if is_first and first_directory_id else random_uuid()
-        write(files, log_dir, MetaProperties(given.cluster_id, settings.node_id, directory_id))
-        print(f"Formatting {kind} directory {log_dir} with metadata.version {METADATA_VERSION}.")
+        _format_directory(given.cluster_id, settings, log_dir, voters if is_first else (), is_first)
     return 0
+
+
+def _format_directory(
+    cluster_id: str, settings: Settings, log_dir: str, voters: Sequence[FirstVoter], is_first: bool
+) -> None:
+    """meta.properties comes last: with it the directory is formatted, and not before."""
+    itself = next((voter for voter in voters if voter.node_id == settings.node_id), None)
+    kind = "dynamic metadata voter" if itself else "dynamic metadata" if voters else "metadata" if is_first else "data"
+    print(f"Formatting {kind} directory {log_dir} with metadata.version {RELEASE}.")
+    files = DiskFiles()
+    # A node that votes alone and listens to no other controller needs nobody told so.
+    if voters and (len(voters) > 1 or itself is None or settings.controller_listeners):
+        names = settings.value("controller.listener.names")
+        assert isinstance(names, tuple)
+        write_first_snapshot(files, log_dir, voters, str(names[0]).upper(), time.time_ns() // 1_000_000)
+    directory_id = itself.directory_id if itself else random_uuid()
+    write(files, log_dir, MetaProperties(cluster_id, settings.node_id, directory_id))
 
 
 def _check_formatted(
@@ -141,45 +157,56 @@ def _check_formatted(
             raise ToolFailed(f"Invalid {key} in: {log_dir}/meta.properties. Expected {expected}, but read {stored}")
 
 
-def _quorum(given: argparse.Namespace, settings: Settings) -> Uuid | None:
-    """The id of the first directory, where the flags name one. A single node is its own quorum, said or not."""
+def _first_voters(given: argparse.Namespace, settings: Settings) -> Sequence[FirstVoter]:
+    """Who votes first, where the flags say it. A single node is its own quorum, said or not."""
     if given.add_scram:
         raise ToolFailed("--add-scram: users and passwords are not supported yet")
-    if given.no_initial_controllers:
-        raise ToolFailed("--no-initial-controllers: a cluster of several nodes is not supported yet; use --standalone")
     if (given.standalone or given.initial_controllers) and settings.value("controller.quorum.voters"):
         raise ToolFailed(
-            "You cannot specify controller.quorum.voters and format the node "
-            "with --initial-controllers or --standalone."
+            "You cannot specify controller.quorum.voters and format the node with --initial-controllers or"
+            " --standalone. If you want to use dynamic quorum, please remove controller.quorum.voters and specify"
+            " controller.quorum.bootstrap.servers instead."
         )
-    return _initial_controller(given.initial_controllers, settings) if given.initial_controllers else None
+    if given.initial_controllers:
+        return parse_voters(given.initial_controllers)
+    if given.standalone:
+        return [_only_voter(settings)]
+    is_lone = settings.value("controller.quorum.voters") or not settings.value("controller.quorum.bootstrap.servers")
+    if settings.is_controller and not is_lone and not given.no_initial_controllers:
+        raise ToolFailed(
+            "Because controller.quorum.voters is not set on this controller, you must specify one of the following:"
+            " --standalone, --initial-controllers, or --no-initial-controllers."
+        )
+    return ()
 
 
-def _initial_controller(text: str, settings: Settings) -> Uuid:
-    if "," in text:
-        raise ToolFailed("--initial-controllers: a cluster of several nodes is not supported yet; name this node alone")
-    node_id, _, rest = text.strip().partition("@")
-    address, _, directory = rest.rpartition(":")
-    try:
-        if not address.rpartition(":")[2].isdecimal() or int(node_id) != settings.node_id:
-            raise ValueError
-        return uuid_from_text(directory)
-    except ValueError:
-        form = f"expected {settings.node_id}@host:port:directory-id"
-        raise ToolFailed(f"--initial-controllers {text}: {form}") from None
+def _only_voter(settings: Settings) -> FirstVoter:
+    if not settings.is_controller:
+        raise ToolFailed("You can only use --standalone on a controller.")
+    if not settings.controller_listeners:
+        return FirstVoter(settings.node_id, "localhost", 0, random_uuid())
+    listener = settings.controller_listeners[0]
+    return FirstVoter(settings.node_id, listener.host or "localhost", listener.port, random_uuid())
 
 
-def _check_release(release: str) -> None:
-    if release not in (METADATA_VERSION, METADATA_VERSION.partition("-")[0]):
-        raise ToolFailed(f"Unknown metadata.version '{release}'. Supported metadata.version are: {METADATA_VERSION}")
-
-
-def _check_feature(text: str) -> None:
-    name, _, level = text.partition("=")
-    if name not in FEATURES:
-        raise ToolFailed(f"Unknown feature: {name}. Supported features are: {', '.join(sorted(FEATURES))}")
-    if not level.isdecimal() or int(level) > FEATURES[name]:
-        raise ToolFailed(f"--feature {text}: expected a level of {name} from 0 to {FEATURES[name]}")
+def _check_features(given: argparse.Namespace, is_dynamic: bool) -> None:
+    """A new cluster has the levels of the one release there is; another level is refused, not forgotten."""
+    levels = dict(map(parse_level, given.feature))
+    if given.release_version is not None:
+        if METADATA_VERSION in levels:
+            raise ToolFailed("Use --release-version instead of --feature metadata.version=X to avoid ambiguity.")
+        if given.release_version.split("-")[0].split(".")[:2] != LATEST.release.split("."):
+            supported = f"Supported metadata.version are: {RELEASE}"
+            raise ToolFailed(f"Unknown metadata.version '{given.release_version}'. {supported}")
+    for name, level in levels.items():
+        if name not in FEATURES and name != METADATA_VERSION:
+            listed = ", ".join(sorted(FEATURES))
+            raise ToolFailed(f"Unsupported feature: {name}. Supported features are: {listed}")
+        expected = LATEST.level if name == METADATA_VERSION else default_level(name, LATEST)
+        if name == "kraft.version" and not is_dynamic:
+            expected = 0
+        if level != expected:
+            raise ToolFailed(f"--feature {name}={level}: a new cluster begins with {name}={expected}")
 
 
 def _info(settings: Settings) -> int:
@@ -217,17 +244,19 @@ def _print_list(stem: str, one: str, many: str, lines: list[str]) -> None:
         print("".join(f"  {line}\n" for line in lines))
 
 
-def _version_mapping(release: str) -> int:
-    _check_release(release)
-    for name, level in FEATURES.items():
-        print(f"{name}={level} ({METADATA_VERSION})" if name == "metadata.version" else f"{name}={level}")
-    return 0
-
-
 def _feature_dependencies(features: list[str]) -> int:
-    for feature in features:
-        _check_feature(feature)
-        print(f"{feature} has no dependencies.")
+    for text in features:
+        name, equals, level = text.partition("=")
+        if not equals:
+            form = "Expected format: 'feature=version' (e.g. 'group.version=1')"
+            raise ToolFailed(f"Invalid feature format: {text}. {form}")
+        if not level.strip().lstrip("-").isdecimal():
+            raise ToolFailed(f"Invalid version format: {level.strip()} for feature {name.strip()}")
+        try:
+            print("\n".join(dependency_lines(name.strip(), int(level))))
+        except UnknownLevel as error:
+            said = f"Feature level {int(level)} is not supported for feature {name.strip()}"
+            raise ToolFailed(said) from error
     return 0
 
 

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from moldau.base.clock import Clock, Timers
 from moldau.metadata.current import CurrentImage
 from moldau.replica.partitions import Partitions
+from moldau.replica.replication import Replication
 from moldau.replica.sessions import SessionCache
+from moldau.replica.throttle import ThrottledReplicas
 from moldau.replica.waiting import ParkedFetches
-from moldau.runtime.admin import Admin
+from moldau.runtime.controller_channel import ControllerChannel
 from moldau.runtime.group_coordinator import GroupCoordinator
 from moldau.runtime.producer_ids import ProducerIds
 from moldau.server.handlers.api_versions import ApiVersions
@@ -42,7 +44,10 @@ class Parts:
 
     current: CurrentImage
     partitions: Partitions
-    admin: Admin
+    replication: Replication
+    throttled: ThrottledReplicas
+    reads_nearby: bool
+    channel: ControllerChannel
     groups: GroupCoordinator
     producer_ids: ProducerIds
     sessions: SessionCache
@@ -60,14 +65,25 @@ class Parts:
 
 
 def handlers(node: Parts) -> list[Handler]:
-    current, partitions, admin = node.current, node.partitions, node.admin
+    current, partitions, channel = node.current, node.partitions, node.channel
     return [
         Produce(current, partitions, node.clock, node.timers),
-        Fetch(current, partitions, node.sessions, node.parked, node.clock, node.fetch_bytes_max),
+        Fetch(
+            current,
+            partitions,
+            node.sessions,
+            node.parked,
+            node.clock,
+            node.fetch_bytes_max,
+            node_id=node.node_id,
+            replication=node.replication,
+            throttled=node.throttled,
+            reads_nearby=node.reads_nearby,
+        ),
         ListOffsets(partitions),
-        Metadata(current, admin, node.cluster_id, node.auto_create_topics),
+        Metadata(current, channel, node.cluster_id, node.auto_create_topics),
         ApiVersions(current, node.served),
-        DeleteRecords(partitions),
+        DeleteRecords(partitions, node.timers),
         InitProducerId(node.producer_ids),
         OffsetForLeaderEpoch(partitions),
         DescribeConfigs(current, node.node_id, node.static),
@@ -88,5 +104,5 @@ def handlers(node: Parts) -> list[Handler]:
         DeleteGroups(node.groups),
         ConsumerGroupHeartbeat(node.groups),
         ConsumerGroupDescribe(node.groups),
-        *controlled(admin),
+        *controlled(channel.forward),
     ]

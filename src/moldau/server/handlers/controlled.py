@@ -1,38 +1,56 @@
-"""Requests that the controller decides, each passed on as it is and answered when what it changed is committed.
+"""Requests that the controller decides. A broker passes each on as it came, to whichever node leads the quorum; on the
+controllers' own listener the controller is asked directly. The answer comes when what it changed is committed.
 
 CreateTopics v2–7, DeleteTopics v1–6 (by id from v6), CreatePartitions v0–3, AlterConfigs v0–2 (what is not named falls
-back to its default), IncrementalAlterConfigs v0–1 (KIP-339). What they mean is in `metadata/controller/`.
+back to its default), IncrementalAlterConfigs v0–1 (KIP-339), ElectLeaders v0–2, AlterPartitionReassignments v0–1 and
+ListPartitionReassignments v0 (KIP-455), UpdateFeatures v0–2, UnregisterBroker v0, DescribeQuorum v0–2, AddRaftVoter
+v0–1 and RemoveRaftVoter v0 (KIP-853). What they mean is in `metadata/controller/` and `raft/`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
+from moldau.base.errors import KafkaError
 from moldau.base.later import Later
-from moldau.runtime.admin import Admin
+from moldau.server.handlers.refusals import refusal
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.schema import Message
+
+Ask = Callable[[ApiKey, Message, int], Later[Any]]
+"""Puts a request in that version to the controller; the answer may be a KafkaError."""
+
+CONTROLLED: Final[dict[ApiKey, tuple[int, int]]] = {
+    ApiKey.CREATE_TOPICS: (2, 7),
+    ApiKey.DELETE_TOPICS: (1, 6),
+    ApiKey.CREATE_PARTITIONS: (0, 3),
+    ApiKey.ALTER_CONFIGS: (0, 2),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),
+    ApiKey.ELECT_LEADERS: (0, 2),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: (0, 1),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: (0, 0),
+    ApiKey.UPDATE_FEATURES: (0, 2),
+    ApiKey.UNREGISTER_BROKER: (0, 0),
+    ApiKey.DESCRIBE_QUORUM: (0, 2),
+    ApiKey.ADD_RAFT_VOTER: (0, 1),
+    ApiKey.REMOVE_RAFT_VOTER: (0, 0),
+}
 
 
 class Controlled:
     """One such API."""
 
-    def __init__(self, api: ApiKey, versions: tuple[int, int], decide: Callable[[Any], Later[Any]]) -> None:
+    def __init__(self, api: ApiKey, versions: tuple[int, int], ask: Ask) -> None:
         self.api = api
         self.versions = versions
-        self._decide = decide
+        self._ask = ask
 
     def answer(self, ask: Message, caller: Caller) -> Later[Message]:
-        return self._decide(ask)
+        answered = self._ask(self.api, ask, caller.version)
+        return answered.map(lambda given: refusal(ask, given) if isinstance(given, KafkaError) else given)
 
 
-def controlled(admin: Admin) -> list[Controlled]:
-    return [
-        Controlled(ApiKey.CREATE_TOPICS, (2, 7), admin.create_topics),
-        Controlled(ApiKey.DELETE_TOPICS, (1, 6), admin.delete_topics),
-        Controlled(ApiKey.CREATE_PARTITIONS, (0, 3), admin.create_partitions),
-        Controlled(ApiKey.ALTER_CONFIGS, (0, 2), admin.alter_configs),
-        Controlled(ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), admin.incremental_alter_configs),
-    ]
+def controlled(ask: Ask) -> list[Controlled]:
+    return [Controlled(api, versions, ask) for api, versions in CONTROLLED.items()]

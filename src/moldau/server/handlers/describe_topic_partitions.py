@@ -31,6 +31,7 @@ class DescribeTopicPartitions:
 
     def answer(self, ask: DescribeTopicPartitionsRequest, caller: Caller) -> DescribeTopicPartitionsResponse:
         image = self._current.image
+        live = {broker.id for broker in image.live_brokers()}
         left = max(1, min(ask.response_partition_limit, PARTITIONS_PER_PAGE_MAX))
         response = DescribeTopicPartitionsResponse()
         topics: list[DescribeTopicPartitionsResponseTopic] = []
@@ -52,7 +53,7 @@ class DescribeTopicPartitions:
                     name,
                     topic.id,
                     name in INTERNAL_TOPICS,
-                    [_partition(first + place, state) for place, state in enumerate(page)],
+                    [_partition(first + place, state, live) for place, state in enumerate(page)],
                     TOPIC_OPERATIONS,
                 )
             )
@@ -81,7 +82,7 @@ def _absent(name: str) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(code, name)
 
 
-def _partition(index: int, state: PartitionState) -> DescribeTopicPartitionsResponsePartition:
+def _partition(index: int, state: PartitionState, live: set[int]) -> DescribeTopicPartitionsResponsePartition:
     return DescribeTopicPartitionsResponsePartition(
         0 if state.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
         index,
@@ -91,4 +92,5 @@ def _partition(index: int, state: PartitionState) -> DescribeTopicPartitionsResp
         state.isr,
         (),
         (),
+        [broker for broker in state.replicas if broker not in live],
     )

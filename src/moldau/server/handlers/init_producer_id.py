@@ -5,7 +5,7 @@ A transactional id needs the transaction coordinator, which this release does no
 
 from __future__ import annotations
 
-from moldau.base.errors import ErrorCode
+from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.later import Later
 from moldau.runtime.producer_ids import ProducerIds
 from moldau.server.router import Caller
@@ -29,4 +29,11 @@ class InitProducerId:
             return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=NO_EPOCH)
         if ask.transactional_id is not None:
             return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, producer_epoch=NO_EPOCH)
-        return self._producer_ids.next().map(lambda given: InitProducerIdResponse(producer_id=given, producer_epoch=0))
+        return self._producer_ids.next().map(_response)
+
+
+def _response(given: int | KafkaError) -> InitProducerIdResponse:
+    if isinstance(given, KafkaError):
+        # The client tries again on this one: there may soon be a controller that grants ids.
+        return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, producer_epoch=NO_EPOCH)
+    return InitProducerIdResponse(producer_id=given, producer_epoch=0)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from moldau.base.errors import ErrorCode
+from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID
 from moldau.base.later import Later
 from moldau.base.names import INTERNAL_TOPICS, topic_name_problem
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage, TopicImage
-from moldau.runtime.admin import Admin
+from moldau.runtime.controller_channel import TopicCreator
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
@@ -40,16 +40,17 @@ class Metadata:
     api = ApiKey.METADATA
     versions = (0, 13)
 
-    def __init__(self, current: CurrentImage, admin: Admin, cluster_id: str, auto_create: bool) -> None:
+    def __init__(self, current: CurrentImage, creator: TopicCreator, cluster_id: str, auto_create: bool) -> None:
         self._current = current
-        self._admin = admin
+        self._creator = creator
         self._cluster_id = cluster_id
         self._auto_create = auto_create
 
     def answer(self, ask: MetadataRequest, caller: Caller) -> MetadataResponse | Later[MetadataResponse]:
         image = self._current.image
         if ask.topics is None or (caller.version == 0 and not ask.topics):
-            return self._response(ask, caller, [_described(topic, ask) for topic in image.topics.values()])
+            live = {broker.id for broker in image.live_brokers()}
+            return self._response(ask, caller, [_described(topic, live, ask) for topic in image.topics.values()])
         if caller.version in IDS_NOT_READY and any(topic.topic_id != ZERO_UUID for topic in ask.topics):
             refused = [
                 MetadataResponseTopic(ErrorCode.INVALID_REQUEST, topic.name or "", topic.topic_id)
@@ -60,7 +61,7 @@ class Metadata:
         if not missing:
             return self._named(ask, caller, {})
         wish = CreateTopicsRequest([CreatableTopic(name, -1, -1) for name in missing])
-        return self._admin.create_topics(wish).map(lambda made: self._named(ask, caller, _refusals(made)))
+        return self._creator.create_topics(wish).map(lambda made: self._named(ask, caller, _refusals(missing, made)))
 
     def _to_create(self, image: MetadataImage, ask: MetadataRequest) -> list[str]:
         if not (self._auto_create and ask.allow_auto_topic_creation):
@@ -70,8 +71,9 @@ class Metadata:
 
     def _named(self, ask: MetadataRequest, caller: Caller, refused: dict[str, ErrorCode]) -> MetadataResponse:
         image = self._current.image
+        live = {broker.id for broker in image.live_brokers()}
         wanted = {(topic.topic_id, topic.name): topic for topic in ask.topics or ()}
-        return self._response(ask, caller, [_topic(image, topic, ask, refused) for topic in wanted.values()])
+        return self._response(ask, caller, [_topic(image, topic, live, ask, refused) for topic in wanted.values()])
 
     def _response(
         self, ask: MetadataRequest, caller: Caller, topics: Sequence[MetadataResponseTopic]
@@ -93,33 +95,39 @@ class Metadata:
         )
 
 
-def _refusals(made: CreateTopicsResponse) -> dict[str, ErrorCode]:
-    """What creating on the way was refused for; that the topic exists by now is no refusal."""
+def _refusals(missing: Sequence[str], made: CreateTopicsResponse | KafkaError) -> dict[str, ErrorCode]:
+    """What those are told whose topic is not here after it was to be created: why not, or that it will be soon."""
+    if isinstance(made, KafkaError):
+        return dict.fromkeys(missing, ErrorCode.LEADER_NOT_AVAILABLE)
+    is_there = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
     return {
-        result.name: ErrorCode(result.error_code)
+        result.name: ErrorCode.LEADER_NOT_AVAILABLE if result.error_code in is_there else ErrorCode(result.error_code)
         for result in made.topics
-        if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
     }
 
 
 def _topic(
-    image: MetadataImage, wanted: MetadataRequestTopic, ask: MetadataRequest, refused: dict[str, ErrorCode]
+    image: MetadataImage,
+    wanted: MetadataRequestTopic,
+    live: set[int],
+    ask: MetadataRequest,
+    refused: dict[str, ErrorCode],
 ) -> MetadataResponseTopic:
     if wanted.topic_id != ZERO_UUID:
         by_id = image.topic_by_id(wanted.topic_id)
         if by_id is None:
             return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, wanted.topic_id)
-        return _described(by_id, ask)
+        return _described(by_id, live, ask)
     name = wanted.name or ""
     topic = image.topics.get(name)
     if topic is not None:
-        return _described(topic, ask)
+        return _described(topic, live, ask)
     if topic_name_problem(name):
         return MetadataResponseTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
     return MetadataResponseTopic(refused.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), name)
 
 
-def _described(topic: TopicImage, ask: MetadataRequest) -> MetadataResponseTopic:
+def _described(topic: TopicImage, live: set[int], ask: MetadataRequest) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         ErrorCode.NONE,
         topic.name,
@@ -133,6 +141,7 @@ def _described(topic: TopicImage, ask: MetadataRequest) -> MetadataResponseTopic
                 state.leader_epoch,
                 state.replicas,
                 state.isr,
+                [broker for broker in state.replicas if broker not in live],
             )
             for index, state in enumerate(topic.partitions)
         ],

@@ -1,0 +1,201 @@
+"""A node: the data directory, its part in the quorum, and what its roles add to that."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from moldau.assembly.broker_side import BrokerSide
+from moldau.assembly.controller_side import ControllerSide
+from moldau.assembly.world import World
+from moldau.base.ids import METADATA_TOPIC_UUID, TopicPartition
+from moldau.base.later import Later
+from moldau.base.listeners import Listener
+from moldau.base.names import METADATA_TOPIC
+from moldau.log import meta_properties
+from moldau.log.config import LogConfig
+from moldau.log.store import LogStore
+from moldau.metadata.controller.topics import new_uuid
+from moldau.metadata.current import CurrentImage
+from moldau.raft.machine import Quorum
+from moldau.raft.member import Member, QuorumSettings
+from moldau.raft.voters import Endpoint, VoterSet, static_voters
+from moldau.runtime.committed_metadata import CommittedMetadata
+from moldau.runtime.controller_channel import ControllerChannel
+from moldau.runtime.metadata_log import MetadataLog
+from moldau.runtime.metadata_snapshots import MetadataSnapshots
+from moldau.runtime.quorum_driver import QuorumDriver
+from moldau.runtime.quorum_state_file import QuorumStateFile
+from moldau.settings import Settings
+
+log = logging.getLogger("moldau.node")
+METADATA = TopicPartition(METADATA_TOPIC, 0)
+CONTROLLER_LISTENER = "CONTROLLER"
+"""What a controller's listener is called where none was named: a node alone has no need of one."""
+
+
+class Assembly:
+    def __init__(self, settings: Settings, world: World) -> None:
+        """Takes the data directory and reads it. StorageFault if it cannot, ForeignDirectory if it is another's."""
+        self.settings = settings
+        self._world = world
+        self.current = CurrentImage()
+        self.store = LogStore(world.files, settings.log_dirs[0])
+        try:
+            self._load_store()
+            self._build()
+        except BaseException:
+            self.store.abandon()
+            raise
+
+    def _load_store(self) -> None:
+        settings, world = self.settings, self._world
+        meta = meta_properties.claim(
+            world.files, settings.log_dirs[:1], settings.node_id, settings.cluster_id, lambda: new_uuid(world.rng)
+        )[0]
+        self.cluster_id, self._directory_id = meta.cluster_id, meta.directory_id
+        found = self.store.load(lambda _: LogConfig(), world.clock.now_ms())
+        self._previous_epoch = found.broker_epoch
+        if found.logs and not found.was_clean:
+            log.warning("the last stop was not a clean one: %d logs were checked", found.logs)
+        for recovered in found.recovered:
+            log.warning("recovered: %s", recovered)
+        for directory, why in found.unreadable:
+            log.error("%s cannot be read and is left as it is: %s", directory, why)
+
+    def _build(self) -> None:
+        settings, world = self.settings, self._world
+        metadata_log = self._metadata_log()
+        committed = CommittedMetadata(metadata_log, self.current)
+        quorum = self._quorum(metadata_log)
+        self.driver = QuorumDriver(quorum, world.peers, world.clock, world.timers, world.flusher, world.on_fault)
+        self.controller_side: ControllerSide | None = None
+        if settings.is_controller:
+            self.controller_side = ControllerSide(
+                settings, world, self.driver, committed, self.current, self.cluster_id
+            )
+        local = None if self.controller_side is None else self.controller_side.ask
+        self.channel = ControllerChannel(self.driver, local, world.peers, world.clock, world.timers)
+        self.driver.follow(committed if self.controller_side is None else self.controller_side.controller)
+        self.driver.follow(self)
+        snapshots = MetadataSnapshots(self.driver, settings.quorum.bytes_between_snapshots, world.apart)
+        self.current.follow(snapshots.follow)
+        self.broker_side: BrokerSide | None = None
+        if settings.is_broker:
+            self.broker_side = BrokerSide(
+                settings, world, self.store, self.current, self.channel, self.cluster_id, self._directory_id
+            )
+
+    def _metadata_log(self) -> MetadataLog:
+        found = self.store.get(METADATA) or self.store.create(
+            METADATA, METADATA_TOPIC_UUID, LogConfig(), self._world.clock.now_ms()
+        )
+        return MetadataLog(found, self.store, self._world.files)
+
+    def _quorum(self, metadata_log: MetadataLog) -> Quorum:
+        settings, world = self.settings, self._world
+        listener = next((each.name for each in settings.controller_listeners), CONTROLLER_LISTENER)
+        return Quorum(
+            Member(settings.node_id, self._directory_id, self.cluster_id, listener, self._endpoints(listener)),
+            self._voters(listener),
+            [Endpoint(listener, host, port) for host, port in settings.quorum.bootstrap_servers],
+            metadata_log,
+            QuorumStateFile(world.files, metadata_log.log.directory),
+            world.rng,
+            world.clock,
+            QuorumSettings(
+                election_timeout_ms=settings.quorum.election_timeout_ms,
+                election_backoff_max_ms=settings.quorum.election_backoff_max_ms,
+                fetch_timeout_ms=settings.quorum.fetch_timeout_ms,
+                request_timeout_ms=settings.quorum.request_timeout_ms,
+                retry_backoff_ms=settings.quorum.retry_backoff_ms,
+                fetch_bytes_max=settings.quorum.fetch_bytes_max,
+                snapshot_piece_bytes_max=settings.quorum.snapshot_fetch_bytes_max,
+            ),
+        )
+
+    def _endpoints(self, listener: str) -> tuple[Endpoint, ...]:
+        """Where other controllers reach this one."""
+        own = next((voter for voter in self.settings.quorum.voters if voter.id == self.settings.node_id), None)
+        if own is not None:
+            return (Endpoint(listener, own.host, own.port),)
+        return tuple(Endpoint(each.name, each.host, each.port) for each in self.settings.controller_listeners)
+
+    def _voters(self, listener: str) -> VoterSet:
+        """Those of the settings; without them the log names the voters, or a controller is alone."""
+        settings = self.settings
+        if settings.quorum.voters:
+            return static_voters({each.id: (each.host, each.port) for each in settings.quorum.voters}, listener)
+        if not settings.is_controller or len(settings.quorum.bootstrap_servers) > 1:
+            return VoterSet()
+        own = self._endpoints(listener) or (Endpoint(listener, "localhost", 0),)
+        return static_voters({settings.node_id: (own[0].host, own[0].port)}, listener)
+
+    # --- a life -------------------------------------------------------------------------------------------------
+
+    def start(self, advertised: Sequence[Listener]) -> Later[None]:
+        """Joins the quorum. Comes when this node may be asked what its roles are for."""
+        self.driver.start()
+        if self.broker_side is not None:
+            return self.broker_side.start(advertised, self._previous_epoch)
+        done: Later[None] = Later()
+        done.complete(None)
+        return done
+
+    def leave(self) -> Later[None]:
+        """Hands over what this node leads. Comes when others do its work, or nobody is there to."""
+        left: Later[None] = Later()
+        if self.broker_side is None:
+            return self.driver.resign()
+        self.broker_side.leave().then(lambda _: self.driver.resign().then(left.complete))
+        return left
+
+    def release(self) -> None:
+        """Nobody new will be served: those who wait are answered as things are."""
+        if self.broker_side is not None:
+            self.broker_side.release()
+
+    def stop(self) -> None:
+        """Nothing beats any more."""
+        if self.broker_side is not None:
+            self.broker_side.stop()
+        self.driver.stop()
+
+    def halt(self) -> None:
+        """Nothing beats any more, and nobody is told: as if the process had died."""
+        if self.broker_side is not None:
+            self.broker_side.stop()
+        self.driver.halt()
+
+    def close(self) -> None:
+        """Brings everything to disk and marks the directory as cleanly left. Waits for the disk."""
+        if self.broker_side is None:
+            self.store.close()
+        else:
+            self.store.close(self.broker_side.housekeeping.high_watermarks(), self.broker_side.lifecycle.epoch)
+
+    def abandon(self) -> None:
+        """Lets go of the directory as a crash would."""
+        self.store.abandon()
+
+    def connection_gone(self, address: str) -> None:
+        """A connection to the controllers' listener has ended."""
+        if self.controller_side is not None:
+            self.controller_side.duties.connection_gone(address)
+
+    # --- what the quorum tells ----------------------------------------------------------------------------------
+
+    def leading(self, epoch: int) -> None:
+        log.info("node %d is the active controller from epoch %d on", self.settings.node_id, epoch)
+
+    def resigned(self) -> None:
+        log.info("node %d is no longer the active controller", self.settings.node_id)
+
+    def leader_changed(self, leader_id: int, epoch: int) -> None:
+        """Those who talk to the controller talk to the new one, and the broker is heard of at once."""
+        self.channel.leader_changed()
+        if leader_id >= 0 and self.broker_side is not None:
+            self._world.timers.soon(self.broker_side.lifecycle.beat_now)
+
+    def committed(self, high_watermark: int) -> None:
+        """What is committed comes by way of the image."""

@@ -1,0 +1,231 @@
+"""What a node has that serves clients: partitions and their replication, groups, producers' ids, the broker's own life,
+and the handlers over them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+
+from moldau.assembly.world import World
+from moldau.base.ids import Uuid
+from moldau.base.later import Later
+from moldau.base.listeners import Listener
+from moldau.base.topic_configs import topic_config_texts
+from moldau.log.store import LogStore
+from moldau.metadata.apply import Changes
+from moldau.metadata.controller.configs import broker_layers
+from moldau.metadata.controller.features import SUPPORTED
+from moldau.metadata.controller.topics import new_uuid
+from moldau.metadata.current import CurrentImage
+from moldau.metadata.image import MetadataImage
+from moldau.replica.follower import Follower
+from moldau.replica.partitions import Partitions
+from moldau.replica.replication import Replication
+from moldau.replica.sessions import SessionCache
+from moldau.replica.throttle import Throttles
+from moldau.replica.waiting import ParkedFetches
+from moldau.runtime.chores import Chores
+from moldau.runtime.controller_channel import ControllerChannel
+from moldau.runtime.group_coordinator import GroupCoordinator, offsets_topic
+from moldau.runtime.housekeeping import Housekeeping
+from moldau.runtime.isr_changes import IsrChanges
+from moldau.runtime.lifecycle import BrokerLifecycle
+from moldau.runtime.producer_ids import ProducerIds, allocate_by
+from moldau.runtime.replica_fetcher import ReplicaFetchSettings
+from moldau.runtime.replica_fetchers import ReplicaFetchers
+from moldau.runtime.since_registration import SinceRegistration
+from moldau.server.handlers import Parts, handlers
+from moldau.server.router import Router
+from moldau.settings import Settings
+from moldau.wire.messages.broker_registration import BrokerRegistrationRequest, Feature
+from moldau.wire.messages.broker_registration import Listener as RegisteredListener
+from moldau.wire.messages.fetch import FetchResponse
+
+log = logging.getLogger("moldau.node")
+OPEN_RETRY_MS = 5_000
+FETCH_SESSION_EVICTION_MS = 120_000
+
+
+class BrokerSide:
+    def __init__(
+        self,
+        settings: Settings,
+        world: World,
+        store: LogStore,
+        current: CurrentImage,
+        channel: ControllerChannel,
+        cluster_id: str,
+        directory_id: Uuid,
+    ) -> None:
+        self._settings = settings
+        self._world = world
+        self._static: Mapping[str, str] = settings.broker_layers().static
+        self._current = current
+        self._cluster_id = cluster_id
+        self._directory_id = directory_id
+        self.lifecycle = BrokerLifecycle(
+            settings.node_id,
+            settings.sessions,
+            channel,
+            current,
+            world.clock,
+            world.timers,
+            new_uuid(world.rng),
+        )
+        self._isr_changes = IsrChanges(
+            settings.node_id, lambda: self.lifecycle.epoch, lambda api, ask: channel.ask(api, ask, "isr"), world.timers
+        )
+        self._replication = Replication(world.clock, self._isr_changes, settings.replication.lag_time_max_ms)
+        self._throttles = Throttles(settings.node_id, self._static, world.clock)
+        self.partitions = Partitions(
+            settings.node_id, store, world.flusher, self._topic_configs, world.rng, log.error, self._replication
+        )
+        self._fetchers = self._replica_fetchers(store)
+        self.groups = self._group_coordinator(channel)
+        self.producer_ids = ProducerIds(allocate_by(channel, settings.node_id, lambda: self.lifecycle.epoch))
+        self.parked: ParkedFetches[FetchResponse] = ParkedFetches(world.timers)
+        self.housekeeping = Housekeeping(
+            self.partitions, store, world.flusher, world.clock, settings.producer_id_expiration_ms
+        )
+        self._chores = Chores(world.timers, world.on_fault)
+        self.sessions = SessionCache(
+            settings.max_incremental_fetch_session_cache_slots, FETCH_SESSION_EVICTION_MS, world.rng
+        )
+        self.router = Router()
+        self.handlers = handlers(self._parts(channel))
+        self.router.serve(self.handlers)
+        registered = SinceRegistration(settings.node_id, self.lifecycle.incarnation_id, self._follow)
+        current.follow(registered.follow)
+        current.follow(self.lifecycle.follow)
+
+    def _replica_fetchers(self, store: LogStore) -> ReplicaFetchers:
+        settings, world, replication = self._settings, self._world, self._settings.replication
+        return ReplicaFetchers(
+            settings.node_id,
+            self.partitions,
+            Follower(store, log.error),
+            world.peers,
+            settings.inter_broker_listener_name,
+            lambda: self.lifecycle.epoch,
+            ReplicaFetchSettings(
+                wait_max_ms=replication.fetch_wait_max_ms,
+                min_bytes=replication.fetch_min_bytes,
+                max_bytes=replication.fetch_bytes_max,
+                response_max_bytes=replication.fetch_response_bytes_max,
+                backoff_ms=replication.fetch_backoff_ms,
+                timeout_ms=replication.socket_timeout_ms,
+            ),
+            world.clock,
+            world.timers,
+            self._throttles.follower,
+        )
+
+    def _group_coordinator(self, channel: ControllerChannel) -> GroupCoordinator:
+        settings, world = self._settings, self._world
+        return GroupCoordinator(
+            settings.groups,
+            offsets_topic(
+                settings.offsets_topic_num_partitions,
+                settings.offsets_topic_replication_factor,
+                settings.offsets_topic_segment_bytes,
+            ),
+            settings.node_id,
+            self.partitions,
+            self._current,
+            channel,
+            world.clock,
+            world.timers,
+            world.rng,
+        )
+
+    def _parts(self, channel: ControllerChannel) -> Parts:
+        settings, world = self._settings, self._world
+        return Parts(
+            current=self._current,
+            partitions=self.partitions,
+            replication=self._replication,
+            throttled=self._throttles.leader,
+            reads_nearby=settings.replication.reads_from_nearest,
+            channel=channel,
+            groups=self.groups,
+            producer_ids=self.producer_ids,
+            sessions=self.sessions,
+            parked=self.parked,
+            clock=world.clock,
+            timers=world.timers,
+            served=self.router.served,
+            node_id=settings.node_id,
+            cluster_id=self._cluster_id,
+            static=self._static,
+            log_dir=os.path.abspath(settings.log_dirs[0]),
+            disk_space=world.disk_space,
+            auto_create_topics=settings.auto_create_topics_enable,
+            fetch_bytes_max=settings.fetch_max_bytes,
+        )
+
+    def _follow(self, image: MetadataImage, changes: Changes) -> None:
+        """First the partitions, then those who live on them."""
+        self.partitions.follow(image, changes, self._world.clock.now_ms())
+        self._follow_partitions(image, changes)
+
+    def _follow_partitions(self, image: MetadataImage, changes: Changes) -> None:
+        self._throttles.follow(image, changes)
+        self._fetchers.follow(image, changes)
+        self.groups.follow(image, changes)
+
+    def _retry(self) -> None:
+        """What the disk refused to open may open now."""
+        image = self._current.image
+        opened = self.partitions.retry(image, self._world.clock.now_ms())
+        if opened:
+            self._follow_partitions(image, Changes(topics=set(opened)))
+
+    def start(self, advertised: Sequence[Listener], previous_epoch: int) -> Later[None]:
+        """Comes when this broker may be asked. `previous_epoch` is what a clean stop left."""
+        settings = self._settings
+        registration = BrokerRegistrationRequest(
+            broker_id=settings.node_id,
+            cluster_id=self._cluster_id,
+            listeners=[RegisteredListener(each.name, each.host, each.port, 0) for each in advertised],
+            features=[Feature(name, low, high) for name, (low, high) in SUPPORTED.items()],
+            rack=settings.broker_rack,
+            log_dirs=[self._directory_id],
+            previous_broker_epoch=previous_epoch,
+        )
+        return self.lifecycle.start(registration).map(lambda _: self._begin_chores())
+
+    def _begin_chores(self) -> None:
+        settings, keep, world = self._settings, self.housekeeping, self._world
+        every = self._chores.every
+        every(settings.log_retention_check_interval_ms, keep.retain)
+        every(OPEN_RETRY_MS, self._retry)
+        every(min(settings.log_flush_scheduler_interval_ms, 1000), keep.flush_by_time)
+        every(settings.producer_id_expiration_check_interval_ms, keep.expire_producers)
+        every(settings.offsets_retention_check_interval_ms, self.groups.expire_offsets)
+        every(
+            settings.replica_high_watermark_checkpoint_interval_ms,
+            lambda: keep.write_checkpoints(world.apart, world.on_fault),
+        )
+        self._isr_changes.look_for_laggards(self.partitions, max(settings.replication.lag_time_max_ms // 2, 1))
+
+    def leave(self) -> Later[None]:
+        """Hands over what this broker leads; comes when others do its work, or nobody is there to."""
+        return self.lifecycle.leave()
+
+    def release(self) -> None:
+        """Nobody new will be served: those who wait are answered as things are."""
+        self.parked.release_all()
+        self.groups.close()
+
+    def stop(self) -> None:
+        """Nothing beats any more."""
+        self.lifecycle.close()
+        self._fetchers.close()
+        self._isr_changes.close()
+        self._chores.stop()
+
+    def _topic_configs(self, image: MetadataImage, overrides: Mapping[str, str]) -> Mapping[str, str]:
+        """All configs of a topic with these overrides, as texts."""
+        return topic_config_texts(overrides, broker_layers(image, self._settings.node_id, self._static))

@@ -1,0 +1,117 @@
+"""What a node has that may lead the quorum: the controller, its duties, and what it may be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from moldau.assembly.world import World
+from moldau.base.cluster_settings import VoterAddress
+from moldau.base.config_def import BrokerLayers
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.later import Later
+from moldau.metadata.controller.broker_sessions import BrokerSessions
+from moldau.metadata.controller.configs import broker_layers
+from moldau.metadata.current import CurrentImage
+from moldau.metadata.image import MetadataImage
+from moldau.runtime.admin import Admin
+from moldau.runtime.broker_reports import BrokerReports
+from moldau.runtime.committed_metadata import CommittedMetadata
+from moldau.runtime.controller import Controller
+from moldau.runtime.controller_duties import ControllerDuties
+from moldau.runtime.quorum_driver import QuorumDriver
+from moldau.server.handlers.api_versions import ApiVersions
+from moldau.server.handlers.controlled import CONTROLLED, Controlled
+from moldau.server.handlers.controller.describe_cluster import DescribeControllers
+from moldau.server.handlers.controller.envelope import Envelope
+from moldau.server.handlers.controller.reports import reports
+from moldau.server.handlers.quorum import quorum_handlers
+from moldau.server.router import Router
+from moldau.settings import Settings
+from moldau.wire.apis import ApiKey
+from moldau.wire.schema import Message
+
+OF_QUORUM = frozenset({ApiKey.DESCRIBE_QUORUM, ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER})
+"""Passed on to the controller like the others, and answered by the quorum itself."""
+
+
+class ControllerSide:
+    def __init__(
+        self,
+        settings: Settings,
+        world: World,
+        driver: QuorumDriver,
+        committed: CommittedMetadata,
+        current: CurrentImage,
+        cluster_id: str,
+    ) -> None:
+        self._settings = settings
+        self._static: Mapping[str, str] = settings.broker_layers().static
+        self._driver = driver
+        self.controller = Controller(driver, committed, current)
+        sessions = BrokerSessions(settings.sessions.session_timeout_ms, settings.sessions.heartbeat_interval_ms)
+        self.duties = ControllerDuties(
+            settings.node_id,
+            self.controller,
+            sessions,
+            settings.sessions,
+            settings.balance,
+            self._layers,
+            world.clock,
+            world.timers,
+            world.on_fault,
+        )
+        self.controller.on_active(self.duties)
+        self.reports = BrokerReports(self.controller, self.duties, sessions, self._layers, cluster_id, world.clock)
+        self.admin = Admin(
+            self.controller,
+            settings.node_id,
+            self._static,
+            settings.num_partitions,
+            settings.default_replication_factor,
+            settings.delete_topic_enable,
+            world.rng,
+        )
+        self.router = Router()
+        self._serve(current, cluster_id)
+
+    def ask(self, api: ApiKey, request: Message, version: int) -> Later[Any]:
+        """Whatever the controller may be asked; the answer may be a KafkaError NOT_CONTROLLER."""
+        if api in OF_QUORUM:
+            return self._ask_quorum(request, version)
+        return self.reports.ask(api, request) if api in self.reports else self.admin.ask(api, request)
+
+    def _ask_quorum(self, request: Message, version: int) -> Later[Any]:
+        answered: Later[Any] = Later()
+        if not self._driver.is_leader:
+            answered.complete(KafkaError(ErrorCode.NOT_CONTROLLER))
+            return answered
+        given = self._driver.answer(request, version)
+        if isinstance(given, Later):
+            return given
+        answered.complete(given)
+        return answered
+
+    def _serve(self, current: CurrentImage, cluster_id: str) -> None:
+        quorum = quorum_handlers(self._driver)
+        ours = [Controlled(api, versions, self.ask) for api, versions in CONTROLLED.items() if api not in OF_QUORUM]
+        self.router.serve(
+            [
+                *quorum,
+                *ours,
+                *reports(self.ask, self.duties.heard_of),
+                Envelope(self.ask),
+                ApiVersions(current, self.router.served),
+                DescribeControllers(self._voters, lambda: self._driver.leader_id, cluster_id),
+            ]
+        )
+
+    def _voters(self) -> list[VoterAddress]:
+        return [
+            VoterAddress(voter.key.id, endpoint.host, endpoint.port)
+            for voter in self._driver.quorum.voters
+            for endpoint in voter.endpoints[:1]
+        ]
+
+    def _layers(self, image: MetadataImage) -> BrokerLayers:
+        return broker_layers(image, self._settings.node_id, self._static)

@@ -1,0 +1,28 @@
+"""What a node needs of the world around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from moldau.base.clock import Clock, Timers
+from moldau.client.peers import Peers
+from moldau.log.files import Files
+from moldau.replica.flushing import Flusher
+from moldau.runtime.housekeeping import Apart
+from moldau.server.handlers.describe_log_dirs import DiskSpace
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    clock: Clock
+    timers: Timers
+    files: Files
+    rng: Random
+    flusher: Flusher
+    peers: Peers
+    apart: Apart
+    disk_space: DiskSpace
+    on_fault: Callable[[Exception], None]
+    """Told of what this node cannot go on after."""

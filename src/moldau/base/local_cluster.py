@@ -1,0 +1,55 @@
+"""A cluster whose nodes all live on this machine: which ports they have, and what they are told, in Kafka's names.
+
+For `moldau cluster start`, where each is a process, and for `moldau.testing`, where all are in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+HOST: Final = "127.0.0.1"
+REPLICAS: Final = 3
+
+FAST_FAILOVER: Final = {
+    "broker.heartbeat.interval.ms": "200",
+    "broker.session.timeout.ms": "1500",
+    "controller.quorum.election.timeout.ms": "500",
+    "controller.quorum.fetch.timeout.ms": "1000",
+    "controller.quorum.election.backoff.max.ms": "200",
+    "replica.lag.time.max.ms": "5000",
+    "replica.fetch.wait.max.ms": "500",
+}
+"""On one machine nothing is far away: a node that is silent for more than a second is dead. Kafka waits nine."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAddress:
+    id: int
+    port: int
+    controller_port: int
+
+    @property
+    def address(self) -> str:
+        """Where clients reach it."""
+        return f"{HOST}:{self.port}"
+
+
+def node_properties(node: NodeAddress, nodes: Sequence[NodeAddress], data_dir: str) -> dict[str, str]:
+    """The server.properties of one of the nodes: a broker and a controller, as all of them are."""
+    replicas = str(min(len(nodes), REPLICAS))
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node.id),
+        "listeners": f"PLAINTEXT://{HOST}:{node.port},CONTROLLER://{HOST}:{node.controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{HOST}:{node.port}",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": ",".join(f"{each.id}@{HOST}:{each.controller_port}" for each in nodes),
+        "log.dirs": data_dir,
+        "default.replication.factor": replicas,
+        "offsets.topic.replication.factor": replicas,
+        "min.insync.replicas": "2" if len(nodes) >= REPLICAS else "1",
+        **FAST_FAILOVER,
+    }

@@ -1,0 +1,203 @@
+"""What `moldau cluster describe` shows, worked out of what a cluster tells of itself. Pure.
+
+Counts, states and notes come to be here; how they are drawn is cluster_drawing.py, how they are asked for
+cluster_describe.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from moldau.base.ids import TopicPartition
+from moldau.client.cluster_values import (
+    DescribedCluster,
+    PartitionReplicas,
+    Quorum,
+    Reassignment,
+    TopicReplicas,
+)
+from moldau.client.group_values import DescribedGroup, Member
+
+MEMBER_ID_TAIL = 6
+
+
+class BrokerRow(NamedTuple):
+    id: int
+    address: str | None
+    rack: str | None
+    state: str
+    """up, fenced, or gone: a replica's broker that the cluster does not know any more."""
+    leads: int
+    replicas: int
+
+
+class ControllerRow(NamedTuple):
+    id: int
+    role: str
+    address: str | None
+    log_end: int
+    lag: int
+    caught_up_ms_ago: int | None
+
+
+class PartitionRow(NamedTuple):
+    topic: str
+    partition: int
+    leader: int | None
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    reader: str | None
+    note: str
+
+    @property
+    def is_under_replicated(self) -> bool:
+        return len(self.isr) < len(self.replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    cluster_id: str
+    brokers: Sequence[BrokerRow]
+    quorum: Quorum | None
+    controllers: Sequence[ControllerRow]
+    partitions: Sequence[PartitionRow]
+    group: DescribedGroup | None
+    idle: Sequence[str]
+    """Members of the group that read nothing."""
+
+    @property
+    def under_replicated(self) -> int:
+        return sum(row.is_under_replicated for row in self.partitions)
+
+    @property
+    def leaderless(self) -> int:
+        return sum(row.leader is None for row in self.partitions)
+
+    @property
+    def topics(self) -> int:
+        return len({row.topic for row in self.partitions})
+
+
+def broker_rows(cluster: DescribedCluster, topics: Iterable[TopicReplicas]) -> list[BrokerRow]:
+    """All brokers, those too that are gone and still have replicas to their name."""
+    partitions = [partition for topic in topics for partition in topic.partitions.values()]
+    leads = Counter(partition.leader for partition in partitions)
+    holds = Counter(broker for partition in partitions for broker in partition.replicas)
+    rows = []
+    for broker in sorted({*cluster.nodes, *holds}):
+        node = cluster.nodes.get(broker)
+        if node is None:
+            rows.append(BrokerRow(broker, None, None, "gone", leads[broker], holds[broker]))
+            continue
+        state = "fenced" if node.is_fenced else "up"
+        rows.append(BrokerRow(broker, f"{node.host}:{node.port}", node.rack, state, leads[broker], holds[broker]))
+    return rows
+
+
+def controller_rows(quorum: Quorum, now_ms: int) -> list[ControllerRow]:
+    """The leader first, then voters, then those who only watch."""
+    leader_first = sorted(quorum.voters, key=lambda voter: (voter is not quorum.leader, voter.replica_id))
+    rows = []
+    for each, role in [(voter, "voter") for voter in leader_first] + [(each, "observer") for each in quorum.observers]:
+        endpoints = quorum.endpoints.get(each.replica_id, ())
+        address = f"{endpoints[0].host}:{endpoints[0].port}" if endpoints else None
+        ago = max(0, now_ms - each.last_caught_up_ms) if each.last_caught_up_ms >= 0 else None
+        rows.append(
+            ControllerRow(
+                each.replica_id,
+                "leader" if each is quorum.leader else role,
+                address,
+                each.log_end_offset,
+                quorum.lag(each),
+                ago,
+            )
+        )
+    return rows
+
+
+def partition_rows(
+    topics: Iterable[TopicReplicas],
+    moves: Mapping[TopicPartition, Reassignment],
+    readers: Mapping[TopicPartition, str],
+) -> list[PartitionRow]:
+    rows = []
+    for topic in topics:
+        for index, partition in topic.partitions.items():
+            where = TopicPartition(topic.name, index)
+            leader = partition.leader if partition.leader >= 0 else None
+            reader, note = readers.get(where), note_of(partition, moves.get(where))
+            rows.append(PartitionRow(topic.name, index, leader, partition.replicas, partition.isr, reader, note))
+    return rows
+
+
+def note_of(partition: PartitionReplicas, move: Reassignment | None) -> str:
+    """What is not as it should be, in a few words; nothing if all is well."""
+    notes = []
+    if partition.leader < 0:
+        notes.append("no leader")
+    if behind := [str(broker) for broker in partition.replicas if broker not in partition.isr]:
+        notes.append(f"not in sync: {','.join(behind)}")
+    if move is not None:
+        changes = [f"+{broker}" for broker in move.adding] + [f"-{broker}" for broker in move.removing]
+        notes.append(f"moving: {' '.join(changes)}")
+    elif partition.leader >= 0 and partition.replicas and partition.leader != partition.replicas[0]:
+        notes.append(f"preferred leader: {partition.replicas[0]}")
+    return "; ".join(notes)
+
+
+def member_names(members: Sequence[Member]) -> dict[str, str]:
+    """A short name for each member id: its instance or client id, with the end of its member id where two share it."""
+    shown = {member.member_id: member.instance_id or member.client_id for member in members}
+    often = Counter(shown.values())
+    return {
+        member_id: name if often[name] == 1 else f"{name}-{member_id[-MEMBER_ID_TAIL:]}"
+        for member_id, name in shown.items()
+    }
+
+
+def readers_of(group: DescribedGroup | None) -> dict[TopicPartition, str]:
+    if group is None:
+        return {}
+    names = member_names(group.members)
+    return {where: names[member.member_id] for member in group.members for where in member.assignment}
+
+
+def idle_members(group: DescribedGroup | None) -> list[str]:
+    if group is None:
+        return []
+    names = member_names(group.members)
+    return sorted(names[member.member_id] for member in group.members if not member.assignment)
+
+
+def as_data(view: ClusterView) -> dict[str, Any]:
+    """For programs."""
+    data: dict[str, Any] = {
+        "cluster_id": view.cluster_id,
+        "brokers": [row._asdict() for row in view.brokers],
+        "controller": None,
+        "partitions": [
+            {**row._asdict(), "replicas": list(row.replicas), "isr": list(row.isr), "note": row.note or None}
+            for row in view.partitions
+        ],
+        "under_replicated": view.under_replicated,
+        "leaderless": view.leaderless,
+    }
+    if view.quorum is not None:
+        data["controller"] = {
+            "leader": view.quorum.leader_id,
+            "epoch": view.quorum.leader_epoch,
+            "high_watermark": view.quorum.high_watermark,
+            "nodes": [row._asdict() for row in view.controllers],
+        }
+    if view.group is not None:
+        data["group"] = {
+            "name": view.group.group_id,
+            "state": view.group.state,
+            "coordinator": view.group.coordinator.node_id,
+            "members": len(view.group.members),
+            "idle": list(view.idle),
+        }
+    return data

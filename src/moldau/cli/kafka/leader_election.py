@@ -1,0 +1,147 @@
+"""kafka-leader-election: gives partitions back to their preferred leaders, or to any replica where none is in sync.
+
+The file names partitions: {"partitions": [{"topic": "t", "partition": 0}]}.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
+from moldau.cli.flags import Flag, Flags, Given, UsageError
+from moldau.cli.kafka import admin_connection, java_order, json_input, properties
+from moldau.cli.kafka.java_errors import WRAPPED, shown
+from moldau.cli.kafka.reassignment_plan import duplicates, java_list
+from moldau.cli.kafka.tool import ToolFailed, run
+from moldau.client.cluster_values import ElectionType
+
+CHOICES: Final = ("topic", "all-topic-partitions", "path-to-json-file")
+FLAGS = Flags(
+    "This tool attempts to elect a new leader for a set of topic partitions. The type of elections supported are"
+    " preferred replicas and unclean replicas.",
+    (
+        Flag("bootstrap-server", "REQUIRED: Brokers to connect to, HOST:PORT.", "host:port"),
+        Flag(
+            "admin.config",
+            "A properties file with settings of the client.",
+            "config file",
+            replaced_by="command-config",
+        ),
+        Flag("command-config", "A properties file with settings of the client.", "Config file"),
+        Flag(
+            "path-to-json-file",
+            'The partitions: {"partitions": [{"topic": "foo", "partition": 1}]}.',
+            "Path to JSON file",
+        ),
+        Flag("topic", "The topic of the one partition to elect a leader for.", "topic name"),
+        Flag("partition", "With --topic: its number.", "partition id", "Integer"),
+        Flag("all-topic-partitions", "Elect wherever there is something to elect."),
+        Flag(
+            "election-type",
+            "REQUIRED: preferred, where another replica leads than the first; or unclean, where none leads:"
+            " records may be lost.",
+            "election type",
+            "ElectionType",
+        ),
+    ),
+    warning="Option --{old} has been deprecated and will be removed in a future version. Use --{new} instead.",
+    clash='Option "[{old}]" can\'t be used with option "[{new}]"',
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return run("kafka-leader-election", FLAGS, _main, argv)
+
+
+def _main(given: Given) -> int:
+    kind = _checked(given)
+    partitions = _partitions(given)
+    java = properties.load(given.text("command-config"))
+    try:
+        with admin_connection.by_brokers(given.text("bootstrap-server") or "", java) as admin:
+            outcomes = admin.elect_leaders(kind, partitions)
+    except KafkaError as error:
+        raise _refusal(error) from error
+    return report(kind, outcomes)
+
+
+def _checked(given: Given) -> ElectionType:
+    missing = [name for name in ("bootstrap-server", "election-type") if not given.has(name)]
+    if missing:
+        raise UsageError(f"Missing required option(s): {', '.join(missing)}")
+    if sum(map(given.has, CHOICES)) != 1:
+        raise UsageError(f"One and only one of the following options is required: {', '.join(CHOICES)}")
+    if given.has("topic") and not given.has("partition"):
+        raise UsageError("Missing required option(s): partition")
+    if given.has("partition") and not given.has("topic"):
+        raise UsageError("Option partition is only allowed if topic is used")
+    named = given.text("election-type") or ""
+    if named.upper() not in ElectionType.__members__:
+        raise UsageError(f"Cannot parse argument '{named}' of option election-type")
+    return ElectionType[named.upper()]
+
+
+def _partitions(given: Given) -> list[TopicPartition] | None:
+    """Those named; None for all."""
+    path = given.text("path-to-json-file")
+    if path is not None:
+        return parse_partitions(json_input.read_file(path))
+    topic, partition = given.text("topic"), given.integer("partition")
+    return None if topic is None or partition is None else [TopicPartition(topic, partition)]
+
+
+def parse_partitions(text: str) -> list[TopicPartition]:
+    try:
+        found = json_input.as_object(json_input.parse(text))
+    except ValueError as error:
+        raise ToolFailed("Replica election data is empty") from error
+    if "partitions" not in found:
+        raise ToolFailed('Replica election data is missing "partitions" field')
+    partitions = [_partition(json_input.as_object(row)) for row in json_input.as_array(found["partitions"])]
+    if twice := java_order.partitions(duplicates(partitions)):
+        raise ToolFailed(f"Replica election data contains duplicate partitions: {java_list(twice)}")
+    return partitions
+
+
+def _partition(row: dict[str, Any]) -> TopicPartition:
+    topic = json_input.text(json_input.field(row, "topic"))
+    return TopicPartition(topic, json_input.integer(json_input.field(row, "partition")))
+
+
+def _refusal(error: KafkaError) -> ToolFailed:
+    """Kafka says the two that happen on stdout, too."""
+    said = {
+        ErrorCode.REQUEST_TIMED_OUT: "Timeout waiting for election results",
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Not authorized to perform leader election",
+    }.get(error.code)
+    if said is None:
+        return ToolFailed(WRAPPED + shown(error))
+    print(said)
+    return ToolFailed(said)
+
+
+def report(kind: ElectionType, outcomes: Mapping[TopicPartition, KafkaError | None]) -> int:
+    elected = [where for where, refusal in outcomes.items() if refusal is None]
+    refused = {where: refusal for where, refusal in outcomes.items() if refusal is not None}
+    not_needed = [where for where, refusal in refused.items() if refusal.code is ErrorCode.ELECTION_NOT_NEEDED]
+    if elected:
+        print(f"Successfully completed leader election ({kind.name}) for partitions {_listed(elected)}")
+    if not_needed:
+        print(f"Valid replica already elected for partitions {_listed(not_needed)}")
+    failed = java_order.partitions(where for where in refused if where not in not_needed)
+    for where in failed:
+        print(f"Error completing leader election ({kind.name}) for partition: {where}: {shown(refused[where])}")
+    if failed:
+        raise ToolFailed(f"{len(failed)} replica(s) could not be elected")
+    return 0
+
+
+def _listed(partitions: Sequence[TopicPartition]) -> str:
+    return ", ".join(map(str, java_order.partitions(partitions)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,325 @@
+"""kafka-reassign-partitions: moves partitions between brokers, watches the moves and calls them off.
+
+How the plan is written is reassignment_plan.py, what it may cost reassignment_throttles.py, moves between the
+directories of one broker log_dir_moves.py. Errors go to stdout, as Kafka's do.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
+from moldau.cli.flags import Flag, Flags, Given, UsageError
+from moldau.cli.kafka import admin_connection, java_order, json_input, properties
+from moldau.cli.kafka.java_errors import shown
+from moldau.cli.kafka.reassignment_lines import Terse, reassignment_line, refuse, status_lines
+from moldau.cli.kafka.reassignment_plan import (
+    Plan,
+    Replicas,
+    check_for_execution,
+    parse_brokers,
+    parse_plan,
+    parse_topics,
+    plan_json,
+)
+from moldau.cli.kafka.reassignment_proposal import chosen_racks, propose
+from moldau.cli.kafka.tool import FAILURES, ToolFailed, run, trace
+from moldau.client.cluster_values import BrokerNode, PartitionReplicas, Reassignment, Replica
+
+if TYPE_CHECKING:
+    from moldau.client.cluster_admin import ClusterAdmin
+
+ACTIONS: Final = ("generate", "execute", "verify", "cancel", "list")
+REQUIRED: Final = {
+    "generate": ("topics-to-move-json-file", "broker-list"),
+    "execute": ("reassignment-json-file",),
+    "verify": ("reassignment-json-file",),
+    "cancel": ("reassignment-json-file",),
+    "list": (),
+}
+PERMITTED: Final[Mapping[str, tuple[str, ...]]] = {
+    "generate": ("bootstrap-server", "disable-rack-aware"),
+    "execute": (
+        "bootstrap-server",
+        "additional",
+        "throttle",
+        "replica-alter-log-dirs-throttle",
+        "timeout",
+        "disallow-replication-factor-change",
+    ),
+    "verify": ("bootstrap-server", "preserve-throttles"),
+    "cancel": ("bootstrap-server", "bootstrap-controller", "preserve-throttles", "timeout"),
+    "list": ("bootstrap-server", "bootstrap-controller"),
+}
+FLAGS = Flags(
+    "This tool helps to move topic partitions between replicas.",
+    (
+        Flag("verify", "Tell how far the moves of --reassignment-json-file are; when done, take their throttles away."),
+        Flag("generate", "Propose where the partitions of --topics-to-move-json-file could go. Nothing is moved."),
+        Flag("execute", "Begin the moves of --reassignment-json-file."),
+        Flag("cancel", "Call off the moves of --reassignment-json-file that are under way."),
+        Flag("list", "List all moves that are under way."),
+        Flag("bootstrap-server", "Brokers to connect to, HOST:PORT.", "Server(s) to use for bootstrapping"),
+        Flag(
+            "bootstrap-controller",
+            "Controllers to connect to, HOST:PORT; with --cancel and --list.",
+            "bootstrap controller to connect to",
+        ),
+        Flag("command-config", "A properties file with settings of the client.", "Admin client property file"),
+        Flag(
+            "reassignment-json-file",
+            'The moves: {"partitions": [{"topic": "foo", "partition": 1, "replicas": [1,2,3], "log_dirs":'
+            ' ["any","any","/data"]}], "version": 1}. log_dirs may be left out.',
+            "manual assignment json file path",
+        ),
+        Flag(
+            "topics-to-move-json-file",
+            'With --generate: {"topics": [{"topic": "foo"}, {"topic": "bar"}], "version": 1}.',
+            "topics to reassign json file path",
+        ),
+        Flag("broker-list", "With --generate: the brokers to spread partitions over, as 0,1,2.", "brokerlist"),
+        Flag("disable-rack-aware", "With --generate: do not look at racks."),
+        Flag("throttle", "With --execute: bytes a second that brokers may copy.", "throttle", "Long", "-1"),
+        Flag(
+            "replica-alter-log-dirs-throttle",
+            "With --execute: bytes a second that may be copied between directories of a broker.",
+            "replicaAlterLogDirsThrottle",
+            "Long",
+            "-1",
+        ),
+        Flag("timeout", "How many ms to wait for a move between directories to begin.", "timeout", "Long", "10000"),
+        Flag("additional", "With --execute: beside moves under way, or to change their throttle."),
+        Flag("preserve-throttles", "With --verify, --cancel: leave throttles as they are."),
+        Flag("disallow-replication-factor-change", "With --execute: refuse to change how many replicas there are."),
+    ),
+)
+EXISTING: Final = (
+    "Cannot execute because there is an existing partition assignment.  Use --additional to override this and create a"
+    " new partition assignment in addition to the existing one. The --additional flag can also be used to change the"
+    " throttle by resubmitting the current reassignment."
+)
+RUN_VERIFY: Final = (
+    "Warning: You must run --verify periodically, until the reassignment completes, to ensure the throttle is removed."
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return run("kafka-reassign-partitions", FLAGS, _main, argv)
+
+
+def _main(given: Given) -> int:
+    action = checked_action(given)
+    try:
+        java = properties.load(given.text("command-config"))
+        act = {"generate": _generate, "execute": _execute, "verify": _verify, "cancel": _cancel, "list": _list}[action]
+        act(given, lambda: _admin(given, java))
+        return 0
+    except Terse as error:
+        print(error)
+    except KafkaError as error:
+        trace()
+        print(f"Error: {shown(error)}")
+    except FAILURES as error:
+        trace()
+        print(f"Error: {error}")
+    return 1
+
+
+def checked_action(given: Given) -> str:
+    named = [action for action in ACTIONS if given.has(action)]
+    if len(named) != 1:
+        listed = ", ".join(f"--{action}" for action in ACTIONS)
+        raise UsageError(f"Command must include exactly one action: {listed}")
+    if given.has("bootstrap-server") and given.has("bootstrap-controller"):
+        raise UsageError("Please don't specify both --bootstrap-server and --bootstrap-controller")
+    if not given.has("bootstrap-server") and not given.has("bootstrap-controller"):
+        raise UsageError("Please specify either --bootstrap-server or --bootstrap-controller")
+    (action,) = named
+    given.require(*REQUIRED[action])
+    for name in given.values:
+        if name not in (action, "command-config", *REQUIRED[action], *PERMITTED[action]):
+            raise UsageError(f'Option "[{name}]" can\'t be used with action "[{action}]"')
+    return action
+
+
+Connect = Callable[[], "ClusterAdmin"]
+"""The file is read before anybody is called: its mistakes are told even when no broker answers."""
+
+
+def _admin(given: Given, java: Mapping[str, str]) -> ClusterAdmin:
+    return admin_connection.connected(given.text("bootstrap-server"), given.text("bootstrap-controller"), java)
+
+
+def _plan(given: Given) -> Plan:
+    return parse_plan(json_input.read_file(given.text("reassignment-json-file") or ""))
+
+
+# --- list and verify ------------------------------------------------------------------------------------------------
+
+
+def _list(given: Given, connect: Connect) -> None:
+    with connect() as admin:
+        under_way = admin.reassignments()
+    lines = [reassignment_line(where, under_way[where]) for where in sorted(under_way)]
+    print("\n".join(["Current partition reassignments:", *lines]) if lines else "No partition reassignments found.")
+
+
+def _verify(given: Given, connect: Connect) -> None:
+    from moldau.cli.kafka import log_dir_moves
+    from moldau.cli.kafka.reassignment_throttles import clear_throttles
+    from moldau.client.broker_admin import replica_log_dirs
+
+    plan = _plan(given)
+    with connect() as admin:
+        under_way = admin.reassignments()
+        current = {} if set(plan.replicas) <= set(under_way) else _current(admin)
+        print("\n".join(["Status of partition reassignment:", *status_lines(plan.replicas, under_way, current)]))
+        found = replica_log_dirs(admin, plan.log_dirs)
+        ordered = sorted(plan.log_dirs, key=log_dir_moves.by_broker_first)
+        print("\n".join(log_dir_moves.status_line(each, found[each], plan.log_dirs[each]) for each in ordered))
+        moving = under_way or any(map(log_dir_moves.is_moving, found.values()))
+        if not moving and not given.has("preserve-throttles"):
+            clear_throttles(admin, plan)
+
+
+def _current(admin: ClusterAdmin) -> dict[TopicPartition, PartitionReplicas]:
+    return {
+        TopicPartition(topic.name, index): partition
+        for topic in admin.topics().values()
+        for index, partition in topic.partitions.items()
+    }
+
+
+# --- execute and cancel ---------------------------------------------------------------------------------------------
+
+
+def _execute(given: Given, connect: Connect) -> None:
+    from moldau.cli.kafka import log_dir_moves
+
+    plan = _plan(given)
+    check_for_execution(plan)
+    with connect() as admin:
+        under_way = admin.reassignments()
+        if under_way and not given.has("additional"):
+            raise Terse(EXISTING)
+        nodes = admin.described().nodes
+        brokers = java_order.integers(broker for _, replicas in plan.rows for broker in replicas)
+        for broker in brokers:
+            if broker not in nodes:
+                raise ToolFailed(f"Unknown broker id {broker}")
+        current = _known_replicas(admin, plan)
+        print(f"Current partition replica assignment\n\n{_current_json(admin, current, nodes)}\n")
+        print("Save this to use as the --reassignment-json-file option during rollback")
+        _throttle(given, admin, plan, under_way, current)
+        outcomes = admin.alter_reassignments(plan.replicas, not given.has("disallow-replication-factor-change"))
+        refuse("Error reassigning partition(s):", outcomes)
+        partitions = "partition reassignment" if len(plan.rows) == 1 else "partition reassignments"
+        print(f"Successfully started {partitions} for {','.join(map(str, sorted(plan.replicas)))}", flush=True)
+        if plan.log_dirs:
+            log_dir_moves.begin(admin, plan.log_dirs, given.integer("timeout") or 0)
+
+
+def _known_replicas(admin: ClusterAdmin, plan: Plan) -> dict[TopicPartition, Sequence[int]]:
+    current = _current(admin)
+    topics = {where.topic for where in current}
+    for topic in plan.topics:
+        if topic not in topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {topic} not found.")
+    missing = java_order.partitions(where for where in plan.replicas if where not in current)
+    if missing:
+        named = ", ".join(map(str, missing))
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition: {named}")
+    return {where: current[where].replicas for where in plan.replicas}
+
+
+def _current_json(admin: ClusterAdmin, current: Replicas, nodes: Mapping[int, BrokerNode]) -> str:
+    """Where everything is now, with directories as far as brokers are there to tell them."""
+    from moldau.client.broker_admin import replica_log_dirs
+
+    living = [Replica(*where, broker) for where, ids in current.items() for broker in ids if broker in nodes]
+    found = replica_log_dirs(admin, living)
+    return plan_json(current, {replica: each.current for replica, each in found.items() if each.current is not None})
+
+
+def _throttle(
+    given: Given,
+    admin: ClusterAdmin,
+    plan: Plan,
+    under_way: Mapping[TopicPartition, Reassignment],
+    current: Replicas,
+) -> None:
+    from moldau.cli.kafka import reassignment_throttles
+
+    between_brokers = given.integer("throttle") or 0
+    between_log_dirs = given.integer("replica-alter-log-dirs-throttle") or 0
+    if between_brokers < 0 and between_log_dirs < 0:
+        return
+    print(RUN_VERIFY, flush=True)
+    if between_brokers >= 0:
+        moves = reassignment_throttles.proposed_moves(under_way, plan.replicas, current)
+        reassignment_throttles.throttle_moves(admin, moves, between_brokers)
+    if between_log_dirs >= 0:
+        moving = (replica.broker for replica in plan.log_dirs)
+        reassignment_throttles.throttle_log_dirs(admin, moving, between_log_dirs)
+
+
+def _cancel(given: Given, connect: Connect) -> None:
+    from moldau.cli.kafka import log_dir_moves
+    from moldau.cli.kafka.reassignment_throttles import clear_throttles
+    from moldau.client.broker_admin import replica_log_dirs
+
+    plan = _plan(given)
+    with connect() as admin:
+        under_way = sorted(admin.reassignments(plan.replicas))
+        if under_way:
+            one = len(under_way) == 1
+            outcomes = admin.alter_reassignments(dict.fromkeys(under_way))
+            failed = sum(refusal is not None for refusal in outcomes.values())
+            refuse(f"Error cancelling partition reassignment{'' if failed == 1 else 's'} for:", outcomes)
+            listed = ",".join(map(str, under_way))
+            print(f"Successfully cancelled partition reassignment{'' if one else 's'} for: {listed}")
+        else:
+            print("None of the specified partition reassignments are active.")
+        found = replica_log_dirs(admin, plan.log_dirs)
+        back = {
+            replica: each.current for replica, each in found.items() if each.current and log_dir_moves.is_moving(each)
+        }
+        if back:
+            log_dir_moves.begin(admin, back, given.integer("timeout") or 0)
+        else:
+            # Kafka ends this line only with the next one.
+            print("None of the specified partition moves are active.", end="")
+        if not given.has("preserve-throttles"):
+            clear_throttles(admin, plan)
+
+
+# --- generate -------------------------------------------------------------------------------------------------------
+
+
+def _generate(given: Given, connect: Connect) -> None:
+    text = json_input.read_file(given.text("topics-to-move-json-file") or "")
+    brokers = parse_brokers(given.text("broker-list") or "")
+    topics = parse_topics(text)
+    with connect() as admin:
+        known = admin.topics()
+        for topic in java_order.strings(topics):
+            if topic not in known:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {topic} not found.")
+        nodes = admin.described().nodes
+        racks = chosen_racks(nodes, brokers, rack_aware=not given.has("disable-rack-aware"))
+        current = {
+            TopicPartition(topic, index): partition.replicas
+            for topic in topics
+            for index, partition in known[topic].partitions.items()
+        }
+        proposed = propose(current, racks, random.Random())
+        print(f"Current partition replica assignment\n{_current_json(admin, current, nodes)}\n")
+    print(f"Proposed partition reassignment configuration\n{plan_json(proposed, {})}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+"""The JSON of kafka-reassign-partitions: what shall move where, as a person or --generate wrote it. Pure.
+
+{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2], "log_dirs": ["any", "/data"]}]}
+
+Directories may be left out; `any` leaves the choice to the broker.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from moldau.base.ids import TopicPartition
+from moldau.cli.kafka import java_order, json_input
+from moldau.cli.kafka.tool import ToolFailed
+from moldau.client.cluster_values import Replica
+
+K = TypeVar("K")
+
+ANY_LOG_DIR: Final = "any"
+VERSION: Final = 1
+
+Replicas = Mapping[TopicPartition, Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Partitions in the order of the file, which may name one twice; directories only where one was named."""
+
+    rows: Sequence[tuple[TopicPartition, Sequence[int]]]
+    log_dirs: Mapping[Replica, str]
+
+    @property
+    def replicas(self) -> dict[TopicPartition, Sequence[int]]:
+        return dict(self.rows)
+
+    @property
+    def topics(self) -> list[str]:
+        return java_order.strings(where.topic for where, _ in self.rows)
+
+
+def parse_plan(text: str) -> Plan:
+    if not text:
+        raise ToolFailed("The input string shouldn't be empty")
+    try:
+        found = json_input.as_object(json_input.parse(text))
+    except ValueError as error:
+        raise ToolFailed(f"{error}: the file is no valid JSON") from error
+    _check_version(found)
+    rows: list[tuple[TopicPartition, Sequence[int]]] = []
+    log_dirs: dict[Replica, str] = {}
+    for row in json_input.as_array(found.get("partitions", [])):
+        where, replicas, directories = _row(json_input.as_object(row))
+        rows.append((where, replicas))
+        for broker, directory in zip(replicas, directories, strict=True):
+            if directory != ANY_LOG_DIR:
+                log_dirs[Replica(*where, broker)] = directory
+    return Plan(rows, log_dirs)
+
+
+def _row(fields: dict[str, Any]) -> tuple[TopicPartition, list[int], list[str]]:
+    topic = json_input.text(json_input.field(fields, "topic"))
+    where = TopicPartition(topic, json_input.integer(json_input.field(fields, "partition")))
+    replicas = json_input.integers(json_input.field(fields, "replicas"))
+    directories = json_input.texts(fields.get("log_dirs", [ANY_LOG_DIR] * len(replicas)))
+    if len(replicas) != len(directories):
+        raise ToolFailed(
+            f"Size of replicas list {java_list(replicas)} is different from size of log dirs list"
+            f" {java_list(directories)} for partition {where}"
+        )
+    return where, replicas, directories
+
+
+def _check_version(found: dict[str, Any]) -> None:
+    version = json_input.integer(found.get("version", VERSION))
+    if version != VERSION:
+        raise ToolFailed(f"Not supported version field value {version}")
+
+
+def check_for_execution(plan: Plan) -> None:
+    """What --verify lets pass and --execute does not."""
+    if not plan.rows:
+        raise ToolFailed("Partition reassignment list cannot be empty")
+    if not all(replicas for _, replicas in plan.rows):
+        raise ToolFailed("Partition replica list cannot be empty")
+    if twice := java_order.partitions(duplicates(where for where, _ in plan.rows)):
+        raise ToolFailed(f"Partition reassignment contains duplicate topic partitions: {','.join(map(str, twice))}")
+    repeated = [(where, java_order.integers(duplicates(replicas))) for where, replicas in plan.rows]
+    told = [f"{where} contains multiple entries for {','.join(map(str, ids))}" for where, ids in repeated if ids]
+    if told:
+        raise ToolFailed(f"Partition replica lists may not contain duplicate entries: {'. '.join(told)}")
+
+
+def parse_topics(text: str) -> list[str]:
+    """`{"topics": [{"topic": "t"}], "version": 1}`."""
+    try:
+        parsed = json_input.parse(text)
+    except ValueError as error:
+        raise ToolFailed("The input string is not a valid JSON") from error
+    found = json_input.as_object(parsed)
+    _check_version(found)
+    rows = [json_input.as_object(row) for row in json_input.as_array(found.get("topics", []))]
+    topics = [json_input.text(json_input.field(row, "topic")) for row in rows]
+    if twice := java_order.strings(duplicates(topics)):
+        raise ToolFailed(f"List of topics to reassign contains duplicate entries: {java_list(twice)}")
+    return topics
+
+
+def parse_brokers(text: str) -> list[int]:
+    brokers = []
+    for part in text.split(","):
+        try:
+            brokers.append(int(part))
+        except ValueError:
+            raise ToolFailed(f'For input string: "{part}"') from None
+    if twice := java_order.integers(duplicates(brokers)):
+        raise ToolFailed(f"Broker list contains duplicate entries: {java_list(twice)}")
+    return brokers
+
+
+def duplicates(items: Iterable[K]) -> list[K]:
+    return [item for item, count in Counter(items).items() if count > 1]
+
+
+def java_list(items: Iterable[object]) -> str:
+    return f"[{', '.join(map(str, items))}]"
+
+
+def plan_json(replicas: Mapping[TopicPartition, Sequence[int]], log_dirs: Mapping[Replica, str]) -> str:
+    """One line, as --execute and --generate print it, to be saved and given back."""
+    rows = [
+        {
+            "topic": where.topic,
+            "partition": where.partition,
+            "replicas": list(replicas[where]),
+            "log_dirs": [log_dirs.get(Replica(*where, broker), ANY_LOG_DIR) for broker in replicas[where]],
+        }
+        for where in sorted(replicas)
+    ]
+    return json_input.shown({"version": VERSION, "partitions": rows})

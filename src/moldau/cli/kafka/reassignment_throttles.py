@@ -1,0 +1,94 @@
+"""How much of the network a reassignment may take: the configs that --execute sets for it and --verify takes away.
+
+Which replicas are throttled is a config of each topic, how far is one of each broker (KIP-73). What is computed here is
+pure; the configs are changed by `client.broker_admin`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from moldau.base.ids import TopicPartition
+from moldau.cli.kafka import java_order
+from moldau.cli.kafka.reassignment_plan import Plan
+from moldau.client import broker_admin
+from moldau.client.cluster_admin import ClusterAdmin
+from moldau.client.cluster_values import Reassignment
+
+LEADER_RATE: Final = "leader.replication.throttled.rate"
+FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
+LOG_DIRS_RATE: Final = "replica.alter.log.dirs.io.max.bytes.per.second"
+LEADER_REPLICAS: Final = "leader.replication.throttled.replicas"
+FOLLOWER_REPLICAS: Final = "follower.replication.throttled.replicas"
+
+
+class Move(NamedTuple):
+    """From any of these brokers, to these that do not have the partition yet."""
+
+    sources: frozenset[int]
+    destinations: frozenset[int]
+
+
+Moves = dict[TopicPartition, Move]
+
+
+def proposed_moves(
+    under_way: Mapping[TopicPartition, Reassignment],
+    proposed: Mapping[TopicPartition, Sequence[int]],
+    current: Mapping[TopicPartition, Sequence[int]],
+) -> Moves:
+    """All that moves once the plan is begun. Where a partition moves already, it does so from where it was before."""
+    moves = {
+        where: Move(frozenset(each.replicas) - frozenset(each.adding), frozenset(each.adding))
+        for where, each in under_way.items()
+    }
+    for where, replicas in proposed.items():
+        sources = moves[where].sources if where in moves else frozenset(current[where])
+        moves[where] = Move(sources, frozenset(replicas) - sources)
+    return moves
+
+
+def throttled_replicas(moves: Moves) -> dict[str, dict[str, str | None]]:
+    """The two configs of each topic, as `partition:broker,...`."""
+    leaders: dict[str, set[str]] = {}
+    followers: dict[str, set[str]] = {}
+    for (topic, partition), move in moves.items():
+        leaders.setdefault(topic, set()).update(f"{partition}:{broker}" for broker in move.sources)
+        followers.setdefault(topic, set()).update(f"{partition}:{broker}" for broker in move.destinations)
+    return {
+        topic: {
+            LEADER_REPLICAS: ",".join(sorted(leaders[topic])),
+            FOLLOWER_REPLICAS: ",".join(sorted(followers[topic])),
+        }
+        for topic in leaders
+    }
+
+
+def throttle_moves(admin: ClusterAdmin, moves: Moves, bytes_per_second: int) -> None:
+    broker_admin.alter_topic_configs(admin, throttled_replicas(moves))
+    brokers = sorted(frozenset[int]().union(*(move.sources | move.destinations for move in moves.values())))
+    rate = str(bytes_per_second)
+    broker_admin.alter_broker_configs(admin, brokers, {LEADER_RATE: rate, FOLLOWER_RATE: rate})
+    print(f"The inter-broker throttle limit was set to {rate} B/s")
+
+
+def throttle_log_dirs(admin: ClusterAdmin, brokers: Iterable[int], bytes_per_second: int) -> None:
+    broker_admin.alter_broker_configs(admin, sorted(set(brokers)), {LOG_DIRS_RATE: str(bytes_per_second)})
+    print(f"The replica-alter-dir throttle limit was set to {bytes_per_second} B/s")
+
+
+def clear_throttles(admin: ClusterAdmin, plan: Plan) -> None:
+    """On all brokers: which of them a past reassignment moved from, nobody knows any more."""
+    named = [broker for _, replicas in plan.rows for broker in replicas]
+    brokers = java_order.integers([*admin.described().nodes, *named])
+    print(f"Clearing broker-level throttles on broker{_s(brokers)} {','.join(map(str, brokers))}", flush=True)
+    broker_admin.alter_broker_configs(admin, brokers, dict.fromkeys((LEADER_RATE, FOLLOWER_RATE, LOG_DIRS_RATE)))
+    topics = plan.topics
+    print(f"Clearing topic-level throttles on topic{_s(topics)} {','.join(topics)}", flush=True)
+    cleared = dict.fromkeys((LEADER_REPLICAS, FOLLOWER_REPLICAS))
+    broker_admin.alter_topic_configs(admin, dict.fromkeys(topics, cleared))
+
+
+def _s(items: Sequence[object]) -> str:
+    return "" if len(items) == 1 else "s"

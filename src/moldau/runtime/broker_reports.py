@@ -1,0 +1,97 @@
+"""What brokers tell the controller and ask of it for themselves: registrations, heartbeats, changes of in-sync sets, blocks
+of producer ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from moldau.base.clock import Clock
+from moldau.base.config_def import BrokerLayers
+from moldau.base.errors import ErrorCode
+from moldau.base.later import Later
+from moldau.metadata.controller.alter_partition import decide_alter_partition
+from moldau.metadata.controller.broker_registration import decide_broker_registration
+from moldau.metadata.controller.broker_sessions import BrokerSessions
+from moldau.metadata.controller.decision import Decision
+from moldau.metadata.controller.fencing import decide_unregister_broker
+from moldau.metadata.controller.heartbeats import decide_heartbeat
+from moldau.metadata.controller.producer_ids import decide_allocate
+from moldau.metadata.image import MetadataImage
+from moldau.runtime.controller import Controller
+from moldau.runtime.controller_duties import ControllerDuties
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from moldau.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from moldau.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from moldau.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from moldau.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from moldau.wire.schema import Message
+
+
+class BrokerReports:
+    def __init__(
+        self,
+        controller: Controller,
+        duties: ControllerDuties,
+        sessions: BrokerSessions,
+        layers: Callable[[MetadataImage], BrokerLayers],
+        cluster_id: str,
+        clock: Clock,
+    ) -> None:
+        self._controller = controller
+        self._duties = duties
+        self._sessions = sessions
+        self._layers = layers
+        self._cluster_id = cluster_id
+        self._clock = clock
+        self._decisions: dict[ApiKey, Callable[[MetadataImage, Any], Decision[Any]]] = {
+            ApiKey.BROKER_REGISTRATION: self._register,
+            ApiKey.BROKER_HEARTBEAT: self._heartbeat,
+            ApiKey.UNREGISTER_BROKER: self._unregister,
+            ApiKey.ALTER_PARTITION: self._alter_partition,
+            ApiKey.ALLOCATE_PRODUCER_IDS: _allocate,
+        }
+
+    def __contains__(self, api: ApiKey) -> bool:
+        return api in self._decisions
+
+    def ask(self, api: ApiKey, request: Message) -> Later[Any]:
+        """The answer, or a KafkaError NOT_CONTROLLER where this node does not lead."""
+        decide = self._decisions[api]
+        answer = self._controller.submit(lambda image: decide(image, request))
+        self._duties.arm()
+        return answer
+
+    def _register(self, image: MetadataImage, ask: BrokerRegistrationRequest) -> Decision[BrokerRegistrationResponse]:
+        return decide_broker_registration(
+            image,
+            ask,
+            self._sessions,
+            self._clock.elapsed_ms(),
+            self._controller.next_offset,
+            self._cluster_id,
+            self._layers(image),
+        )
+
+    def _heartbeat(self, image: MetadataImage, ask: BrokerHeartbeatRequest) -> Decision[BrokerHeartbeatResponse]:
+        now_ms, next_offset = self._clock.elapsed_ms(), self._controller.next_offset
+        return decide_heartbeat(image, ask, self._sessions, now_ms, next_offset, self._layers(image))
+
+    def _unregister(self, image: MetadataImage, ask: UnregisterBrokerRequest) -> Decision[UnregisterBrokerResponse]:
+        return decide_unregister_broker(image, ask, self._sessions, self._layers(image))
+
+    def _alter_partition(self, image: MetadataImage, ask: AlterPartitionRequest) -> Decision[AlterPartitionResponse]:
+        return decide_alter_partition(image, ask, self._layers(image))
+
+
+def _allocate(image: MetadataImage, ask: AllocateProducerIdsRequest) -> Decision[AllocateProducerIdsResponse]:
+    broker = image.brokers.get(ask.broker_id)
+    if broker is None or broker.epoch != ask.broker_epoch:
+        return Decision(AllocateProducerIdsResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
+    granted = decide_allocate(image, ask.broker_id, ask.broker_epoch)
+    block = granted.response
+    return Decision(
+        AllocateProducerIdsResponse(producer_id_start=block.start, producer_id_len=len(block)), granted.records
+    )

@@ -1,0 +1,135 @@
+"""The controller at work: decide, append, apply, and answer when it is committed.
+
+While its node leads the quorum it is the single writer of the metadata log. Decisions see what was decided before them,
+committed or not; everyone else sees an image only once its records are on disk with a majority. When leadership goes,
+what was not committed is forgotten, and those who wait are told to ask another.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.later import Later
+from moldau.metadata.apply import Changes, apply
+from moldau.metadata.controller.decision import Decision
+from moldau.metadata.current import CurrentImage
+from moldau.metadata.image import MetadataImage
+from moldau.metadata.records import encode_record
+from moldau.runtime.committed_metadata import CommittedMetadata
+
+R = TypeVar("R")
+
+
+class Writer(Protocol):
+    """The quorum as its leader writes to it."""
+
+    @property
+    def leader_epoch(self) -> int: ...
+
+    @property
+    def high_watermark(self) -> int: ...
+
+    @property
+    def end_offset(self) -> int: ...
+
+    def append(self, values: Sequence[bytes]) -> int: ...
+
+
+class Duties(Protocol):
+    """What an active controller does unasked."""
+
+    def take_over(self) -> None: ...
+
+    def lay_down(self) -> None: ...
+
+
+class _Parked(NamedTuple):
+    """An answer that waits for its records to be committed."""
+
+    commit_offset: int
+    image: MetadataImage
+    changes: Changes | None
+    """None where there is nothing new."""
+    answer: Later[Any]
+    response: Any
+
+
+class Controller:
+    """A follower of the quorum: `leading`, `resigned` and `committed` are told by it."""
+
+    def __init__(self, writer: Writer, committed: CommittedMetadata, current: CurrentImage) -> None:
+        self._writer = writer
+        self._committed = committed
+        self._current = current
+        self._image = MetadataImage()
+        self._is_active = False
+        self._parked: deque[_Parked] = deque()
+        self._duties: list[Duties] = []
+
+    def on_active(self, duties: Duties) -> None:
+        self._duties.append(duties)
+
+    @property
+    def is_active(self) -> bool:
+        return self._is_active
+
+    @property
+    def next_offset(self) -> int:
+        """That of the first record of the next decision."""
+        return self._writer.end_offset
+
+    def submit(self, decide: Callable[[MetadataImage], Decision[R]]) -> Later[R]:
+        """Decides by what is known now; the answer comes when what it rests on is committed. It comes to a KafkaError
+        NOT_CONTROLLER where this node does not lead, or leads no more by then."""
+        answer: Later[Any] = Later()
+        if not self._is_active:
+            answer.complete(KafkaError(ErrorCode.NOT_CONTROLLER))
+            return answer
+        decision = decide(self._image)
+        changes: Changes | None = None
+        if decision.records:
+            end_offset = self._writer.append([encode_record(record) for record in decision.records])
+            self._image, changes = apply(self._image, decision.records, end_offset - 1, self._writer.leader_epoch)
+        self._parked.append(_Parked(self._writer.end_offset, self._image, changes, answer, decision.response))
+        self._release()
+        return answer
+
+    # --- what the quorum tells ----------------------------------------------------------------------------------
+
+    def leading(self, epoch: int) -> None:
+        """Begins with all that is in the log: what earlier leaders left uncommitted is committed with our own."""
+        end_offset = self._writer.end_offset
+        self._image, changes = self._committed.read(end_offset)
+        self._is_active = True
+        self._parked.append(_Parked(end_offset, self._image, changes, Later(), None))
+        self._release()
+        for duties in self._duties:
+            duties.take_over()
+
+    def resigned(self) -> None:
+        self._is_active = False
+        parked, self._parked = self._parked, deque()
+        for duties in self._duties:
+            duties.lay_down()
+        for each in parked:
+            if not each.answer.done:
+                each.answer.complete(KafkaError(ErrorCode.NOT_CONTROLLER))
+
+    def leader_changed(self, leader_id: int, epoch: int) -> None:
+        """Who leads matters to those who ask; the controller is told of its own part by the other calls."""
+
+    def committed(self, high_watermark: int) -> None:
+        if self._is_active:
+            self._release()
+        else:
+            self._committed.committed(high_watermark)
+
+    def _release(self) -> None:
+        while self._parked and self._parked[0].commit_offset <= self._writer.high_watermark:
+            parked = self._parked.popleft()
+            if parked.changes is not None:
+                self._current.publish(parked.image, parked.changes)
+            parked.answer.complete(parked.response)

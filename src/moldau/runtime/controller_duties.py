@@ -1,0 +1,119 @@
+"""What the active controller does unasked: fence brokers that are not heard of, and give leadership back to preferred
+replicas now and then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from moldau.base.clock import Clock, Timer, Timers
+from moldau.base.cluster_settings import BalanceSettings, BrokerSessionSettings
+from moldau.base.config_def import BrokerLayers
+from moldau.base.errors import StorageFault
+from moldau.metadata.controller.broker_sessions import BrokerSessions
+from moldau.metadata.controller.decision import Decision
+from moldau.metadata.controller.elections import decide_balance
+from moldau.metadata.controller.features import decide_bootstrap
+from moldau.metadata.controller.fencing import decide_fence_stale
+from moldau.metadata.image import MetadataImage
+from moldau.runtime.controller import Controller
+
+log = logging.getLogger("moldau.controller")
+
+
+class ControllerDuties:
+    def __init__(
+        self,
+        node_id: int,
+        controller: Controller,
+        sessions: BrokerSessions,
+        settings: BrokerSessionSettings,
+        balance: BalanceSettings,
+        layers: Callable[[MetadataImage], BrokerLayers],
+        clock: Clock,
+        timers: Timers,
+        on_fault: Callable[[StorageFault], None],
+    ) -> None:
+        self._node_id = node_id
+        self._controller = controller
+        self._sessions = sessions
+        self._settings = settings
+        self._balance = balance
+        self._layers = layers
+        self._clock = clock
+        self._timers = timers
+        self._on_fault = on_fault
+        self._fencing: Timer | None = None
+        self._fencing_ms = 0
+        self._balancing: Timer | None = None
+        self._connections: dict[str, int] = {}
+        """By which connection each broker was last heard of."""
+
+    def take_over(self) -> None:
+        self._submit(decide_bootstrap)
+        self._submit(self._begin_sessions)
+        if self._balance.is_automatic:
+            self._balancing = self._timers.after_ms(self._balance.check_interval_ms, self._keep_balance)
+        self.arm()
+
+    def lay_down(self) -> None:
+        for timer in (self._fencing, self._balancing):
+            if timer is not None:
+                timer.cancel()
+        self._fencing = self._balancing = None
+        self._connections.clear()
+
+    # --- brokers' sessions --------------------------------------------------------------------------------------
+
+    def heard_of(self, broker_id: int, address: str) -> None:
+        """By a heartbeat that came over this connection."""
+        self._connections[address] = broker_id
+
+    def connection_gone(self, address: str) -> None:
+        """A process that dies drops its connections at once: no need to wait for the whole session."""
+        broker_id = self._connections.pop(address, None)
+        if broker_id is not None and self._controller.is_active and broker_id not in self._connections.values():
+            self._sessions.connection_lost(broker_id, self._clock.elapsed_ms())
+            self.arm()
+
+    def arm(self) -> None:
+        """Sees to it that the next session that may end is looked at in time."""
+        due_ms = self._sessions.next_deadline_ms()
+        if due_ms is None or not self._controller.is_active:
+            return
+        if self._fencing is not None:
+            if self._fencing_ms <= due_ms:
+                return
+            self._fencing.cancel()
+        self._fencing_ms = due_ms
+        self._fencing = self._timers.after_ms(max(due_ms - self._clock.elapsed_ms(), 1), self._fence)
+
+    def _begin_sessions(self, image: MetadataImage) -> Decision[None]:
+        self._sessions.begin(image, self._clock.elapsed_ms())
+        # Whatever process had this node's id before is gone: its successor need not wait for its session to end.
+        self._sessions.end(self._node_id)
+        return Decision(None)
+
+    def _fence(self) -> None:
+        self._fencing = None
+        now_ms = self._clock.elapsed_ms()
+        if now_ms - self._fencing_ms > self._settings.heartbeat_interval_ms:
+            # It was this node that slept: what the others sent meanwhile is still to be read.
+            self._submit(self._begin_sessions)
+        else:
+            self._submit(lambda image: decide_fence_stale(image, self._sessions, now_ms, self._layers(image)))
+        self.arm()
+
+    # --- balance ------------------------------------------------------------------------------------------------
+
+    def _keep_balance(self) -> None:
+        self._submit(lambda image: decide_balance(image, 0))
+        self._balancing = self._timers.after_ms(self._balance.check_interval_ms, self._keep_balance)
+
+    def _submit(self, decide: Callable[[MetadataImage], Decision[Any]]) -> None:
+        try:
+            self._controller.submit(decide)
+        except StorageFault as fault:
+            self._on_fault(fault)

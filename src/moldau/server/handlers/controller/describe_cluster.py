@@ -1,0 +1,48 @@
+"""DescribeCluster v1–2 on the controllers' listener: which controllers there are, and which of them is the active one
+(KIP-919). Whoever asks for brokers is sent to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from moldau.base.cluster_settings import VoterAddress
+from moldau.base.errors import ErrorCode
+from moldau.server.handlers.describe_cluster import BROKER_ENDPOINTS, CONTROLLER_ENDPOINTS
+from moldau.server.handlers.metadata import CLUSTER_OPERATIONS, NOT_ASKED
+from moldau.server.router import Caller
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+
+class DescribeControllers:
+    api = ApiKey.DESCRIBE_CLUSTER
+    versions = (1, 2)
+
+    def __init__(
+        self, controllers: Callable[[], Sequence[VoterAddress]], active: Callable[[], int], cluster_id: str
+    ) -> None:
+        self._controllers = controllers
+        self._active = active
+        self._cluster_id = cluster_id
+
+    def answer(self, ask: DescribeClusterRequest, caller: Caller) -> DescribeClusterResponse:
+        if ask.endpoint_type != CONTROLLER_ENDPOINTS:
+            known = ask.endpoint_type == BROKER_ENDPOINTS
+            code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+            return DescribeClusterResponse(
+                error_code=code, error_message=f"Endpoint type {ask.endpoint_type} is not served on this listener."
+            )
+        return DescribeClusterResponse(
+            endpoint_type=CONTROLLER_ENDPOINTS,
+            cluster_id=self._cluster_id,
+            controller_id=self._active(),
+            brokers=[DescribeClusterBroker(each.id, each.host, each.port) for each in self._controllers()],
+            cluster_authorized_operations=CLUSTER_OPERATIONS
+            if ask.include_cluster_authorized_operations
+            else NOT_ASKED,
+        )

@@ -1,0 +1,116 @@
+"""A request that the controller could not be asked, refused in the form of its own API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from moldau.base.errors import KafkaError
+from moldau.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from moldau.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResourceResponse, AlterConfigsResponse
+from moldau.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
+from moldau.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+from moldau.wire.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from moldau.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from moldau.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from moldau.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from moldau.wire.messages.incremental_alter_configs import (
+    AlterConfigsResourceResponse as IncrementalResourceResponse,
+)
+from moldau.wire.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from moldau.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from moldau.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from moldau.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from moldau.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from moldau.wire.schema import Message
+
+
+def refusal(ask: Message, error: KafkaError) -> Message:
+    """The answer that says of everything in the request that it failed, and why."""
+    return _REFUSE[ask.__class__](ask, error)
+
+
+def _create_topics(ask: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
+    return CreateTopicsResponse(
+        topics=[
+            CreatableTopicResult(
+                name=topic.name,
+                error_code=error.code,
+                error_message=error.message,
+                num_partitions=-1,
+                replication_factor=-1,
+                configs=(),
+            )
+            for topic in ask.topics
+        ]
+    )
+
+
+def _delete_topics(ask: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsResponse:
+    by_name = [DeletableTopicResult(name, error_code=error.code) for name in ask.topic_names]
+    either = [DeletableTopicResult(topic.name, topic.topic_id, error.code, error.message) for topic in ask.topics]
+    return DeleteTopicsResponse(responses=either or by_name)
+
+
+def _create_partitions(ask: CreatePartitionsRequest, error: KafkaError) -> CreatePartitionsResponse:
+    results = [CreatePartitionsTopicResult(topic.name, error.code, error.message) for topic in ask.topics]
+    return CreatePartitionsResponse(results=results)
+
+
+def _alter_configs(ask: AlterConfigsRequest, error: KafkaError) -> AlterConfigsResponse:
+    return AlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(error.code, error.message, each.resource_type, each.resource_name)
+            for each in ask.resources
+        ]
+    )
+
+
+def _incremental_alter_configs(
+    ask: IncrementalAlterConfigsRequest, error: KafkaError
+) -> IncrementalAlterConfigsResponse:
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            IncrementalResourceResponse(error.code, error.message, each.resource_type, each.resource_name)
+            for each in ask.resources
+        ]
+    )
+
+
+def _with_code(response: type[Any]) -> Callable[[Any, KafkaError], Message]:
+    """For APIs with one code for the whole request."""
+    return lambda ask, error: response(error_code=error.code)
+
+
+def _with_message(response: type[Any]) -> Callable[[Any, KafkaError], Message]:
+    return lambda ask, error: response(error_code=error.code, error_message=error.message)
+
+
+_REFUSE: Final[dict[type[Message], Callable[[Any, KafkaError], Message]]] = {
+    CreateTopicsRequest: _create_topics,
+    DeleteTopicsRequest: _delete_topics,
+    CreatePartitionsRequest: _create_partitions,
+    AlterConfigsRequest: _alter_configs,
+    IncrementalAlterConfigsRequest: _incremental_alter_configs,
+    ElectLeadersRequest: _with_code(ElectLeadersResponse),
+    AlterPartitionReassignmentsRequest: _with_message(AlterPartitionReassignmentsResponse),
+    ListPartitionReassignmentsRequest: _with_message(ListPartitionReassignmentsResponse),
+    UpdateFeaturesRequest: _with_message(UpdateFeaturesResponse),
+    UnregisterBrokerRequest: _with_message(UnregisterBrokerResponse),
+    DescribeQuorumRequest: _with_code(DescribeQuorumResponse),
+    AddRaftVoterRequest: _with_message(AddRaftVoterResponse),
+    RemoveRaftVoterRequest: _with_message(RemoveRaftVoterResponse),
+}

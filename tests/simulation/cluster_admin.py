@@ -1,0 +1,137 @@
+"""Those who look after the cluster: topics come, grow and go, replicas move, leaders are elected; and any of it may be
+asked of any broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from cluster_client import ClusterClient
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.metadata.image import TopicImage
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from moldau.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from moldau.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+
+if TYPE_CHECKING:
+    from cluster_world import World
+
+PATIENCE_MS = 4_000
+PARTITIONS_MAX = 5
+PREFERRED = 0
+
+
+class AdminClient(ClusterClient):
+    def __init__(self, world: World, name: str, rng: Random) -> None:
+        super().__init__(world, name, "", rng)
+        self._names = 0
+
+    def refresh(self) -> None:
+        """Any broker will do, and all are known."""
+
+    # --- what must be there ---------------------------------------------------------------------------------------
+
+    def create(self, name: str, partitions: int) -> None:
+        """Until it is there."""
+        request = CreateTopicsRequest([CreatableTopic(name, partitions, self.world.replication_factor)], PATIENCE_MS)
+
+        def then(reply: Any) -> None:
+            code = reply.code if isinstance(reply, KafkaError) else ErrorCode(reply.topics[0].error_code)
+            self.told(f"makes {name}", code)
+            if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                self.retry(lambda: self.create(name, partitions))
+
+        self.ask(self.some_broker(), ApiKey.CREATE_TOPICS, 7, request, then, "admin")
+
+    # --- what somebody might do -----------------------------------------------------------------------------------
+
+    def _ask(self, what: str, api: ApiKey, version: int, request: Any, codes: Callable[[Any], list[int]]) -> None:
+        def then(reply: Any) -> None:
+            for code in [reply.code] if isinstance(reply, KafkaError) else codes(reply) or [ErrorCode.NONE]:
+                self.told(what, code)
+                if code == ErrorCode.UNKNOWN_SERVER_ERROR:
+                    self.world.violated(f"{self.name} {what}: {ErrorCode(code).name}")
+
+        self.ask(self.some_broker(), api, version, request, then, "admin", PATIENCE_MS)
+
+    def _some_topic(self) -> TopicImage | None:
+        topics = [topic for name, topic in sorted(self.world.image.topics.items()) if name in self.world.topics]
+        return self.rng.choice(topics) if topics else None
+
+    def delete_or_make(self) -> None:
+        name = self.rng.choice(self.world.fleeting)
+        topic = self.world.image.topics.get(name)
+        if topic is None:
+            self.create(name, self.rng.randint(1, 2))
+            return
+        request = DeleteTopicsRequest([DeleteTopicState(None, topic.id)], (), PATIENCE_MS)
+        self._ask(
+            f"deletes {name}",
+            ApiKey.DELETE_TOPICS,
+            6,
+            request,
+            lambda reply: [each.error_code for each in reply.responses],
+        )
+
+    def grow(self) -> None:
+        topic = self._some_topic()
+        if topic is not None and len(topic.partitions) < PARTITIONS_MAX:
+            request = CreatePartitionsRequest(
+                [CreatePartitionsTopic(topic.name, len(topic.partitions) + 1, None)], PATIENCE_MS
+            )
+            self._ask(
+                f"grows {topic.name}",
+                ApiKey.CREATE_PARTITIONS,
+                3,
+                request,
+                lambda reply: [each.error_code for each in reply.results],
+            )
+
+    def reassign(self) -> None:
+        """To other replicas, in another order, or none of it after all."""
+        topic = self._some_topic()
+        if topic is None:
+            return
+        index = self.rng.randrange(len(topic.partitions))
+        replicas = None
+        if self.rng.random() < 0.9:
+            replicas = self.rng.sample(self.world.broker_ids, self.world.replication_factor)
+        asked = ReassignableTopic(topic.name, [ReassignablePartition(index, replicas)])
+        request = AlterPartitionReassignmentsRequest(PATIENCE_MS, True, [asked])
+        self._ask(
+            f"moves {topic.name}-{index} to {replicas}",
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+            1,
+            request,
+            lambda reply: [
+                reply.error_code,
+                *(each.error_code for topic in reply.responses for each in topic.partitions),
+            ],
+        )
+
+    def elect(self) -> None:
+        topic = self._some_topic()
+        if topic is None:
+            return
+        partitions = [TopicPartitions(topic.name, list(range(len(topic.partitions))))]
+        request = ElectLeadersRequest(PREFERRED, partitions if self.rng.random() < 0.7 else None, PATIENCE_MS)
+        self._ask(
+            f"elects leaders of {topic.name}",
+            ApiKey.ELECT_LEADERS,
+            2,
+            request,
+            lambda reply: [
+                reply.error_code,
+                *(each.error_code for topic in reply.replica_election_results for each in topic.partition_result),
+            ],
+        )

@@ -1,0 +1,140 @@
+"""Those who keep their place with the group coordinator: what was acknowledged must be found again, whoever
+coordinates the group by then.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from cluster_client import ClusterClient
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from moldau.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from moldau.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+
+if TYPE_CHECKING:
+    from cluster_world import World
+
+LOOK_SHARE = 0.3
+NOTHING_COMMITTED = -1
+TRY_AGAIN = {
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+}
+
+
+class Committer(ClusterClient):
+    """One group, one partition, ever higher offsets; it asks for nothing before the last answer is there."""
+
+    def __init__(self, world: World, name: str, topic: str, rng: Random, gap_ms: int) -> None:
+        super().__init__(world, name, topic, rng)
+        self.group_id = f"group-{name}"
+        self._gap_ms = gap_ms
+        self._coordinator: int | None = None
+        self._next = 1
+        self.commits = 0
+        self.acknowledged = NOTHING_COMMITTED
+        self._doubtful: dict[int, None] = {}
+        """Commits of which nobody knows what came of them: any of them may yet arrive."""
+        self.refresh()
+        self._find()
+
+    def _act(self) -> None:
+        if self._coordinator is None or self._coordinator not in self.brokers:
+            self._find()
+        elif self.rng.random() < LOOK_SHARE:
+            self._look()
+        else:
+            self._commit()
+
+    def _pause(self) -> None:
+        self.later(1 + int(self.rng.expovariate(1) * self._gap_ms), self._act)
+
+    def _lost_coordinator(self, what: str, code: ErrorCode) -> None:
+        self.told(what, code)
+        if code not in TRY_AGAIN:
+            self.world.violated(f"{self.name} {what}: {code.name}")
+        self._coordinator = None
+        self.retry(self._find)
+
+    # --- who coordinates ------------------------------------------------------------------------------------------
+
+    def _find(self) -> None:
+        request = FindCoordinatorRequest("", 0, [self.group_id])
+        self.ask(self.some_broker(), ApiKey.FIND_COORDINATOR, 4, request, self._found, "metadata")
+
+    def _found(self, reply: FindCoordinatorResponse | KafkaError) -> None:
+        code = reply.code if isinstance(reply, KafkaError) else ErrorCode(reply.coordinators[0].error_code)
+        if isinstance(reply, KafkaError) or code is not ErrorCode.NONE:
+            self._lost_coordinator("finds no coordinator", code)
+            return
+        found = reply.coordinators[0]
+        self._coordinator = found.node_id
+        self.brokers[found.node_id] = (found.host, found.port)
+        self._act()
+
+    # --- committing -----------------------------------------------------------------------------------------------
+
+    def _commit(self) -> None:
+        assert self._coordinator is not None
+        offset, self._next = self._next, self._next + 1
+        said = [OffsetCommitRequestPartition(0, offset)]
+        request = OffsetCommitRequest(
+            self.group_id, topics=[OffsetCommitRequestTopic(name=self.topic, partitions=said)]
+        )
+        # From now on it may be there, whatever the answer.
+        self._doubtful[offset] = None
+        self.ask(
+            self._coordinator, ApiKey.OFFSET_COMMIT, 9, request, lambda reply: self._committed(offset, reply), "commit"
+        )
+
+    def _committed(self, offset: int, reply: OffsetCommitResponse | KafkaError) -> None:
+        code = reply.code if isinstance(reply, KafkaError) else ErrorCode(reply.topics[0].partitions[0].error_code)
+        if isinstance(reply, KafkaError) or code is not ErrorCode.NONE:
+            self._lost_coordinator(f"commits {offset}", code)
+            return
+        self.world.trace(f"{self.name} has committed {offset}")
+        self.commits += 1
+        self.acknowledged = offset
+        del self._doubtful[offset]
+        self._pause()
+
+    def _look(self) -> None:
+        assert self._coordinator is not None
+        topics = [OffsetFetchRequestTopics(name=self.topic, partition_indexes=[0])]
+        request = OffsetFetchRequest([OffsetFetchRequestGroup(self.group_id, topics=topics)], require_stable=True)
+        self.ask(self._coordinator, ApiKey.OFFSET_FETCH, 9, request, self._looked, "commit")
+
+    def _looked(self, reply: OffsetFetchResponse | KafkaError) -> None:
+        if isinstance(reply, KafkaError) or reply.groups[0].error_code:
+            code = reply.code if isinstance(reply, KafkaError) else ErrorCode(reply.groups[0].error_code)
+            self._lost_coordinator("looks", code)
+            return
+        found = reply.groups[0].topics[0].partitions[0]
+        if found.error_code:
+            self._lost_coordinator("looks", ErrorCode(found.error_code))
+            return
+        offset = found.committed_offset
+        self.world.trace(f"{self.name} finds {offset}")
+        if offset != self.acknowledged and offset not in self._doubtful:
+            self.world.violated(
+                f"{self.name} finds {offset}, committed was {self.acknowledged}, perhaps one of {list(self._doubtful)}"
+            )
+        self._pause()

@@ -1,0 +1,66 @@
+"""Whole clusters under everything that can befall them, from seeds; and whether the simulation would notice.
+
+`MOLDAU_SEEDS` says how many seeds; `make simulate WHAT=cluster SEEDS=1000` runs any number of them with less ado.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from cluster_broken import WAYS, Way
+from cluster_world import SMALL, World
+from groups_world import Violation
+from simulate import many
+
+SEEDS = int(os.environ.get("MOLDAU_SEEDS", "24"))
+TRIES = 12
+ALWAYS_SOME = {
+    "a process is killed", "a process is told to stop", "a process is suspended", "a machine is cut off",
+    "the network is split", "messages pass in one direction only", "the network loses messages", "a clock jumps",
+    "a disk is full", "a disk does not sync", "a disk is slow", "power is lost on several machines",
+    "an admin: reassign", "an admin: delete or make",
+}  # fmt: skip
+
+
+def test_clusters_keep_their_promises_whatever_befalls_them() -> None:
+    faults: Counter[str] = Counter()
+    wrong = []
+    for told in many("cluster", range(SEEDS), "small"):
+        if isinstance(told, str):
+            wrong.append(told)
+        else:
+            faults += told.faults
+    assert not wrong, f"{len(wrong)} of {SEEDS} seeds violated something; one of them:\n{wrong[0]}"
+    assert SEEDS < 24 or faults.keys() >= ALWAYS_SOME
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_a_broken_cluster_is_caught(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    way(monkeypatch)
+    with pytest.raises(Violation):
+        _try(range(WAYS[way], WAYS[way] + TRIES))
+
+
+def _try(seeds: range) -> None:
+    for seed in seeds:
+        World(seed, SMALL).run()
+
+
+def test_the_same_seed_gives_the_same_run_in_any_process() -> None:
+    script = Path(__file__).with_name("simulate.py")
+    digests = {
+        subprocess.run(
+            [sys.executable, script, "--what", "cluster", "--seed", "5", "--digest"],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert len(digests) == 1

@@ -1,0 +1,159 @@
+"""What `moldau cluster describe` makes of what a cluster tells, and how it is drawn."""
+
+from __future__ import annotations
+
+import pytest
+
+from moldau.base.ids import TopicPartition
+from moldau.cli import cluster_drawing, cluster_view
+from moldau.cli.cluster_describe import chosen_topics
+from moldau.cli.cluster_view import ClusterView, PartitionRow
+from moldau.cli.connect import CommandFailed
+from moldau.cli.output import plain_lines, to_yaml
+from moldau.client.cluster_values import (
+    BrokerNode,
+    DescribedCluster,
+    Endpoint,
+    PartitionReplicas,
+    Quorum,
+    QuorumReplica,
+    Reassignment,
+    TopicReplicas,
+)
+from moldau.client.group_values import DescribedGroup, Member, Node
+
+NODES = {number: BrokerNode(number, "localhost", 9091 + number, None, number == 3) for number in (1, 2, 3)}
+ORDERS = TopicReplicas(
+    "orders",
+    False,
+    {
+        0: PartitionReplicas(1, (1, 2, 3), (1, 2, 3)),
+        1: PartitionReplicas(2, (2, 3, 1), (2, 1)),
+        2: PartitionReplicas(-1, (3, 9), (9,)),
+    },
+)
+OFFSETS = TopicReplicas("__consumer_offsets", True, {0: PartitionReplicas(1, (1,), (1,))})
+QUORUM = Quorum(
+    2,
+    5,
+    40,
+    (QuorumReplica(1, bytes(16), 41, 900, 900), QuorumReplica(2, bytes(16), 42, 1000, 1000)),
+    (QuorumReplica(3, bytes(16), 2, -1, -1),),
+    {2: (Endpoint("CONTROLLER", "localhost", 9193),)},
+)
+
+
+def member(number: int, *partitions: int, client_id: str = "") -> Member:
+    assignment = frozenset(TopicPartition("orders", index) for index in partitions)
+    return Member(f"id-00000{number}", None, client_id or f"reader-{number}", "/127.0.0.1", assignment)
+
+
+GROUP = DescribedGroup(
+    "readers", "Consumer", "consumer", "Stable", "range", Node(2, "h", 1), (member(1, 0), member(2, 1), member(3))
+)
+
+
+def view(group: DescribedGroup | None = None, topics: tuple[TopicReplicas, ...] = (ORDERS,)) -> ClusterView:
+    return ClusterView(
+        "abc",
+        cluster_view.broker_rows(DescribedCluster("abc", 1, NODES), [ORDERS, OFFSETS]),
+        QUORUM,
+        cluster_view.controller_rows(QUORUM, 1500),
+        cluster_view.partition_rows(topics, {}, cluster_view.readers_of(group)),
+        group,
+        cluster_view.idle_members(group),
+    )
+
+
+def drawn(shown: ClusterView) -> list[str]:
+    tables = cluster_drawing.tables(shown, cluster_drawing.LETTERS)
+    return [line for table in tables for line in [*plain_lines(table), ""]]
+
+
+def test_the_whole_drawing_in_letters() -> None:
+    assert drawn(view(GROUP)) == [
+        "cluster abc: 2 of 4 brokers up, 1 topic, 3 partitions; 1 without a leader, 2 under-replicated",
+        "BROKER  ADDRESS         RACK  STATE   CONTROLLER  LEADS  REPLICAS",
+        "     1  localhost:9092  -     up      -               2         3",
+        "     2  localhost:9093  -     up      active          1         2",
+        "     3  localhost:9094  -     fenced  -               0         3",
+        "     9  -               -     gone    -               0         1",
+        "",
+        "metadata quorum: epoch 5, high watermark 40",
+        "NODE  ROLE      ADDRESS         LOG END  LAG  CAUGHT UP",
+        "   2  leader    localhost:9193       42    0  500 ms ago",
+        "   1  voter     -                    41    1  600 ms ago",
+        "   3  observer  -                     2   40  -",
+        "",
+        "group readers: Stable, 3 members, coordinated by broker 2, reading nothing: reader-3\n"
+        "L leads   f follows in sync   x not in sync   . no replica",
+        "TOPIC   PARTITION  1  2  3  9  ISR  READ BY   NOTE",
+        "orders          0  L  f  f  .  3/3  reader-1",
+        "orders          1  f  L  x  .  2/3  reader-2  not in sync: 3",
+        "orders          2  .  .  x  f  1/2  -         no leader; not in sync: 3",
+        "",
+    ]
+
+
+def test_a_healthy_cluster_has_no_notes() -> None:
+    healthy = TopicReplicas("orders", False, {0: ORDERS.partitions[0]})
+    lines = drawn(view(topics=(healthy,)))
+    assert lines[-3:-1] == ["TOPIC   PARTITION  1  2  3  9  ISR", "orders          0  L  f  f  .  3/3"]
+    assert "; all in sync" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("partition", "move", "note"),
+    [
+        (PartitionReplicas(1, (1, 2), (1, 2)), None, ""),
+        (PartitionReplicas(2, (1, 2), (1, 2)), None, "preferred leader: 1"),
+        (PartitionReplicas(2, (1, 2), (2,)), None, "not in sync: 1; preferred leader: 1"),
+        (PartitionReplicas(2, (3, 2), (2,)), Reassignment((3, 2), (3,), (2,)), "not in sync: 3; moving: +3 -2"),
+        (PartitionReplicas(-1, (1,), ()), None, "no leader; not in sync: 1"),
+    ],
+)
+def test_notes(partition: PartitionReplicas, move: Reassignment | None, note: str) -> None:
+    assert cluster_view.note_of(partition, move) == note
+
+
+def test_signs_and_their_colours() -> None:
+    row = PartitionRow("t", 0, 1, (1, 2, 3), (1, 2), None, "")
+    signs = [cluster_drawing.sign(row, broker, cluster_drawing.DRAWN) for broker in (1, 2, 3, 4)]
+    assert "".join(signs) == "●○◌·"
+    assert [sign.style for sign in signs] == ["bold green", "cyan", "bold red", "dim"]
+
+
+def test_members_of_one_name_are_told_apart() -> None:
+    members = [member(1, 0, client_id="rdkafka"), member(2, 1, client_id="rdkafka"), member(3)]
+    assert list(cluster_view.member_names(members).values()) == ["rdkafka-000001", "rdkafka-000002", "reader-3"]
+
+
+def test_which_topics_are_shown() -> None:
+    topics = {"orders": ORDERS, "__consumer_offsets": OFFSETS, "other": TopicReplicas("other", False, {})}
+
+    def names(*wanted: str, group: DescribedGroup | None = None, internal: bool = False) -> list[str]:
+        return [topic.name for topic in chosen_topics(topics, wanted, group, internal)]
+
+    assert names() == ["orders", "other"]
+    assert names(internal=True) == ["__consumer_offsets", "orders", "other"]
+    assert names("__consumer_offsets") == ["__consumer_offsets"]
+    assert names(group=GROUP) == ["orders"]
+    assert names("other", group=GROUP) == ["other"]
+    with pytest.raises(CommandFailed, match="no topic x, y; `moldau topic list` shows"):
+        names("x", "other", "y")
+
+
+def test_data_for_programs_has_no_tuples_and_no_styles() -> None:
+    data = cluster_view.as_data(view(GROUP))
+    assert data["partitions"][1] == {
+        "topic": "orders",
+        "partition": 1,
+        "leader": 2,
+        "replicas": [2, 3, 1],
+        "isr": [2, 1],
+        "reader": "reader-2",
+        "note": "not in sync: 3",
+    }
+    assert data["controller"]["leader"] == 2
+    assert (data["under_replicated"], data["leaderless"], data["group"]["idle"]) == (2, 1, ["reader-3"])
+    assert "- topic: orders" in to_yaml(data)

@@ -1,0 +1,201 @@
+"""The directory of `moldau cluster`: what is laid out in it, what is refused, and whose process a number is."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from moldau.cli import cluster_directory, cluster_processes
+from moldau.cli.cluster_directory import ClusterDirectory, Description
+from moldau.cli.cluster_processes import Born, NodeProcess, NodeState, birth_time, live_process, memory_bytes
+from moldau.cli.cluster_screen import Tail
+from moldau.cli.connect import CommandFailed
+from moldau.cli.main import main
+from moldau.settings import Settings, load
+
+NEW_ID = bytes(range(16))
+BASE_PORT = 15_092
+
+
+def moldau(*words: str) -> Result:
+    return CliRunner().invoke(main, ["cluster", *words])
+
+
+def laid_out(path: Path, nodes: int = 3, base_port: int = BASE_PORT) -> tuple[ClusterDirectory, Description]:
+    directory = ClusterDirectory(path)
+    description = directory.plan(nodes, base_port, {}, NEW_ID)
+    directory.lay_out(description)
+    return directory, description
+
+
+def settings_of(directory: ClusterDirectory, node_id: int) -> Settings:
+    return load(str(directory.properties_path(node_id)), {})
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 5
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_each_node_is_told_what_kafka_would_be_told(tmp_path: Path) -> None:
+    directory, description = laid_out(tmp_path / "c")
+    assert [node.port for node in description.nodes] == [BASE_PORT, BASE_PORT + 1, BASE_PORT + 2]
+    told = [settings_of(directory, node_id) for node_id in (1, 2, 3)]
+    assert [each.node_id for each in told] == [1, 2, 3]
+    assert len({each.properties["controller.quorum.voters"] for each in told}) == 1
+    assert len({each.log_dirs for each in told}) == 3
+    assert told[0].properties["min.insync.replicas"] == "2"
+    assert told[0].default_replication_factor == 3
+    assert not told[0].warnings
+    voters = told[0].properties["controller.quorum.voters"].split(",")
+    for each, voter in zip(told, voters, strict=True):
+        (listener,) = each.controller_listeners
+        assert voter == f"{each.node_id}@{listener.address}"
+
+
+@pytest.mark.parametrize(("nodes", "replicas", "in_sync"), [(1, 1, "1"), (2, 2, "1"), (5, 3, "2")])
+def test_replicas_are_no_more_than_there_are_nodes(tmp_path: Path, nodes: int, replicas: int, in_sync: str) -> None:
+    directory, _ = laid_out(tmp_path / "c", nodes)
+    settings = settings_of(directory, nodes)
+    assert settings.default_replication_factor == settings.offsets_topic_replication_factor == replicas
+    assert settings.properties["min.insync.replicas"] == in_sync
+
+
+def test_a_controllers_port_that_is_taken_is_passed_over(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", BASE_PORT + 1001)):
+        _, description = laid_out(tmp_path / "c")
+    ports = [node.controller_port for node in description.nodes]
+    assert BASE_PORT + 1001 not in ports
+    assert len(set(ports)) == 3
+
+
+def test_a_directory_keeps_its_cluster_and_the_edits_of_its_owner(tmp_path: Path) -> None:
+    directory, first = laid_out(tmp_path / "c")
+    with directory.properties_path(2).open("a") as file:
+        file.write("num.partitions=7\n")
+    again = directory.plan(None, None, {"log.retention.hours": "1"}, b"another id of 16")
+    directory.lay_out(again)
+    assert (again.cluster_id, again.nodes) == (first.cluster_id, first.nodes)
+    assert settings_of(directory, 2).num_partitions == 7
+    assert directory.description().overrides == {"log.retention.hours": "1"}
+
+
+def test_nothing_is_written_where_a_port_is_taken_so_that_another_may_be_chosen(tmp_path: Path) -> None:
+    place = tmp_path / "c"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        result = moldau("start", "--nodes", "1", "-d", str(place), "--base-port", str(port))
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"moldau: port {port}, which node 1 needs, is in use; stop what listens there, or")
+    assert not place.exists()
+
+
+def test_what_does_not_fit_the_directory_is_refused(tmp_path: Path) -> None:
+    laid_out(tmp_path / "c")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "meta.properties").write_text("version=1\n")
+    (tmp_path / "file").write_text("")
+    place = str(tmp_path / "c")
+    expected = {
+        (
+            "start",
+            "-n",
+            "5",
+            "-d",
+            place,
+        ): "holds a cluster of 3 nodes; leave --nodes out, or choose another --data-dir",
+        ("start", "-p", "9092", "-d", place): f"has its ports from {BASE_PORT} on; leave --base-port out",
+        ("start", "-d", str(tmp_path / "other")): "is not empty and holds no cluster",
+        ("start", "-d", str(tmp_path / "a,b")): "has a comma in it",
+        ("start", "-d", str(tmp_path / "new"), "-p", "65534"): "leaves no room for 3 ports",
+        ("start", "-d", str(tmp_path / "new"), "-o", "nonsense"): "nonsense",
+        ("status", "-d", str(tmp_path / "none")): "there is no cluster in",
+        ("kill", "4", "-d", place): "there is no node 4 in this cluster; its nodes are 1, 2, 3",
+        ("kill", "1", "-d", place): "node 1 does not run; `moldau cluster restart 1` starts it",
+        ("stop", "-d", place): "does not run",
+    }
+    for words, line in expected.items():
+        result = moldau(*words)
+        assert result.exit_code == 1, words
+        assert line in result.stderr, words
+        assert result.stderr.count("\n") == 1, words
+    assert moldau("start", "-d", str(tmp_path / "file")).exit_code != 0
+
+
+def test_the_table_of_a_cluster_that_does_not_run(tmp_path: Path) -> None:
+    laid_out(tmp_path / "c", nodes=2)
+    rows = json.loads(moldau("status", "-d", str(tmp_path / "c"), "--format", "json").stdout)
+    assert [(row["node"], row["pid"], row["state"], row["quorum"]) for row in rows] == [
+        (1, None, "down", None),
+        (2, None, "down", None),
+    ]
+
+
+def test_a_number_that_is_another_process_by_now_is_not_ours(tmp_path: Path) -> None:
+    directory, _ = laid_out(tmp_path / "c")
+    said = {"pid": os.getpid(), "born": "long ago", "log_position": 0}
+    cluster_directory.write_json(directory.process_path(1), said)
+    assert live_process(directory, 1) is None
+    assert moldau("kill", "1", "-d", str(directory.path)).exit_code == 1  # and we are still here
+    cluster_directory.write_json(directory.process_path(1), said | {"born": birth_time(os.getpid())})
+    assert live_process(directory, 1) is not None
+
+
+def test_a_process_is_looked_at_alive_paused_and_dead(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text("of an older run: Moldau is ready: there\n")
+    position = log.stat().st_size
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        process = NodeProcess(1, Born(child.pid, birth_time(child.pid) or ""), log, position)
+        try:
+            assert process.state() is NodeState.STARTING
+            with log.open("a") as file:
+                file.write("Moldau 1.0 is ready: here\n")
+            assert process.state() is NodeState.UP
+            process.born.signal(signal.SIGSTOP)
+            until(lambda: process.state() is NodeState.PAUSED)
+            process.born.signal(signal.SIGCONT)
+            until(lambda: process.state() is NodeState.UP)
+        finally:
+            child.kill()
+        assert not cluster_processes.await_end([process], 5)
+        assert process.state() is NodeState.DOWN, "what is left of it until we look at its end does not count"
+    assert not process.born.signal(0)
+    assert (memory_bytes(os.getpid()) or 0) > 10 << 20
+
+
+def test_settings_of_another_broker_in_the_environment_are_kept_from_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_NODE_ID", "9")
+    monkeypatch.setenv("CLUSTER_ID", "other")
+    environment = cluster_processes.node_environment("ours")
+    assert "KAFKA_NODE_ID" not in environment
+    assert environment["CLUSTER_ID"] == "ours"
+
+
+def test_a_log_is_followed_line_by_line(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    tail = Tail(log, 3)
+    assert tail.lines() == []
+    log.write_bytes(b"old" + "one\ntwö".encode()[:-1])
+    assert tail.lines() == ["one"]
+    with log.open("ab") as file:
+        file.write("ö".encode()[1:] + b"\n\nthree")
+    assert tail.lines() == ["twö", ""]
+
+
+def test_a_description_that_is_not_ours_is_told(tmp_path: Path) -> None:
+    (tmp_path / "cluster.json").write_text('{"nodes": 3}')
+    with pytest.raises(CommandFailed, match="cannot be understood"):
+        ClusterDirectory(tmp_path).description()

@@ -1,0 +1,128 @@
+"""The other side of a connection, on a real socket: it answers as it is told to, well or badly."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.later import Later
+from moldau.client.peer_connections import PeerConnection
+from moldau.node import new_loop
+from moldau.wire.apis import ApiKey
+from moldau.wire.frames import Framing, RequestHeader, read_request_header
+from moldau.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
+from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from moldau.wire.schema import Message
+
+TEST_TIMEOUT_S = 10.0
+VERSIONS = {ApiKey.API_VERSIONS: (0, 4), ApiKey.HEARTBEAT: (0, 4), ApiKey.FETCH: (4, 17)}
+HEARTBEAT = HeartbeatRequest(group_id="g", member_id="m")
+
+Answer = Callable[[RequestHeader, asyncio.StreamWriter], Awaitable[None]]
+
+
+def framed(header: RequestHeader, response: Message) -> bytes:
+    return bytes(Framing(header.api_key, header.api_version).frame(header.correlation_id, response))
+
+
+async def politely(header: RequestHeader, writer: asyncio.StreamWriter) -> None:
+    writer.write(framed(header, HeartbeatResponse(throttle_time_ms=header.correlation_id)))
+
+
+async def silently(header: RequestHeader, writer: asyncio.StreamWriter) -> None:
+    """Reads and says nothing."""
+
+
+def with_bytes(data: bytes) -> Answer:
+    """Whatever is asked, these bytes; `%c` in them is the correlation id."""
+
+    async def answer(header: RequestHeader, writer: asyncio.StreamWriter) -> None:
+        writer.write(data.replace(b"%c", struct.pack(">i", header.correlation_id)))
+
+    return answer
+
+
+class ScriptedPeer:
+    def __init__(self, answer: Answer = politely, versions: dict[Any, tuple[int, int]] | None = None) -> None:
+        self.answer = answer
+        self.versions = versions or VERSIONS
+        self.asked: list[RequestHeader] = []
+        """All but ApiVersions."""
+        self.handshakes: list[int] = []
+        self.connections = 0
+        self.port = 0
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def start(self, port: int = 0) -> ScriptedPeer:
+        self._server = await asyncio.start_server(self._talk, "127.0.0.1", port)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def stop(self) -> None:
+        self._server.close()
+        self.hang_up()
+        await self._server.wait_closed()
+
+    def hang_up(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self._writers.add(writer)
+        try:
+            while True:
+                size = int.from_bytes(await reader.readexactly(4), "big")
+                header, _ = read_request_header(await reader.readexactly(size))
+                if header.api_key == ApiKey.API_VERSIONS and self.answer_handshake(header, writer):
+                    continue
+                self.asked.append(header)
+                await self.answer(header, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+    def answer_handshake(self, header: RequestHeader, writer: asyncio.StreamWriter) -> bool:
+        self.handshakes.append(header.api_version)
+        highest = self.versions[ApiKey.API_VERSIONS][1]
+        if header.api_version > highest:
+            old = header._replace(api_version=0)
+            writer.write(framed(old, ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)))
+            return True
+        told = [
+            ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in self.versions.items()
+        ]
+        writer.write(framed(header, ApiVersionsResponse(api_keys=told)))
+        return True
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """The test's own time limit ends a wait that is in vain."""
+    while True:
+        if holds():
+            return
+        await asyncio.sleep(0.001)
+
+
+async def answer_to(later: Later[Any]) -> Any:
+    """What a promise came to, once it has."""
+    assert not later.done, "it came before the one who asked could have looked"
+    await until(lambda: later.done)
+    return later.value()
+
+
+async def heartbeat(peer: PeerConnection, timeout_ms: int = 5000, version: int | None = None) -> Any:
+    """The response, or the code of the error."""
+    came = await answer_to(peer.ask(ApiKey.HEARTBEAT, HEARTBEAT, timeout_ms, version))
+    return came.code if isinstance(came, KafkaError) else came
+
+
+def run(test: Coroutine[Any, Any, None], uv: bool = True) -> None:
+    with asyncio.Runner(loop_factory=new_loop if uv else asyncio.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(test, TEST_TIMEOUT_S))

@@ -1,0 +1,101 @@
+"""A line that is slow or cut, as the testing cluster asks for it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from scripted_peer import HEARTBEAT, ScriptedPeer, answer_to, heartbeat, run, until
+
+from moldau.base.errors import ErrorCode
+from moldau.client.peer_connections import PeerConnections
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.heartbeat import HeartbeatResponse
+
+
+class Switch:
+    """A line whose state the test sets."""
+
+    def __init__(self, delay_ms: int | None = 0) -> None:
+        self.delay_ms = delay_ms
+        self.asked: set[tuple[str, int]] = set()
+
+    def __call__(self, host: str, port: int) -> int | None:
+        self.asked.add((host, port))
+        return self.delay_ms
+
+
+def test_a_delay_is_taken_each_way() -> None:
+    async def talk() -> None:
+        server, line = await ScriptedPeer().start(), Switch()
+        peer = PeerConnections(asyncio.get_running_loop(), line).to("127.0.0.1", server.port, "test")
+        await heartbeat(peer)
+        line.delay_ms = 60
+        before = asyncio.get_running_loop().time()
+        answers = [peer.ask(ApiKey.HEARTBEAT, HEARTBEAT, 5000) for _ in range(5)]
+        await until(lambda: all(answer.done for answer in answers))
+        assert 0.115 <= asyncio.get_running_loop().time() - before < 0.6
+        assert line.asked == {("127.0.0.1", server.port)}
+        peer.close()
+        await server.stop()
+
+    run(talk())
+
+
+def test_what_is_asked_over_a_cut_line_goes_through_when_it_is_mended() -> None:
+    async def talk() -> None:
+        server, line = await ScriptedPeer().start(), Switch()
+        peer = PeerConnections(asyncio.get_running_loop(), line).to("127.0.0.1", server.port, "test")
+        await heartbeat(peer)
+        line.delay_ms = None
+        answer = peer.ask(ApiKey.HEARTBEAT, HEARTBEAT, 5000)
+        await asyncio.sleep(0.05)
+        assert len(server.asked) == 1
+        assert not answer.done
+        line.delay_ms = 0
+        assert isinstance(await answer_to(answer), HeartbeatResponse)
+        assert server.connections == 1
+        peer.close()
+        await server.stop()
+
+    run(talk())
+
+
+def test_an_answer_does_not_come_through_a_line_that_was_cut_meanwhile() -> None:
+    async def talk() -> None:
+        server, line = await ScriptedPeer().start(), Switch()
+        peer = PeerConnections(asyncio.get_running_loop(), line).to("127.0.0.1", server.port, "test")
+        await heartbeat(peer)
+        answer = peer.ask(ApiKey.HEARTBEAT, HEARTBEAT, 150)
+        line.delay_ms = None
+        assert (await answer_to(answer)).code is ErrorCode.REQUEST_TIMED_OUT
+        assert len(server.asked) == 2
+        peer.close()
+        await server.stop()
+
+    run(talk())
+
+
+def test_nobody_connects_over_a_cut_line() -> None:
+    async def talk() -> None:
+        server, line = await ScriptedPeer().start(), Switch(None)
+        peer = PeerConnections(asyncio.get_running_loop(), line).to("127.0.0.1", server.port, "test")
+        assert await heartbeat(peer, timeout_ms=60) is ErrorCode.REQUEST_TIMED_OUT
+        assert server.connections == 0
+        line.delay_ms = 0
+        assert isinstance(await heartbeat(peer), HeartbeatResponse)
+        peer.close()
+        await server.stop()
+
+    run(talk())
+
+
+def test_closing_over_a_cut_line_leaves_nothing_behind() -> None:
+    async def talk() -> None:
+        peer = PeerConnections(asyncio.get_running_loop(), Switch(None)).to("127.0.0.1", 1, "test")
+        answer = peer.ask(ApiKey.HEARTBEAT, HEARTBEAT, 5000)
+        await asyncio.sleep(0.02)
+        peer.close()
+        assert (await answer_to(answer)).code is ErrorCode.NETWORK_EXCEPTION
+        await until(lambda: len(asyncio.all_tasks()) <= 2)  # this test and its time limit
+
+    run(talk())

@@ -1,0 +1,204 @@
+"""The way to the active controller: found where it is, followed where it goes, and given up in time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.later import Later
+from moldau.runtime.controller_channel import RETRY_MS, ControllerChannel
+from moldau.server.handlers.controller.envelope import Envelope
+from moldau.server.router import Caller
+from moldau.testing.clock import FakeTimers
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from moldau.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from moldau.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from moldau.wire.schema import Message
+
+HERE, THERE = ("here", 1), ("there", 2)
+CALLER = Caller("CONTROLLER", "1.2.3.4:5", None, 0)
+
+
+class Sent:
+    def __init__(self, address: tuple[str, int], purpose: str, api: ApiKey, request: Any) -> None:
+        self.address, self.purpose, self.api, self.request = address, purpose, api, request
+        self.answer: Later[Any] = Later()
+
+
+class NotedPeer:
+    def __init__(self, address: tuple[str, int], purpose: str, sent: list[Sent]) -> None:
+        self._address, self._purpose, self._sent = address, purpose, sent
+
+    def ask(self, api: ApiKey, request: Message, timeout_ms: int, version: int | None = None) -> Later[Any]:
+        self._sent.append(Sent(self._address, self._purpose, api, request))
+        return self._sent[-1].answer
+
+    def close(self) -> None:
+        for each in self._sent:
+            if (each.address, each.purpose) == (self._address, self._purpose) and not each.answer.done:
+                each.answer.complete(KafkaError(ErrorCode.NETWORK_EXCEPTION))
+
+
+class Desk:
+    """A channel, the quorum as it sees it, and what it sent."""
+
+    def __init__(self) -> None:
+        self.timers = FakeTimers()
+        self.sent: list[Sent] = []
+        self.asked_here: list[ApiKey] = []
+        self.is_leader = False
+        self.address: tuple[str, int] | None = THERE
+        self.channel = ControllerChannel(self, self.local, self, self.timers.clock, self.timers)
+
+    def to(self, host: str, port: int, purpose: str) -> NotedPeer:
+        return NotedPeer((host, port), purpose, self.sent)
+
+    def leader_address(self) -> tuple[str, int] | None:
+        return self.address
+
+    def local(self, api: ApiKey, request: Message, version: int) -> Later[Any]:
+        self.asked_here.append(api)
+        answer: Later[Any] = Later()
+        answer.complete(BrokerHeartbeatResponse())
+        return answer
+
+    def heartbeat(self, timeout_ms: int = 1_000) -> Later[Any]:
+        return self.channel.ask(ApiKey.BROKER_HEARTBEAT, BrokerHeartbeatRequest(), timeout_ms=timeout_ms)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def test_the_leader_itself_is_asked_without_a_connection(desk: Desk) -> None:
+    desk.is_leader = True
+    assert desk.heartbeat().done
+    assert (desk.asked_here, desk.sent) == ([ApiKey.BROKER_HEARTBEAT], [])
+
+
+def test_another_leader_is_asked_over_its_connection(desk: Desk) -> None:
+    answer = desk.heartbeat()
+    (sent,) = desk.sent
+    assert (sent.address, sent.api, answer.done) == (THERE, ApiKey.BROKER_HEARTBEAT, False)
+    sent.answer.complete(BrokerHeartbeatResponse(is_fenced=False))
+    assert not answer.value().is_fenced
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        KafkaError(ErrorCode.NETWORK_EXCEPTION),
+        KafkaError(ErrorCode.REQUEST_TIMED_OUT),
+        BrokerHeartbeatResponse(error_code=ErrorCode.NOT_CONTROLLER),
+    ],
+)
+def test_who_does_not_lead_any_more_is_left_for_who_does(desk: Desk, told: Any) -> None:
+    answer = desk.heartbeat()
+    desk.address = HERE
+    desk.sent[0].answer.complete(told)
+    assert not answer.done
+    desk.timers.advance(RETRY_MS)
+    assert desk.sent[1].address == HERE
+    desk.sent[1].answer.complete(BrokerHeartbeatResponse())
+    assert answer.value().error_code == ErrorCode.NONE
+
+
+def test_what_the_controller_says_of_the_request_is_an_answer(desk: Desk) -> None:
+    answer = desk.heartbeat()
+    desk.sent[0].answer.complete(BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
+    assert answer.value().error_code == ErrorCode.STALE_BROKER_EPOCH
+
+
+def test_while_nobody_leads_it_waits_and_then_gives_up(desk: Desk) -> None:
+    desk.address = None
+    answer = desk.heartbeat(timeout_ms=1_000)
+    desk.timers.advance(900)
+    assert not answer.done
+    desk.timers.advance(200)
+    assert answer.value().code is ErrorCode.NOT_CONTROLLER
+    assert not desk.sent
+    assert desk.timers.pending == 0
+
+
+def test_a_new_leader_is_asked_at_once_what_the_old_one_left_unanswered(desk: Desk) -> None:
+    desk.channel.leader_changed()
+    answer = desk.heartbeat()
+    desk.address = HERE
+    desk.channel.leader_changed()
+    desk.timers.advance(RETRY_MS)
+    assert [each.address for each in desk.sent] == [THERE, HERE]
+    desk.sent[1].answer.complete(BrokerHeartbeatResponse())
+    assert answer.done
+
+
+# --- envelopes ----------------------------------------------------------------------------------------------------
+
+ASK = CreateTopicsRequest([CreatableTopic("a", 3, 2)])
+
+
+def opened(envelope: EnvelopeRequest, given: Any) -> tuple[EnvelopeResponse, list[tuple[ApiKey, Any, int]]]:
+    """What the other side makes of an envelope when its controller says `given`."""
+    seen: list[tuple[ApiKey, Any, int]] = []
+
+    def ask(api: ApiKey, request: Message, version: int) -> Later[Any]:
+        seen.append((api, request, version))
+        answer: Later[Any] = Later()
+        answer.complete(given)
+        return answer
+
+    answered = Envelope(ask).answer(envelope, CALLER)
+    return (answered.value() if isinstance(answered, Later) else answered), seen
+
+
+def test_a_clients_request_travels_as_it_came(desk: Desk) -> None:
+    answer = desk.channel.forward(ApiKey.CREATE_TOPICS, ASK, 5)
+    (sent,) = desk.sent
+    assert (sent.api, sent.purpose) == (ApiKey.ENVELOPE, "forward")
+    made = CreateTopicsResponse(topics=[CreatableTopicResult("a", num_partitions=3, replication_factor=2)])
+    response, seen = opened(sent.request, made)
+    assert [(api, request.topics[0].name, version) for api, request, version in seen] == [
+        (ApiKey.CREATE_TOPICS, "a", 5)
+    ]
+    sent.answer.complete(response)
+    assert answer.value().topics[0].num_partitions == 3
+
+
+def test_an_envelope_that_nobody_would_open_is_sent_again(desk: Desk) -> None:
+    answer = desk.channel.forward(ApiKey.CREATE_TOPICS, ASK, 7)
+    response, _ = opened(desk.sent[0].request, KafkaError(ErrorCode.NOT_CONTROLLER))
+    assert response.error_code == ErrorCode.NOT_CONTROLLER
+    desk.sent[0].answer.complete(response)
+    desk.timers.advance(RETRY_MS)
+    assert len(desk.sent) == 2
+    assert not answer.done
+
+
+def test_an_answer_that_cannot_be_read_is_a_fault_of_the_server(desk: Desk) -> None:
+    answer = desk.channel.forward(ApiKey.CREATE_TOPICS, ASK, 7)
+    desk.sent[0].answer.complete(EnvelopeResponse(b"\0\0\0\0\0\xff\xff"))
+    assert answer.value().code is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"", ErrorCode.INVALID_REQUEST),
+        (b"\0\x13\0\x07\0\0\0\0\xff\xff\0", ErrorCode.INVALID_REQUEST),
+        (b"\0\x13\0\x63\0\0\0\0\xff\xff\0", ErrorCode.UNSUPPORTED_VERSION),
+        (b"\0\0\0\x09\0\0\0\0\xff\xff\0", ErrorCode.UNSUPPORTED_VERSION),
+        (b"\x7f\xff\0\0\0\0\0\0\xff\xff", ErrorCode.UNSUPPORTED_VERSION),
+    ],
+    ids=["nothing", "a body cut short", "a version nobody knows", "a produce request", "an unknown key"],
+)
+def test_only_what_brokers_pass_on_comes_out_of_an_envelope(data: bytes, code: ErrorCode) -> None:
+    response, seen = opened(EnvelopeRequest(data), CreateTopicsResponse())
+    assert (response.error_code, response.response_data, seen) == (code, None, [])

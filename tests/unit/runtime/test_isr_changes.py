@@ -1,0 +1,189 @@
+"""What leaders propose reaches the controller: together, one request at a time, again after what failed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.later import Later
+from moldau.replica.replication import IsrDecision, IsrProposal
+from moldau.runtime.isr_changes import RETRY_MS, IsrChanges
+from moldau.testing.clock import FakeTimers
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    ResponsePartitionData,
+    ResponseTopicData,
+)
+from moldau.wire.schema import Message
+
+NODE_ID, BROKER_EPOCH = 1, 77
+A, B = b"a" * 16, b"b" * 16
+Answer = Later[IsrDecision | KafkaError]
+
+
+def proposal(topic_id: bytes = A, index: int = 0, *members: int, partition_epoch: int = 3) -> IsrProposal:
+    return IsrProposal(topic_id, index, 5, partition_epoch, tuple((member, 100 + member) for member in members))
+
+
+class Room:
+    def __init__(self) -> None:
+        self.timers = FakeTimers()
+        self.requests: list[AlterPartitionRequest] = []
+        self.answers: list[Later[Any]] = []
+        self.changes = IsrChanges(NODE_ID, lambda: BROKER_EPOCH, self.ask, self.timers)
+
+    def ask(self, api: ApiKey, request: Message) -> Later[Any]:
+        assert api is ApiKey.ALTER_PARTITION
+        assert isinstance(request, AlterPartitionRequest)
+        self.requests.append(request)
+        self.answers.append(Later())
+        return self.answers[-1]
+
+    def propose(self, *proposals: IsrProposal) -> list[Answer]:
+        promises = [self.changes.propose(each) for each in proposals]
+        self.timers.run_soon()
+        return promises
+
+    def agree(self, *codes: ErrorCode) -> None:
+        """Answers the last request; with codes, those to its partitions in their order."""
+        left = list(codes)
+        topics = [
+            ResponseTopicData(
+                topic.topic_id,
+                [
+                    ResponsePartitionData(
+                        each.partition_index,
+                        left.pop(0) if left else ErrorCode.NONE,
+                        NODE_ID,
+                        each.leader_epoch,
+                        [state.broker_id for state in each.new_isr_with_epochs],
+                        partition_epoch=each.partition_epoch + 1,
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in self.requests[-1].topics
+        ]
+        self.answer(AlterPartitionResponse(topics=topics))
+
+    def answer(self, response: AlterPartitionResponse | KafkaError) -> None:
+        self.answers[-1].complete(response)
+        self.timers.run_soon()
+
+    @property
+    def asked(self) -> list[list[tuple[bytes, int]]]:
+        return [
+            [(topic.topic_id, each.partition_index) for topic in request.topics for each in topic.partitions]
+            for request in self.requests
+        ]
+
+
+def test_what_is_proposed_in_one_turn_is_one_request() -> None:
+    room = Room()
+    promises = room.propose(proposal(A, 0, 1, 2), proposal(B, 4, 1), proposal(A, 1, 1, 3))
+    (request,) = room.requests
+    assert (request.broker_id, request.broker_epoch) == (NODE_ID, BROKER_EPOCH)
+    assert room.asked == [[(A, 0), (A, 1), (B, 4)]]
+    first = request.topics[0].partitions[0]
+    assert (first.leader_epoch, first.partition_epoch) == (5, 3)
+    assert [(each.broker_id, each.broker_epoch) for each in first.new_isr_with_epochs] == [(1, 101), (2, 102)]
+    room.agree()
+    assert [promise.value() for promise in promises] == [
+        IsrDecision(5, 4, (1, 2)),
+        IsrDecision(5, 4, (1,)),
+        IsrDecision(5, 4, (1, 3)),
+    ]
+    assert len(room.requests) == 1
+
+
+def test_one_request_at_a_time() -> None:
+    room = Room()
+    room.propose(proposal(A, 0, 1))
+    room.propose(proposal(A, 1, 1))
+    room.propose(proposal(A, 2, 1))
+    assert room.asked == [[(A, 0)]]
+    room.agree()
+    assert room.asked == [[(A, 0)], [(A, 1), (A, 2)]]
+
+
+def test_each_partition_gets_its_own_answer() -> None:
+    room = Room()
+    promises = room.propose(proposal(A, 0, 1), proposal(A, 1, 1))
+    room.agree(ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.NONE)
+    refused, agreed = (promise.value() for promise in promises)
+    assert isinstance(refused, KafkaError)
+    assert refused.code is ErrorCode.INVALID_UPDATE_VERSION
+    assert agreed == IsrDecision(5, 4, (1,))
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        KafkaError(ErrorCode.NETWORK_EXCEPTION),
+        KafkaError(ErrorCode.REQUEST_TIMED_OUT),
+        AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER),
+        AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH),
+        AlterPartitionResponse(),
+    ],
+    ids=["network", "time", "not the controller", "an old epoch", "left out"],
+)
+def test_what_was_not_answered_is_asked_again(failure: AlterPartitionResponse | KafkaError) -> None:
+    room = Room()
+    (promise,) = room.propose(proposal(A, 0, 1))
+    room.answer(failure)
+    assert len(room.requests) == 1
+    assert not promise.done
+    room.timers.advance(RETRY_MS)
+    assert room.asked == [[(A, 0)]] * 2
+    room.agree()
+    assert promise.value() == IsrDecision(5, 4, (1,))
+
+
+def test_a_partition_that_could_not_be_answered_is_asked_again_alone() -> None:
+    room = Room()
+    promises = room.propose(proposal(A, 0, 1), proposal(A, 1, 1))
+    room.agree(ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert [promise.done for promise in promises] == [True, False]
+    room.timers.advance(RETRY_MS)
+    assert room.asked[1] == [(A, 1)]
+
+
+def test_a_later_proposal_takes_the_place_of_one_that_must_be_asked_again() -> None:
+    """Its leader has moved on, and does not wait for the old one."""
+    room = Room()
+    (old,) = room.propose(proposal(A, 0, 1))
+    (new,) = room.propose(proposal(A, 0, 1, 2, partition_epoch=9))
+    room.answer(KafkaError(ErrorCode.NETWORK_EXCEPTION))
+    room.timers.advance(RETRY_MS)
+    (again,) = room.requests[1].topics[0].partitions
+    assert again.partition_epoch == 9
+    room.agree()
+    assert not old.done
+    assert new.value() == IsrDecision(5, 10, (1, 2))
+
+
+def test_a_later_proposal_does_not_take_the_answer_of_one_that_is_under_way() -> None:
+    room = Room()
+    (old,) = room.propose(proposal(A, 0, 1))
+    (new,) = room.propose(proposal(A, 0, 1, 2, partition_epoch=9))
+    room.agree(ErrorCode.FENCED_LEADER_EPOCH)
+    assert old.done
+    assert not new.done
+    room.agree()
+    assert new.value() == IsrDecision(5, 10, (1, 2))
+
+
+def test_after_the_end_nothing_is_asked_and_nobody_told() -> None:
+    room = Room()
+    (promise,) = room.propose(proposal(A, 0, 1))
+    room.changes.close()
+    room.agree()
+    room.propose(proposal(A, 1, 1))
+    room.timers.advance(10 * RETRY_MS)
+    assert len(room.requests) == 1
+    assert not promise.done
+    assert room.timers.pending == 0

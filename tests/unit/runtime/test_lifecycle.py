@@ -1,0 +1,152 @@
+"""A broker's life: it registers until it is taken, beats until it leaves, and serves once the image says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from immutables import Map
+
+from moldau.base.cluster_settings import BrokerSessionSettings
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.later import Later
+from moldau.metadata.apply import Changes
+from moldau.metadata.current import CurrentImage
+from moldau.metadata.image import BrokerImage, MetadataImage
+from moldau.runtime.lifecycle import LEAVE_PATIENCE_MS, BrokerLifecycle
+from moldau.testing.clock import FakeTimers
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.broker_heartbeat import BrokerHeartbeatResponse
+from moldau.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from moldau.wire.schema import Message
+
+NODE_ID = 7
+BEAT_MS = 2_000
+
+
+class Life:
+    """A lifecycle and the controller it talks to: what was asked, to be answered by hand."""
+
+    def __init__(self, is_shutdown_controlled: bool = True) -> None:
+        self.timers = FakeTimers()
+        self.asked: list[tuple[ApiKey, Any, Later[Any]]] = []
+        self.current = CurrentImage()
+        settings = BrokerSessionSettings(BEAT_MS, 9_000, is_shutdown_controlled)
+        self.lifecycle = BrokerLifecycle(
+            NODE_ID,
+            settings,
+            self,  # type: ignore[arg-type]
+            self.current,
+            self.timers.clock,
+            self.timers,
+            b"i" * 16,
+        )
+        self.current.follow(self.lifecycle.follow)
+        self.serving = self.lifecycle.start(BrokerRegistrationRequest(broker_id=NODE_ID))
+
+    def ask(self, api: ApiKey, request: Message, purpose: str = "", timeout_ms: int = 0) -> Later[Any]:
+        self.asked.append((api, request, Later()))
+        return self.asked[-1][2]
+
+    def answer(self, given: Any) -> None:
+        """To the newest question."""
+        self.asked[-1][2].complete(given)
+
+    def publish(self, epoch: int, fenced: bool) -> None:
+        broker = BrokerImage(NODE_ID, epoch, b"i" * 16, (), None, fenced)
+        self.current.publish(MetadataImage(offset=epoch, brokers=Map({NODE_ID: broker})), Changes())
+        self.timers.run_soon()
+
+    def unfenced(self, epoch: int = 5) -> Life:
+        self.answer(BrokerRegistrationResponse(broker_epoch=epoch))
+        self.answer(BrokerHeartbeatResponse(is_fenced=False))
+        self.publish(epoch, fenced=False)
+        return self
+
+    def beats(self) -> int:
+        return sum(api is ApiKey.BROKER_HEARTBEAT for api, _, _ in self.asked)
+
+
+def test_it_serves_once_the_image_has_it_unfenced() -> None:
+    life = Life()
+    assert life.asked[0][1].incarnation_id == b"i" * 16
+    life.answer(BrokerRegistrationResponse(broker_epoch=5))
+    assert life.lifecycle.epoch == 5
+    life.publish(5, fenced=True)
+    life.answer(BrokerHeartbeatResponse(is_fenced=False))
+    assert not life.serving.done
+    life.publish(5, fenced=False)
+    assert life.serving.done
+
+
+def test_the_image_of_an_earlier_life_is_not_ours() -> None:
+    life = Life()
+    life.publish(3, fenced=False)
+    life.answer(BrokerRegistrationResponse(broker_epoch=5))
+    life.publish(3, fenced=False)
+    assert not life.serving.done
+
+
+def test_it_registers_until_it_is_taken() -> None:
+    life = Life()
+    life.answer(BrokerRegistrationResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION))
+    life.timers.advance(1_000)
+    life.answer(KafkaError(ErrorCode.NOT_CONTROLLER))
+    life.timers.advance(1_000)
+    assert [api for api, _, _ in life.asked] == [ApiKey.BROKER_REGISTRATION] * 3
+
+
+def test_a_beat_says_how_far_the_log_is_read() -> None:
+    life = Life().unfenced()
+    life.publish(40, fenced=False)
+    life.timers.advance(BEAT_MS)
+    _, beat, _ = life.asked[-1]
+    assert (beat.broker_epoch, beat.current_metadata_offset, beat.want_shut_down) == (5, 40, False)
+
+
+def test_it_beats_at_its_interval_and_never_twice_at_a_time() -> None:
+    life = Life().unfenced()
+    before = life.beats()
+    life.timers.advance(10 * BEAT_MS)
+    assert life.beats() == before + 1
+    life.lifecycle.beat_now()
+    assert life.beats() == before + 1
+    life.answer(BrokerHeartbeatResponse(is_fenced=False))
+    life.lifecycle.beat_now()
+    assert life.beats() == before + 2
+
+
+def test_a_stale_epoch_is_a_reason_to_register_again() -> None:
+    life = Life().unfenced()
+    life.timers.advance(BEAT_MS)
+    life.answer(BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
+    assert life.asked[-1][0] is ApiKey.BROKER_REGISTRATION
+    life.answer(BrokerRegistrationResponse(broker_epoch=9))
+    assert life.lifecycle.epoch == 9
+
+
+def test_it_leaves_when_it_is_told_so() -> None:
+    life = Life().unfenced()
+    left = life.lifecycle.leave()
+    assert life.asked[-1][1].want_shut_down
+    life.answer(BrokerHeartbeatResponse(is_fenced=False))
+    assert not left.done
+    life.timers.advance(BEAT_MS)
+    life.answer(BrokerHeartbeatResponse(is_fenced=True, should_shut_down=True))
+    assert left.done
+    before = len(life.asked)
+    life.timers.advance(10 * BEAT_MS)
+    assert len(life.asked) == before
+
+
+def test_it_leaves_when_nobody_tells_it_in_time() -> None:
+    life = Life().unfenced()
+    left = life.lifecycle.leave()
+    life.timers.advance(LEAVE_PATIENCE_MS - 1)
+    assert not left.done
+    life.timers.advance(1)
+    assert left.done
+
+
+def test_one_that_was_never_taken_leaves_at_once() -> None:
+    assert Life().lifecycle.leave().done
+    assert Life(is_shutdown_controlled=False).unfenced().lifecycle.leave().done

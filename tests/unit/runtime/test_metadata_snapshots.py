@@ -1,0 +1,68 @@
+"""Snapshots of the metadata: taken when the log has grown, enough for a start, and the log shrinks by them."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from rooms import Rooms
+
+from moldau.assembly.assembly import METADATA
+from moldau.base.errors import StorageFault
+from moldau.raft.snapshots import SnapshotId
+
+LIMIT = {"metadata.log.max.record.bytes.between.snapshots": "5000"}
+
+
+def names(rooms: Rooms, suffix: str) -> list[str]:
+    return sorted(name for name in rooms.files.names(f"data/{METADATA}") if name.endswith(suffix))
+
+
+def grown(rooms: Rooms, topics: int, first: int = 0) -> Rooms:
+    for number in range(first, first + topics):
+        rooms.create_topic(f"topic-{number}", 5)
+    return rooms
+
+
+def test_none_is_taken_while_the_log_is_short() -> None:
+    rooms = grown(Rooms(static=LIMIT).start(), 3)
+    assert names(rooms, ".checkpoint") == []
+
+
+def test_a_start_from_a_snapshot_knows_all_that_was_known() -> None:
+    rooms = grown(Rooms(static=LIMIT).start(), 60)
+    assert 1 <= len(names(rooms, ".checkpoint")) <= 2
+    assert rooms.metadata_log.start_offset > 0
+    before = rooms.current.image
+    again = rooms.restart()
+    after = again.current.image
+    assert after.topic_names == before.topic_names
+    assert {name: len(topic.partitions) for name, topic in after.topics.items()} == dict.fromkeys(before.topics, 5)
+    assert after.features == before.features
+    assert again.partition("topic-0").log.partition.topic == "topic-0"
+
+
+def test_what_comes_behind_a_snapshot_is_read_from_the_log() -> None:
+    rooms = grown(Rooms(static=LIMIT).start(), 40)
+    rooms.delete_topic("topic-7")
+    rooms.create_topic("late")
+    after = rooms.restart().current.image
+    assert "topic-7" not in after.topics
+    assert "late" in after.topics
+
+
+def test_a_full_disk_costs_a_snapshot_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    rooms = Rooms(static=LIMIT).start()
+    refused: list[SnapshotId] = []
+
+    def full(snapshot: SnapshotId, values: list[bytes]) -> bool:
+        refused.append(snapshot)
+        raise StorageFault("data", OSError(errno.ENOSPC, "as asked"))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rooms.assembly.driver, "write_snapshot", full)
+        grown(rooms, 30)
+    assert refused
+    assert len(rooms.current.image.topics) == 30
+    grown(rooms, 30, first=30)
+    assert names(rooms, ".checkpoint")

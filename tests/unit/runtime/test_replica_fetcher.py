@@ -1,0 +1,562 @@
+"""Followers fetch from their leaders: what they take, where they cut, what they do when something is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from replica_world import TOPIC, TOPIC_ID, Node, ToyPeer, World
+from rooms import batch
+
+from moldau.base.errors import ErrorCode
+from moldau.base.ids import ZERO_UUID
+from moldau.base.later import Later
+from moldau.log.walk import walk_batches
+from moldau.metadata.image import PartitionState
+from moldau.replica.partition import Partition
+from moldau.replica.reading import ReplicaReads
+from moldau.server.router import Caller
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from moldau.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from moldau.wire.schema import Message
+
+CALLER = Caller("PLAINTEXT", "test:1", "test", 12)
+
+
+def append(world: World, count: int = 1, index: int = 0, *, acks: int = -1, **header: int) -> Later[ErrorCode] | None:
+    """To the leader, as the controller sees it."""
+    node = world.nodes[world.controller.partitions[index].leader]
+    partition = node.partition(index)
+    data = batch(count, timestamp=world.clock.now_ms(), **header)
+    appended = partition.append(data, acks, world.clock.now_ms())
+    return partition.acknowledged(appended.last_offset, acks)
+
+
+def ends(world: World, index: int = 0) -> list[int]:
+    return [world.nodes[node_id].partition(index).log.end_offset for node_id in sorted(world.nodes)]
+
+
+def high_watermarks(world: World, index: int = 0) -> list[int]:
+    return [world.nodes[node_id].partition(index).high_watermark for node_id in sorted(world.nodes)]
+
+
+def offsets_of(partition: Partition) -> list[tuple[int, int]]:
+    """(base offset, leader epoch) of each batch."""
+    return [
+        (header.base_offset, header.leader_epoch)
+        for segment in partition.log.segments
+        for header, _ in walk_batches(segment.file, 0, segment.size)
+    ]
+
+
+class Tap:
+    """Listens to what one broker asks the others."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, asker: int) -> None:
+        self.said: list[tuple[int, ApiKey, Any]] = []
+        real: Callable[..., Later[Any]] = ToyPeer.ask
+
+        def ask(peer: ToyPeer, api: ApiKey, request: Message, timeout_ms: int, version: int | None = None) -> Later[Any]:
+            if peer._node.id == asker:
+                self.said.append((peer._target_id, api, request))
+            return real(peer, api, request, timeout_ms, version)
+
+        monkeypatch.setattr(ToyPeer, "ask", ask)
+
+    def fetches(self, target: int) -> list[FetchRequest]:
+        return [request for to, api, request in self.said if to == target and api is ApiKey.FETCH]
+
+    def clear(self) -> None:
+        self.said.clear()
+
+
+def spoken_of(request: FetchRequest) -> list[int]:
+    return [wanted.partition for topic in request.topics for wanted in topic.partitions]
+
+
+# --- following
+
+
+def test_followers_have_what_the_leader_has_and_learn_the_high_watermark_with_the_next_answer() -> None:
+    world = World()
+    world.run(100)
+    promise = append(world, 3)
+    assert promise is not None
+    world.run(2)
+    assert ends(world) == [3, 3, 3]
+    assert promise.done
+    assert high_watermarks(world) == [3, 0, 0]
+    append(world)
+    world.run(10)
+    assert high_watermarks(world) == [4, 3, 3]
+    world.run(1_000)
+    assert high_watermarks(world) == [4, 4, 4]
+
+
+def test_with_flush_messages_1_a_follower_answers_only_for_what_it_has_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(flush_messages="1")
+    world.run(2_000)
+    monkeypatch.setattr(World, "disk_ms", lambda _: 50)
+    promise = append(world, 3)
+    assert promise is not None
+    world.run(45)
+    assert ends(world) == [3, 3, 3]
+    assert [node.partition().log.recovery_point for node in world.nodes.values()] == [0, 0, 0]
+    assert not promise.done
+    world.run(5)
+    assert world.nodes[1].partition().log.recovery_point == 3, "the leader's disk alone does not make it so"
+    assert not promise.done
+    world.run(10)
+    assert promise.done
+
+
+def test_a_new_partition_does_not_wait_for_a_fetch_that_does() -> None:
+    """Followers hold one fetch at a leader. One that waits there for data must not keep others from being followed."""
+    world = World(fetch_settings={"wait_max_ms": 5_000})
+    world.run(1_500)
+    world.controller.partitions.append(PartitionState((1, 2, 3), (1, 2, 3), 1, 0, 0))
+    world.controller.publish()
+    world.run(0)
+    promise = append(world, index=1)
+    assert promise is not None
+    world.run(60)
+    assert promise.done
+
+
+def test_only_what_changed_is_spoken_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(partitions=9)
+    world.run(2_000)
+    tap = Tap(monkeypatch, asker=2)
+    world.run(1_100)
+    assert 2 <= len(tap.fetches(1)) <= 4
+    assert not any(spoken_of(request) for request in tap.fetches(1)), "nothing new: the session says it all"
+    tap.clear()
+    append(world, index=3)
+    world.run(10)
+    assert [spoken_of(request) for request in tap.fetches(1)] == [[3]]
+    assert spoken_of(tap.fetches(1)[0]) == [3]
+
+
+def test_producers_are_known_to_the_followers_too() -> None:
+    world = World()
+    world.run(100)
+    producer = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    append(world, 2, **producer)
+    world.run(100)
+    world.kill(1)
+    world.controller.fence(1)
+    world.run(100)
+    partition = world.nodes[2].partition()
+    again = partition.append(batch(2, timestamp=world.clock.now_ms(), **producer), -1, world.clock.now_ms())
+    assert (again.duplicate, again.first_offset, partition.log.end_offset) == (True, 0, 2)
+
+
+# --- parting and finding back
+
+
+def test_what_only_the_old_leader_has_is_cut_off_by_epoch() -> None:
+    world = World()
+    world.run(100)
+    append(world, 2)
+    world.run(100)
+    world.cuts |= {frozenset({1, 2}), frozenset({1, 3})}
+    world.run(1_100)
+    append(world, 5, acks=1)
+    world.controller.change(0, leader=2, isr=(2, 3))
+    world.controller.publish()
+    world.run(0)
+    append(world, 1)
+    world.cuts.clear()
+    world.run(1_500)
+    assert ends(world) == [3, 3, 3]
+    assert [offsets_of(node.partition()) for node in world.nodes.values()] == [[(0, 0), (2, 1)]] * 3
+    assert world.nodes[1].reports == [], "none of it was committed"
+
+
+def test_an_epoch_in_which_nothing_was_written_is_forgotten() -> None:
+    world = World()
+    world.run(100)
+    append(world, 2)
+    world.run(100)
+    for leader in (2, 3, 1, 2):
+        world.controller.change(0, leader=leader)
+        world.controller.publish()
+        world.run(100)
+    append(world, 1)
+    world.run(600)
+    written = [node.partition().log.epochs.entries for node in world.nodes.values()]
+    assert written == [((0, 0), (4, 2))] * 3
+
+
+def test_several_epochs_that_parted_are_cut_one_after_the_other() -> None:
+    """KIP-279: two replicas lead in turn without hearing of each other."""
+    world = World(nodes=3)
+    world.run(100)
+    append(world, 2)
+    world.run(700)
+    world.cuts |= {frozenset({1, 2}), frozenset({1, 3}), frozenset({2, 3})}
+    world.run(1_100)
+    for leader, count in [(1, 3), (2, 4), (1, 2), (2, 1)]:
+        world.controller.change(0, leader=leader)
+        world.controller.publish()
+        world.run(0)
+        append(world, count, acks=1)
+    world.cuts.clear()
+    world.run(2_000)
+    assert [offsets_of(node.partition()) for node in world.nodes.values()] == [[(0, 0), (2, 2), (6, 4)]] * 3
+
+
+def test_an_unclean_leader_makes_others_cut_what_was_committed_and_they_say_so() -> None:
+    world = World()
+    world.run(100)
+    append(world, 2)
+    world.run(700)
+    world.cuts |= {frozenset({1, 3}), frozenset({2, 3})}
+    world.controller.fence(3)
+    world.run(1_500)
+    append(world, 4)
+    world.run(600)
+    assert high_watermarks(world)[:2] == [6, 6]
+    world.controller.brokers[3] = replace(world.controller.brokers[3], fenced=False)
+    world.controller.change(0, leader=3, isr=(3,))
+    world.controller.publish(3)
+    world.cuts.clear()
+    world.run(2_000)
+    assert ends(world) == [2, 2, 2]
+    assert high_watermarks(world) == [2, 2, 2]
+    for node_id in (1, 2):
+        (told,) = world.nodes[node_id].reports
+        assert "cut at offset 2, below its high watermark 6" in told
+
+
+def test_a_wiped_follower_begins_where_its_leader_does() -> None:
+    world = World()
+    world.run(100)
+    append(world, 5)
+    append(world, 5)
+    world.run(700)
+    world.kill(3)
+    world.controller.fence(3)
+    world.nodes[1].partition().delete_records(7)
+    append(world, 1)
+    world.run(100)
+    world.start(3)
+    world.controller.publish(3)
+    world.run(500)
+    follower = world.nodes[3].partition()
+    assert (follower.log.start_offset, follower.log.end_offset, follower.high_watermark) == (7, 11, 11)
+    assert offsets_of(follower) == [(5, 0), (10, 0)], "the batch in which the log begins comes whole"
+    assert world.controller.partitions[0].isr == (1, 2, 3)
+
+
+def test_a_follower_that_was_away_too_long_begins_anew() -> None:
+    world = World()
+    world.run(100)
+    append(world, 5)
+    world.run(700)
+    files = world.kill(3)
+    world.controller.fence(3)
+    append(world, 5)
+    append(world, 2)
+    world.run(100)
+    world.nodes[1].partition().delete_records(10)
+    world.run(100)
+    world.start(3, files)
+    world.controller.publish(3)
+    world.run(500)
+    follower = world.nodes[3].partition()
+    assert (follower.log.start_offset, follower.log.end_offset) == (10, 12)
+    assert offsets_of(follower) == [(10, 0)]
+
+
+def test_deleted_records_are_deleted_everywhere_before_it_is_said() -> None:
+    world = World()
+    world.run(100)
+    append(world, 5)
+    world.run(700)
+    ask = DeleteRecordsRequest([DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, 4)])], timeout_ms=1_000)
+    answer = world.nodes[1].delete_records.answer(ask, CALLER)
+    assert isinstance(answer, Later)
+    world.run(20)
+    assert [node.partition().log.start_offset for node in world.nodes.values()] == [4, 4, 4]
+    assert told(answer) == (0, 4)
+    world.cuts.add(frozenset({1, 3}))
+    ask = DeleteRecordsRequest([DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, 5)])], timeout_ms=1_000)
+    late = world.nodes[1].delete_records.answer(ask, CALLER)
+    assert isinstance(late, Later)
+    world.run(1_000)
+    assert told(late) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+
+
+def told(answer: Later[DeleteRecordsResponse]) -> tuple[int, int]:
+    (result,) = answer.value().topics[0].partitions
+    return result.error_code, result.low_watermark
+
+
+# --- what is wrong
+
+
+def test_what_is_wrong_with_one_partition_disturbs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(partitions=4)
+    world.run(2_000)
+    reads = ReplicaReads.read
+
+    def corrupt(self: Any, partition: Partition, *rest: Any) -> Any:
+        data, size = reads(self, partition, *rest)
+        if partition.name.partition == 0 and self.replica_id == 2:
+            data, size = PartitionData(0, ErrorCode.CORRUPT_MESSAGE, -1, records=b""), 0
+        return data, size
+
+    monkeypatch.setattr(ReplicaReads, "read", corrupt)
+    append(world, index=0)
+    tap = Tap(monkeypatch, asker=2)
+    world.run(3_000)
+    asked = [request for request in tap.fetches(1) if 0 in spoken_of(request)]
+    assert 2 <= len(asked) <= 12, "tried again, and less and less often"
+    promise = append(world, index=3)
+    assert promise is not None
+    world.run(10)
+    assert promise.done
+    monkeypatch.undo()
+    world.run(1_100)
+    assert world.nodes[2].partition(0).log.end_offset == 1
+
+
+def test_a_leader_that_is_gone_is_asked_less_and_less_often_and_others_as_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(partitions=3)
+    world.run(2_000)
+    world.kill(1)
+    tap = Tap(monkeypatch, asker=3)
+    world.run(10_000)
+    assert 10 <= len(tap.fetches(1)) <= 20
+    promise = append(world, index=1, acks=1)
+    assert promise is None
+    world.run(5)
+    assert world.nodes[3].partition(1).log.end_offset == 1
+
+
+def test_a_partition_moves_to_another_fetcher_and_the_session_of_the_others_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(partitions=6)
+    world.run(2_000)
+    tap = Tap(monkeypatch, asker=3)
+    world.controller.change(0, leader=2)
+    world.controller.publish()
+    world.run(700)
+    sessions = {request.session_id for request in tap.fetches(1)}
+    assert len(sessions) == 1, "nothing began anew"
+    forgotten = [
+        index for request in tap.fetches(1) for each in request.forgotten_topics_data for index in each.partitions
+    ]
+    assert forgotten == [0]
+    assert [spoken_of(request) for request in tap.fetches(2) if spoken_of(request)] == [[0]]
+    promise = append(world, index=0)
+    assert promise is not None
+    world.run(5)
+    assert promise.done
+
+
+def test_a_session_that_the_leader_has_forgotten_begins_anew() -> None:
+    world = World(partitions=3)
+    world.run(2_000)
+    leader = world.nodes[1]
+    for session_id in list(leader.sessions._sessions):
+        leader.sessions.remove(session_id)
+    world.run(600)
+    promise = append(world)
+    assert promise is not None
+    world.run(10)
+    assert promise.done
+
+
+def test_a_broker_that_is_not_registered_does_not_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.run(100)
+    files = world.kill(3)
+    node = world.start(3, files)
+    epoch, node.epoch = node.epoch, -1
+    tap = Tap(monkeypatch, asker=3)
+    world.controller.publish(3)
+    world.run(500)
+    assert tap.said == []
+    node.epoch = epoch
+    world.run(1_000)
+    assert tap.fetches(1)
+
+
+def test_a_partition_given_to_others_is_closed_and_its_log_deleted() -> None:
+    world = World()
+    world.run(100)
+    append(world, 2)
+    world.run(100)
+    gone = world.nodes[3].partition()
+    world.controller.change(0, replicas=(1, 2), isr=(1, 2))
+    world.controller.publish()
+    world.run(100)
+    assert gone.is_closed
+    assert len(world.nodes[3].store) == 0
+    promise = append(world, 1)
+    assert promise is not None
+    world.run(10)
+    assert promise.done
+    assert world.nodes[3].partitions.absence(TOPIC, 0) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+# --- consumers
+
+
+def consume(node: Node, offset: int, *, rack: str = "", version: int = 12, wait_ms: int = 0, epoch: int = -1) -> Any:
+    ask = FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=1,
+        rack_id=rack,
+        topics=[FetchTopic(ZERO_UUID, TOPIC, [FetchPartition(0, epoch, offset, partition_max_bytes=1 << 20)])],
+    )
+    return node.fetch.answer(ask, CALLER._replace(version=version))
+
+
+def only(response: FetchResponse | Later[FetchResponse]) -> PartitionData:
+    found = response.value() if isinstance(response, Later) else response
+    return found.responses[0].partitions[0]
+
+
+def test_consumers_are_sent_to_a_replica_in_their_rack() -> None:
+    world = World(racks={1: "red", 2: "green", 3: "blue"})
+    world.run(100)
+    append(world, 3)
+    world.run(700)
+    leader = world.nodes[1]
+    for rack, preferred in [("red", -1), ("green", 2), ("blue", 3), ("white", -1), ("", -1)]:
+        found = only(consume(leader, 0, rack=rack))
+        assert (found.preferred_read_replica, bool(found.records)) == (preferred, preferred == -1), rack
+    assert only(consume(leader, 4, rack="green")).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    near = only(consume(world.nodes[2], 0, rack="green"))
+    assert (near.error_code, near.preferred_read_replica, near.high_watermark) == (0, -1, 3)
+    assert near.records
+    world.controller.change(0, isr=(1, 3))
+    world.controller.publish()
+    world.cuts.add(frozenset({1, 2}))
+    world.run(0)
+    assert only(consume(leader, 0, rack="green")).preferred_read_replica == -1, "it may be far behind"
+
+
+def test_a_follower_serves_consumers_up_to_its_own_high_watermark_and_wakes_them() -> None:
+    world = World()
+    world.run(2_000)
+    follower = world.nodes[2]
+    waiting = consume(follower, 0, wait_ms=3_000)
+    append(world, 2)
+    world.run(5)
+    assert not waiting.done, "it has the records, and does not know yet that they are committed"
+    world.run(600)
+    assert only(waiting).high_watermark == 2
+    assert only(consume(follower, 0, version=10)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_who_waits_at_a_leader_that_goes_is_told() -> None:
+    world = World()
+    world.run(100)
+    old = consume(world.nodes[1], 0, wait_ms=5_000, version=10)
+    fenced = consume(world.nodes[1], 0, wait_ms=5_000, epoch=0)
+    world.controller.change(0, leader=2)
+    world.controller.publish()
+    world.run(1)
+    assert only(old).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert only(fenced).error_code == ErrorCode.FENCED_LEADER_EPOCH
+
+
+def test_a_new_leader_does_not_say_what_is_latest_before_it_knows() -> None:
+    """KIP-207: its high watermark is what it was told; consumers may have read further at the leader before."""
+    world = World()
+    world.run(100)
+    append(world, 3)
+    world.run(20)
+    assert high_watermarks(world) == [3, 0, 0]
+    world.cuts.add(frozenset({2, 3}))
+    world.kill(1)
+    world.controller.fence(1)
+    world.run(0)
+    for version, code in [(4, ErrorCode.LEADER_NOT_AVAILABLE), (5, ErrorCode.OFFSET_NOT_AVAILABLE)]:
+        assert latest(world.nodes[2], version=version)[0] == code
+    assert latest(world.nodes[2], timestamp=-2) == (0, 0)
+    assert latest(world.nodes[2], replica_id=3) == (0, 3), "followers are told the very end"
+    assert latest(world.nodes[3]) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert latest(world.nodes[3], replica_id=3) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert latest(world.nodes[3], replica_id=-2) == (0, 3), "debuggers may ask anybody"
+    world.cuts.clear()
+    world.run(1_500)
+    assert latest(world.nodes[2]) == (0, 3)
+
+
+def latest(node: Node, *, timestamp: int = -1, version: int = 9, replica_id: int = -1) -> tuple[int, int]:
+    ask = ListOffsetsRequest(replica_id, topics=[ListOffsetsTopic(TOPIC, [ListOffsetsPartition(0, -1, timestamp)])])
+    found = node.list_offsets.answer(ask, CALLER._replace(version=version)).topics[0].partitions[0]
+    return found.error_code, found.offset
+
+
+# --- throttles
+
+
+def test_a_throttled_follower_out_of_sync_gets_so_much_a_second_and_one_in_sync_all() -> None:
+    world = World(
+        fetch_settings={"max_bytes": 1_000, "wait_max_ms": 50},
+        **{"leader_replication_throttled_replicas": "0:1", "max_message_bytes": "100000"},
+    )
+    world.run(100)
+    world.kill(3)
+    world.controller.fence(3)
+    for _ in range(100):
+        append(world, 1)
+        world.run(3)
+    size = world.nodes[1].partition().log.size_bytes
+    world.nodes[1].throttles.leader.limit.set(size // 4)
+    world.start(3)
+    world.controller.publish(3)
+    world.run(1_000)
+    assert 20 <= ends(world)[2] <= 80
+    assert ends(world)[1] == 100, "who is in sync would fall out of it"
+    world.run(5_000)
+    assert ends(world)[2] == 100
+
+
+def test_a_follower_throttles_itself() -> None:
+    world = World(
+        fetch_settings={"max_bytes": 1_000, "wait_max_ms": 50},
+        **{"follower_replication_throttled_replicas": "*"},
+    )
+    world.run(100)
+    world.kill(3)
+    world.controller.fence(3)
+    for _ in range(100):
+        append(world, 1)
+        world.run(3)
+    size = world.nodes[1].partition().log.size_bytes
+    node = world.start(3)
+    node.throttles.follower.limit.set(size // 4)
+    world.controller.publish(3)
+    world.run(1_000)
+    assert 20 <= ends(world)[2] <= 80
+    world.run(6_000)
+    assert ends(world)[2] == 100
+
+
+def test_a_topic_id_that_nobody_knows_is_not_a_replicas_business() -> None:
+    world = World()
+    world.run(100)
+    assert world.nodes[1].partition().topic_id == TOPIC_ID
+    world.controller.partitions[0] = replace(world.controller.partitions[0], isr=(1,), partition_epoch=5)
+    world.controller.publish()
+    world.run(1_000)
+    assert world.controller.partitions[0].isr == (1, 2, 3), "who has all there is comes back without an append"
