@@ -32,8 +32,8 @@ test: lint $(READY) ## lint, types and all tests
 unit: $(READY) ## the tests without sockets, in seconds
 	$(BIN)/python -m pytest tests/unit tests/scripts tests/tidy
 
-simulate: $(READY) ## consumer groups in virtual time under everything that can befall them: SEEDS=200 SIZE=small, on all cores
-	$(BIN)/python tests/simulation/simulate.py --seeds $(or $(SEEDS),200) --first $(or $(FIRST),0) --size $(or $(SIZE),small)
+simulate: $(READY) ## clusters and groups in virtual time under everything that can befall them: SEEDS=200 SIZE=small WHAT=cluster, on all cores
+	$(BIN)/python tests/simulation/simulate.py --seeds $(or $(SEEDS),200) --first $(or $(FIRST),0) --size $(or $(SIZE),small) $(if $(WHAT),--what $(WHAT))
 
 interop: $(READY) ## the tests with real clients and processes
 	$(BIN)/python -m pytest tests/interop

@@ -1,4 +1,4 @@
-"""What Linux knows of a process: CPU time, resident memory, when it started. Reads /proc and nothing else."""
+"""What Linux knows of a process: CPU time, memory, when it started, who it is. Reads /proc and nothing else."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import time
 from pathlib import Path
 
+LISTENING = "0A"
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -25,6 +26,35 @@ def resident_mib(pid: int) -> float:
 def age_s(pid: int) -> float:
     """How long ago it started, in steps of a clock tick."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - int(_stat(pid)[19]) / TICKS_PER_SECOND
+
+
+def has_ended(pid: int) -> bool:
+    """Also when nobody has asked yet how it ended."""
+    try:
+        return _stat(pid)[0] in ("Z", "X")
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def command_line(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0").split("\0")
+
+
+def listener(port: int) -> int:
+    """The process that listens on the port."""
+    sockets = {f"socket:[{inode}]" for inode in _listening(port)}
+    for file in Path("/proc").glob("[0-9]*/fd/*"):
+        try:
+            if os.readlink(file) in sockets:
+                return int(file.parts[2])
+        except OSError:  # closed as we looked
+            continue
+    raise ProcessLookupError(f"nobody listens on port {port}")
+
+
+def _listening(port: int) -> list[str]:
+    lines = [line.split() for table in ("tcp", "tcp6") for line in Path(f"/proc/net/{table}").read_text().splitlines()]
+    return [fields[9] for fields in lines if fields[1].endswith(f":{port:04X}") and fields[3] == LISTENING]
 
 
 def _stat(pid: int) -> list[str]:

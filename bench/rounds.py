@@ -77,9 +77,9 @@ def warm_up(workloads: Sequence[Workload], servers: Sequence[Server], seconds: f
 
 
 def _take(server: Server, turn: Turn) -> tuple[Measured, float]:
-    before = cpu_seconds(server.pid)
+    before = sum(map(cpu_seconds, server.pids))
     measured = turn()
-    spent = cpu_seconds(server.pid) - before
+    spent = sum(map(cpu_seconds, server.pids)) - before
     if measured.undo is not None:
         measured.undo()
     return measured, spent * 1e6 / measured.work

@@ -41,6 +41,11 @@ class Server:
     address: str
     pid: int
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """All processes whose CPU time counts as the system's."""
+        return (self.pid,)
+
 
 class MoldauProcess:
     """Our broker in a process of its own, on a port of the kernel's choice, in a temporary directory.

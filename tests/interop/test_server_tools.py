@@ -23,6 +23,10 @@ from moldau.base.ids import uuid_from_text
 from moldau.base.setting_sources import SettingsError
 from moldau.cli.kafka import server_start, server_stop, storage
 from moldau.cli.kafka.server_stop import Process, as_server
+from moldau.log import meta_properties
+from moldau.raft.control_records import read_voters
+from moldau.raft.snapshots import check_snapshot, read_batches
+from moldau.wire.records import ControlType, control_type, decode_records
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 REPOSITORY = Path(__file__).parents[2]
@@ -137,13 +141,12 @@ def test_the_first_controllers_directory_may_be_named(
     [
         (["-t", "not an id"], "--cluster-id not an id: expected an id such as"),
         (["-t", CLUSTER, "--add-scram", "SCRAM-SHA-256=[name=a,password=b]"], "--add-scram: users and passwords are"),
-        (["-t", CLUSTER, "--no-initial-controllers"], "a cluster of several nodes is not supported yet"),
-        (["-t", CLUSTER, "-I", "3@a:1:JEXY6aqzQY-32P5TStzaFg,4@b:1:MvDxzVmcRsaTz33bUuRU6A"], "name this node alone"),
-        (["-t", CLUSTER, "-I", "4@a:1:JEXY6aqzQY-32P5TStzaFg"], "expected 3@host:port:directory-id"),
-        (["-t", CLUSTER, "-I", "nonsense"], "expected 3@host:port:directory-id"),
+        (["-t", CLUSTER, "-I", "nonsense"], "No @ found in dynamic voter string."),
         (["-t", CLUSTER, "-r", "9.9"], "Unknown metadata.version '9.9'. Supported metadata.version are: 4.3-IV0"),
-        (["-t", CLUSTER, "-f", "x=1"], "Unknown feature: x"),
-        (["-t", CLUSTER, "-f", "group.version=9"], "expected a level of group.version from 0 to 1"),
+        (["-t", CLUSTER, "-r", "4.3", "-f", "metadata.version=30"], "Use --release-version instead of --feature"),
+        (["-t", CLUSTER, "-f", "x=1"], "Unsupported feature: x. Supported features are: eligible.leader.replicas"),
+        (["-t", CLUSTER, "-f", "x"], "Can't parse feature=level string x: equals sign not found."),
+        (["-t", CLUSTER, "-f", "group.version=0"], "a new cluster begins with group.version=1"),
     ],
 )
 def test_what_cannot_be_formatted_is_one_line(
@@ -153,6 +156,76 @@ def test_what_cannot_be_formatted_is_one_line(
     assert (status, out, err.count("\n")) == (1, "", 1)
     assert complaint in err
     assert not (tmp_path / "a").exists()
+
+
+CONTROLLER = "listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:9093\ncontroller.listener.names=CONTROLLER\n"
+FIRST = "JEXY6aqzQY-32P5TStzaFg", "MvDxzVmcRsaTz33bUuRU6A"
+"""The directories of two controllers."""
+
+
+@pytest.mark.parametrize(
+    ("node_id", "words", "kind", "voters"),
+    [
+        (3, ["--standalone"], "dynamic metadata voter directory", {3}),
+        (3, ["-I", f"3@127.0.0.1:9093:{FIRST[0]}"], "dynamic metadata voter directory", {3}),
+        (3, ["-I", f"4@b:1:{FIRST[1]},3@a:1:{FIRST[0]}"], "dynamic metadata voter directory", {3, 4}),
+        (7, ["-I", f"4@b:1:{FIRST[1]},3@a:1:{FIRST[0]}"], "dynamic metadata directory", {3, 4}),
+        (3, ["--no-initial-controllers"], "metadata directory", None),
+    ],
+)
+def test_the_first_voters_are_left_for_the_first_start(
+    capsys: pytest.CaptureFixture[str],
+    config: Path,
+    tmp_path: Path,
+    node_id: int,
+    words: list[str],
+    kind: str,
+    voters: set[int] | None,
+) -> None:
+    config.write_text(
+        f"node.id={node_id}\nlog.dirs={tmp_path}/a\n{CONTROLLER}controller.quorum.bootstrap.servers=127.0.0.1:9093\n"
+    )
+    format = ("format", "-t", CLUSTER, "-c", str(config))
+    said = "Because controller.quorum.voters is not set on this controller, you must specify one of the following: "
+    assert run_storage(capsys, *format)[2].startswith(said)
+    status, out, _ = run_storage(capsys, *format, *words)
+    assert (status, out) == (0, f"Formatting {kind} {tmp_path}/a with metadata.version 4.3-IV0.\n")
+    file = tmp_path / "a" / "__cluster_metadata-0" / "00000000000000000000-0000000000.checkpoint"
+    assert file.exists() == (voters is not None)
+    if voters is None:
+        return
+    directories = voters_of(file)
+    assert directories.keys() == voters
+    directory_id = meta_properties.parse((tmp_path / "a" / "meta.properties").read_text()).directory_id
+    assert directory_id == directories[node_id] if node_id in voters else directory_id not in directories.values()
+    assert "-I" not in words or directories[3] == uuid_from_text(FIRST[0])
+
+
+def voters_of(snapshot: Path) -> dict[int, bytes]:
+    """Who votes, and with which directory, as the snapshot's record of them says."""
+    check_snapshot(read_batches(snapshot.read_bytes()))
+    records = [
+        record for header, batch in read_batches(snapshot.read_bytes()) for record in decode_records(batch, header)
+    ]
+    (told,) = (record for record in records if control_type(record) == ControlType.KRAFT_VOTERS)
+    return {voter.key.id: voter.key.directory_id for voter in read_voters(told)}
+
+
+def test_a_node_that_listens_to_no_controller_needs_no_voters(
+    capsys: pytest.CaptureFixture[str], config: Path, tmp_path: Path
+) -> None:
+    assert run_storage(capsys, "format", "-t", CLUSTER, "-c", str(config), "--standalone")[0] == 0
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["meta.properties"]
+
+
+def test_a_broker_alone_is_no_quorum(capsys: pytest.CaptureFixture[str], config: Path, tmp_path: Path) -> None:
+    config.write_text(
+        f"node.id=3\nlog.dirs={tmp_path}/a\nprocess.roles=broker\nlisteners=PLAINTEXT://127.0.0.1:0\n"
+        "controller.quorum.bootstrap.servers=127.0.0.1:9093\n"
+    )
+    format = ("format", "-t", CLUSTER, "-c", str(config))
+    assert run_storage(capsys, *format, "--standalone")[2] == "You can only use --standalone on a controller.\n"
+    assert run_storage(capsys, *format)[0] == 0
 
 
 def test_voters_and_a_dynamic_quorum_exclude_each_other(capsys: pytest.CaptureFixture[str], config: Path) -> None:
@@ -179,12 +252,19 @@ def test_a_config_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
 def test_features_of_a_release(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run_storage(capsys, "version-mapping", "--release-version", "4.3")
     assert status == 0
-    assert out.startswith("metadata.version=30 (4.3-IV0)\nkraft.version=1\ntransaction.version=2\n")
+    assert out.startswith("metadata.version=30 (4.3)\nkraft.version=1\ntransaction.version=2\n")
     assert run_storage(capsys, "feature-dependencies", "-f", "group.version=1")[:2] == (
         0,
         "group.version=1 has no dependencies.\n",
     )
-    assert run_storage(capsys, "feature-dependencies", "-f", "x=2")[0] == 1
+    for words, said in (
+        ("x=2", "Unknown feature: x"),
+        ("group.version=9", "Feature level 9 is not supported for feature group.version"),
+        ("group.version=x", "Invalid version format: x for feature group.version"),
+        ("group.version", "Invalid feature format: group.version. Expected format: 'feature=version' (e.g."),
+    ):
+        status, _, err = run_storage(capsys, "feature-dependencies", "-f", words)
+        assert (status, err.startswith(said)) == (1, True)
 
 
 # --- the command line of a start, and which processes are servers ------------------------------------------------

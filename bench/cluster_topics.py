@@ -1,0 +1,99 @@
+"""Topics with three replicas: made one at a time or by the thousand, and waited for until all replicas are in sync."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from bench.cluster_servers import Cluster, await_true
+from bench.cluster_wire import NOBODY, ClusterView, PartitionView, ask_any, view
+from bench.connection import BrokerRefused
+from bench.topics import TIMEOUT_S, delete_topic
+
+REPLICAS = 3
+IN_SYNC_MIN = 2
+CONFIG = {"min.insync.replicas": str(IN_SYNC_MIN)}
+TOPICS_A_REQUEST = 1_000
+"""Kafka refuses a request that makes more than 10,000 records of metadata."""
+SETTLE_TIMEOUT_S = 600.0
+METADATA_PATIENCE_S = 30.0
+"""What a node that is not stopped may take to tell of many thousands of partitions."""
+
+
+def admin_of(bootstrap: str) -> AdminClient:
+    """Connected, so that the clock of the first request does not count it."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, "topic.metadata.refresh.sparse": True})
+    admin.list_topics("__no_such_topic", timeout=TIMEOUT_S)
+    return admin
+
+
+def create(admin: AdminClient, names: Sequence[str], partitions: int) -> float:
+    """All in requests of a thousand; gives the seconds until the cluster agreed to the last."""
+    began = time.perf_counter()
+    for first in range(0, len(names), TOPICS_A_REQUEST):
+        new = [NewTopic(name, partitions, REPLICAS, config=CONFIG) for name in names[first : first + TOPICS_A_REQUEST]]
+        for created in admin.create_topics(new, request_timeout=TIMEOUT_S).values():
+            created.result(TIMEOUT_S)
+    return time.perf_counter() - began
+
+
+def led_by(cluster: Cluster, leader: int) -> str:
+    """A new topic of one partition whose leader is that node; returns when all replicas are in sync."""
+    name = new_name()
+    replicas = [leader, *(node for node in cluster.addresses if node != leader)]
+    admin = admin_of(cluster.bootstrap)
+    new = NewTopic(name, 1, replica_assignment=[replicas], config=CONFIG)
+    admin.create_topics([new], request_timeout=TIMEOUT_S)[name].result(TIMEOUT_S)
+    await_in_sync(cluster, [name], 1)
+    return name
+
+
+def scratch(cluster_bootstrap: str, addresses: Sequence[str], partitions: int, cleanup: ExitStack) -> str:
+    """A topic for a workload; `cleanup` deletes it."""
+    name = new_name()
+    create(admin_of(cluster_bootstrap), [name], partitions)
+    cleanup.callback(delete_topic, cluster_bootstrap, name)
+    await_true(lambda: _all_in_sync(addresses, [name], partitions), f"{name} is in sync")
+    return name
+
+
+def await_in_sync(cluster: Cluster, names: Sequence[str], partitions: int) -> None:
+    addresses = list(cluster.addresses.values())
+    await_true(
+        lambda: _all_in_sync(addresses, names, partitions),
+        f"{cluster.name}: {len(names)} topics have all replicas in sync",
+        SETTLE_TIMEOUT_S,
+    )
+
+
+def leader_address(addresses: Sequence[str], name: str, partition: int) -> str:
+    found = ask_any(addresses, lambda each: view(each, [name]))
+    leader = NOBODY if found is None else found.topics[name][partition].leader
+    if found is None or leader not in found.brokers:
+        raise BrokerRefused(f"nobody leads {name}-{partition}")
+    return found.brokers[leader]
+
+
+def new_name() -> str:
+    return f"bench-{uuid.uuid4().hex[:12]}"
+
+
+def _all_in_sync(addresses: Sequence[str], names: Sequence[str], partitions: int) -> bool:
+    """As every node sees it: each must know of a partition before it can serve it."""
+    wanted = names if len(names) <= TOPICS_A_REQUEST else None
+    views = [ask_any([address], lambda each: view(each, wanted, METADATA_PATIENCE_S)) for address in addresses]
+    return all(found is not None and _is_in_sync(found, names, partitions) for found in views)
+
+
+def _is_in_sync(found: ClusterView, names: Sequence[str], partitions: int) -> bool:
+    return all(
+        len(parts := found.topics.get(name, {})) == partitions and all(map(_is_whole, parts.values())) for name in names
+    )
+
+
+def _is_whole(partition: PartitionView) -> bool:
+    return partition.leader >= 0 and len(partition.in_sync) == len(partition.replicas)

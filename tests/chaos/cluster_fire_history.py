@@ -1,0 +1,159 @@
+"""What was sent, acknowledged and read while a cluster was under fire, and what must never be seen in it.
+
+The anomalies have the names that Jepsen's Kafka workload gives them. Values say who sent them: `producer:number`, where
+the numbers of a producer count up in each partition. Everything here is plain data and can be tried by hand.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    partition: int
+    offset: int
+
+
+class Value(NamedTuple):
+    producer: int
+    number: int
+
+    def encode(self) -> bytes:
+        return b"%d:%d" % self
+
+
+def decode(data: bytes) -> Value:
+    producer, _, number = data.partition(b":")
+    return Value(int(producer), int(number))
+
+
+class Read(NamedTuple):
+    place: Place
+    value: Value
+
+
+@dataclass
+class History:
+    sent: dict[int, set[Value]] = field(default_factory=lambda: defaultdict(set))
+    """By partition."""
+    acked: dict[Place, Value] = field(default_factory=dict)
+    failed: list[tuple[Value, str]] = field(default_factory=list)
+    """Sends of which the client said that they failed; they may have been written all the same."""
+    polls: dict[str, list[Read]] = field(default_factory=lambda: defaultdict(list))
+    """By reader, in the order in which they came; readers keep their place themselves."""
+    shared: list[Read] = field(default_factory=list)
+    """What members of groups read: again after a rebalance, which is legal."""
+    final: dict[int, list[Read]] = field(default_factory=lambda: defaultdict(list))
+    """The whole log of each partition, read when all was quiet."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    acks_by_partition: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+
+    def acknowledge(self, place: Place, value: Value) -> None:
+        with self.lock:
+            before = self.acked.setdefault(place, value)
+            assert before == value, f"inconsistent offsets: {place} was acknowledged for {before} and for {value}"
+            self.acks_by_partition[place.partition] += 1
+
+
+def anomalies(history: History) -> list[str]:
+    """All that was wrong, in words; none is what a test wants to see."""
+    return [
+        *inconsistent_offsets(history),
+        *phantoms(history),
+        *duplicates(history),
+        *lost_writes(history),
+        *out_of_order(history),
+        *nonmonotonic_polls(history),
+        *skipped_polls(history),
+        *unseen(history),
+    ]
+
+
+def _everything_read(history: History) -> Iterator[tuple[str, Read]]:
+    for reader, reads in history.polls.items():
+        yield from ((reader, read) for read in reads)
+    yield from (("a group", read) for read in history.shared)
+    for reads in history.final.values():
+        yield from (("the last reader", read) for read in reads)
+
+
+def inconsistent_offsets(history: History) -> Iterator[str]:
+    """One offset, two values."""
+    known = dict(history.acked)
+    for reader, (place, value) in _everything_read(history):
+        if known.setdefault(place, value) != value:
+            yield f"inconsistent offsets: {reader} found {value} at {place}, where {known[place]} was"
+
+
+def phantoms(history: History) -> Iterator[str]:
+    """A value that nobody sent there."""
+    for reader, (place, value) in _everything_read(history):
+        if value not in history.sent[place.partition]:
+            yield f"phantom: {reader} found {value} at {place}, which nobody sent"
+
+
+def duplicates(history: History) -> Iterator[str]:
+    """One value at two offsets."""
+    where: dict[tuple[int, Value], Place] = {}
+    for _, (place, value) in _everything_read(history):
+        first = where.setdefault((place.partition, value), place)
+        if first != place:
+            yield f"duplicate: {value} is at {first} and at {place}"
+
+
+def lost_writes(history: History) -> Iterator[str]:
+    """Acknowledged, and not in the log at the end."""
+    kept = {read.place: read.value for reads in history.final.values() for read in reads}
+    for place, value in history.acked.items():
+        if kept.get(place) != value:
+            yield f"lost write: {value} was acknowledged at {place}, where {kept.get(place)} is"
+
+
+def out_of_order(history: History) -> Iterator[str]:
+    """What one producer sent to one partition stands in another order than it was sent."""
+    for partition, reads in history.final.items():
+        last: dict[int, int] = {}
+        for place, value in reads:
+            if value.number <= last.get(value.producer, -1):
+                yield f"out of order: {value} at {place} of {partition} comes after {last[value.producer]}"
+            last[value.producer] = value.number
+
+
+def nonmonotonic_polls(history: History) -> Iterator[str]:
+    """A reader was taken back."""
+    for reader, reads in history.polls.items():
+        last: dict[int, int] = {}
+        for place, _ in reads:
+            if place.offset <= last.get(place.partition, -1):
+                yield f"nonmonotonic poll: {reader} was at {last[place.partition]} and then at {place}"
+            last[place.partition] = place.offset
+
+
+def skipped_polls(history: History) -> Iterator[str]:
+    """A reader was given a later record and not the one before it."""
+    offsets = {partition: [read.place.offset for read in reads] for partition, reads in history.final.items()}
+    follows = {Place(p, one): Place(p, two) for p, all_of_it in offsets.items() for one, two in pairwise(all_of_it)}
+    for reader, reads in history.polls.items():
+        by_partition: dict[int, list[Place]] = defaultdict(list)
+        for place, _ in reads:
+            by_partition[place.partition].append(place)
+        for places in by_partition.values():
+            for one, two in pairwise(places):
+                if two > one and follows.get(one, two) != two:
+                    yield f"poll skip: {reader} went from {one} to {two} past {follows[one]}"
+
+
+def unseen(history: History) -> Iterator[str]:
+    """Acknowledged, and a reader that read to the end never saw it."""
+    seen = {reader: {read.place for read in reads} for reader, reads in history.polls.items()}
+    if history.shared:
+        seen["a group"] = {read.place for read in history.shared}
+    for reader, places in seen.items():
+        missing = sorted(history.acked.keys() - places)
+        if missing:
+            yield f"unseen: {reader} never saw {len(missing)} of {len(history.acked)}, the first at {missing[0]}"

@@ -1,0 +1,171 @@
+"""Clients at work while a cluster is under fire: idempotent producers, readers, a group; each in a thread of its own.
+
+They know nothing of the faults. Whatever they send, are acknowledged or read goes into the history.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Self
+
+from cluster_fire_history import History, Place, Read, Value, decode
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+
+SEND_EVERY_S = 0.03
+RECORDS_AT_ONCE = 6
+POLL_S = 0.1
+DRAIN_PATIENCE_S = 90.0
+DELIVERY_MS = 300_000
+"""Longer than any fault: a producer with retries is to hear of none."""
+RECONNECT = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 250, "log_level": 0}
+LEGAL_ERRORS = {
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TIMED_OUT,
+    KafkaError._RESOLVE,
+}
+"""What librdkafka tells of connections that broke; with any broker that is killed it says so."""
+
+
+class Load:
+    """Producers, readers and a group on one topic, until `finish`."""
+
+    def __init__(
+        self, bootstrap: str, topic: str, partitions: int, producers: int = 2, readers: int = 2, members: int = 2
+    ) -> None:
+        self.history = History()
+        self.faults: list[str] = []
+        self._bootstrap, self._topic, self._partitions = bootstrap, topic, partitions
+        self._sending, self._reading = threading.Event(), threading.Event()
+        self._sending.set()
+        self._reading.set()
+        self._senders = [self._thread(self._send, number) for number in range(producers)]
+        self._readers = [self._thread(self._read, f"reader {number}") for number in range(readers)]
+        self._readers += [self._thread(self._share, f"member {number}") for number in range(members)]
+        self._is_shared = members > 0
+
+    def __enter__(self) -> Self:
+        for thread in (*self._senders, *self._readers):
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._sending.clear()
+        self._reading.clear()
+        for thread in (*self._senders, *self._readers):
+            thread.join()
+
+    def acks(self) -> dict[int, int]:
+        """How many records have been acknowledged, by partition."""
+        with self.history.lock:
+            return {partition: self.history.acks_by_partition[partition] for partition in range(self._partitions)}
+
+    def finish(self) -> History:
+        """Sends nothing more, lets the readers come to the end, and reads the whole topic once more."""
+        self._sending.clear()
+        for sender in self._senders:
+            sender.join()
+        assert not self.faults, self.faults[:5]
+        self._read_all()
+        self._await_readers()
+        self._reading.clear()
+        for reader in self._readers:
+            reader.join()
+        assert not self.faults, self.faults[:5]
+        return self.history
+
+    def _thread(self, work: Callable[..., None], *arguments: Any) -> threading.Thread:
+        def run() -> None:
+            try:
+                work(*arguments)
+            except BaseException as fault:
+                self.faults.append(f"{work.__name__} {arguments}: {fault!r}")
+
+        return threading.Thread(target=run, name=f"{work.__name__} {arguments}")
+
+    def _send(self, producer_number: int) -> None:
+        producer = Producer(
+            {"bootstrap.servers": self._bootstrap, "enable.idempotence": True, "acks": "all", "linger.ms": 5,
+             "message.timeout.ms": DELIVERY_MS, "error_cb": self._heard, **RECONNECT}
+        )  # fmt: skip
+        number = 0
+        while self._sending.is_set():
+            for _ in range(RECORDS_AT_ONCE):
+                self._send_one(producer, Value(producer_number, number), number % self._partitions)
+                number += 1
+            producer.poll(SEND_EVERY_S)
+        left = producer.flush(DRAIN_PATIENCE_S)
+        assert not left, f"{left} records were never acknowledged"
+
+    def _send_one(self, producer: Producer, value: Value, partition: int) -> None:
+        def delivered(error: KafkaError | None, message: Any) -> None:
+            if error is not None:
+                self.history.failed.append((value, str(error)))
+                self.faults.append(f"producer {value.producer}: {error}")
+            else:
+                self.history.acknowledge(Place(message.partition(), message.offset()), value)
+
+        self.history.sent[partition].add(value)
+        producer.produce(self._topic, value.encode(), partition=partition, on_delivery=delivered)
+
+    def _read(self, name: str) -> None:
+        consumer = Consumer(self._consumer("unused") | {"enable.auto.commit": False, "auto.offset.reset": "error"})
+        consumer.assign([TopicPartition(self._topic, partition, 0) for partition in range(self._partitions)])
+        self._poll(consumer, self.history.polls[name])
+
+    def _share(self, name: str) -> None:
+        settings = {"auto.offset.reset": "earliest", "session.timeout.ms": 6000, "heartbeat.interval.ms": 300}
+        settings |= {"auto.commit.interval.ms": 300, "client.id": name}
+        consumer = Consumer(self._consumer("shared") | settings)
+        consumer.subscribe([self._topic])
+        self._poll(consumer, self.history.shared)
+
+    def _consumer(self, group: str) -> dict[str, Any]:
+        base = {"bootstrap.servers": self._bootstrap, "group.id": group, "fetch.wait.max.ms": 100}
+        return base | {"error_cb": self._heard} | RECONNECT
+
+    def _poll(self, consumer: Consumer, found: list[Read]) -> None:
+        try:
+            while self._reading.is_set():
+                message: Any
+                for message in consumer.consume(500, POLL_S):
+                    if message.error() is None:
+                        place = Place(message.partition(), message.offset())
+                        found.append(Read(place, decode(message.value())))
+                    else:
+                        self._heard(message.error())
+        finally:
+            consumer.close()
+
+    def _heard(self, error: KafkaError) -> None:
+        if error.fatal() or error.code() not in LEGAL_ERRORS:
+            self.faults.append(f"heard: {error}")
+
+    def _read_all(self) -> None:
+        """Up to what is the end now, from the beginning, by a reader that has seen nothing."""
+        consumer = Consumer(self._consumer("unused") | {"enable.auto.commit": False, "auto.offset.reset": "error"})
+        partitions = [TopicPartition(self._topic, partition, 0) for partition in range(self._partitions)]
+        ends = {each.partition: consumer.get_watermark_offsets(each, timeout=30)[1] for each in partitions}
+        consumer.assign(partitions)
+        reached, deadline = dict.fromkeys(ends, 0), time.monotonic() + DRAIN_PATIENCE_S
+        while any(reached[partition] < end for partition, end in ends.items()):
+            assert time.monotonic() < deadline, f"could not read to the end: at {reached} of {ends}"
+            message: Any
+            for message in consumer.consume(1000, POLL_S):
+                if message.error() is None:
+                    place = Place(message.partition(), message.offset())
+                    self.history.final[place.partition].append(Read(place, decode(message.value())))
+                    reached[place.partition] = place.offset + 1
+        consumer.close()
+
+    def _await_readers(self) -> None:
+        """As long as they get on; who does not see the end is found by the checks."""
+        wanted = self.history.acked.keys()
+        deadline = time.monotonic() + DRAIN_PATIENCE_S
+        while time.monotonic() < deadline and not self.faults:
+            lists = [*self.history.polls.values(), *([self.history.shared] if self._is_shared else [])]
+            if all(wanted <= {read.place for read in list(reads)} for reads in lists):
+                return
+            time.sleep(0.2)

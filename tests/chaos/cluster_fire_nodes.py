@@ -1,0 +1,242 @@
+"""The nodes of a cluster as processes, from server.properties as Kafka has them, with the network of proxies between.
+
+Ours by default. With MOLDAU_CHAOS_KAFKA_LIBS, a directory of Apache Kafka's jars, the nodes are Apache Kafka's: it is
+the judge of these tests too. Nodes can be killed, paused and brought back; all else is the tests' business.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cluster_fire_proxy import Network
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+KAFKA_LIBS = os.environ.get("MOLDAU_CHAOS_KAFKA_LIBS")
+CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+START_PATIENCE_S = 60.0
+STOP_PATIENCE_S = 30.0
+REPLICATED = {
+    "offsets.topic.replication.factor": "3",
+    "offsets.topic.num.partitions": "4",
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "group.initial.rebalance.delay.ms": "0",
+}
+FAST = {
+    "broker.heartbeat.interval.ms": "200",
+    "broker.session.timeout.ms": "1500",
+    "controller.quorum.election.timeout.ms": "500",
+    "controller.quorum.fetch.timeout.ms": "1000",
+    "controller.quorum.election.backoff.max.ms": "200",
+    "replica.lag.time.max.ms": "5000",
+}
+"""What `moldau cluster start` sets so that a lost node is noticed soon. Kafka on few cores needs its own defaults."""
+SETTINGS = REPLICATED if KAFKA_LIBS else REPLICATED | FAST
+RECOVERY_S = 120.0 if KAFKA_LIBS else 30.0
+"""Within this a cluster that has lost one node takes writes again. It is an end to waiting, not an aim: those of speed
+are measured in bench/."""
+
+
+def until(is_so: Callable[[], bool], what: str, patience_s: float) -> None:
+    deadline = time.monotonic() + patience_s
+    while not is_so():
+        assert time.monotonic() < deadline, f"not within {patience_s:g} s: {what}"
+        time.sleep(0.05)
+
+
+@dataclass
+class Node:
+    id: int
+    roles: str
+    folder: Path
+    network: Network
+    process: subprocess.Popen[bytes] | None = None
+    is_paused: bool = False
+
+    @property
+    def is_broker(self) -> bool:
+        return "broker" in self.roles
+
+    @property
+    def is_up(self) -> bool:
+        return self.process is not None and not self.is_paused
+
+    def format(self) -> None:
+        done = subprocess.run(_format_command(self.folder / "server.properties"), capture_output=True, check=False)
+        assert done.returncode == 0, (done.stdout + done.stderr).decode()
+
+    def start(self) -> None:
+        assert self.process is None
+        with (self.folder / "output").open("ab") as output:
+            output.write(b"--- start\n")
+            output.flush()
+            command = _start_command(self.folder / "server.properties")
+            self.process = subprocess.Popen(command, stdout=output, stderr=output)
+        self.network.runs_as(self.id, self.process.pid)
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+        self.process = None
+        self.is_paused = False
+
+    def pause(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+        self.is_paused = True
+
+    def resume(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+        self.is_paused = False
+
+    def end(self) -> None:
+        """Orderly, if it still can be."""
+        if self.process is None:
+            return
+        self.resume()
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def assert_alive(self) -> None:
+        """A node that was not killed must not have ended."""
+        if self.process is not None:
+            status = self.process.poll()
+            assert status is None, f"node {self.id} ended with {status}: {self.said()}"
+
+    def said(self) -> str:
+        return (self.folder / "output").read_text(errors="replace")[-4000:]
+
+
+@dataclass
+class Cluster:
+    nodes: dict[int, Node]
+    network: Network
+    bootstrap: str
+    admin: AdminClient = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+
+    @property
+    def brokers(self) -> list[Node]:
+        return [node for node in self.nodes.values() if node.is_broker]
+
+    def assert_alive(self) -> None:
+        for node in self.nodes.values():
+            node.assert_alive()
+
+    def await_brokers(self) -> None:
+        """Until all brokers are there and none is fenced."""
+        until(lambda: self._brokers_known() == len(self.brokers), "all brokers are there", START_PATIENCE_S)
+
+    def create_topic(self, name: str, partitions: int, min_insync: int) -> None:
+        new = NewTopic(name, partitions, 3, config={"min.insync.replicas": str(min_insync)})
+        self.admin.create_topics([new], operation_timeout=30, request_timeout=30)[name].result(40)
+        self.await_in_sync(name, START_PATIENCE_S)
+
+    def await_in_sync(self, topic: str, patience_s: float) -> None:
+        until(lambda: self.is_in_sync(topic), f"all replicas of {topic} are in sync", patience_s)
+
+    def is_in_sync(self, topic: str) -> bool:
+        self.assert_alive()
+        try:
+            partitions = self.admin.list_topics(topic, timeout=5).topics[topic].partitions.values()
+        except KafkaException:
+            return False
+        return bool(partitions) and all(
+            each.leader >= 0 and len(each.isrs) == len(each.replicas) for each in partitions
+        )
+
+    def _brokers_known(self) -> int:
+        self.assert_alive()
+        try:
+            return len(self.admin.list_topics(timeout=5).brokers)
+        except KafkaException:
+            return 0
+
+
+@contextmanager
+def cluster(folder: Path, roles: Mapping[int, str], settings: Mapping[str, str] | None = None) -> Iterator[Cluster]:
+    """Runs as many nodes as there are roles (`broker`, `controller` or both), all new; ends them whatever happens."""
+    with ExitStack() as house:
+        network = house.enter_context(Network())
+        nodes = {number: Node(number, role, folder / f"node-{number}", network) for number, role in roles.items()}
+        bootstrap = write_properties(list(nodes.values()), network, SETTINGS | dict(settings or {}))
+        for node in nodes.values():
+            house.callback(node.end)
+            node.format()
+        for node in nodes.values():
+            node.start()
+        running = Cluster(nodes, network, bootstrap)
+        running.await_brokers()
+        yield running
+
+
+def write_properties(nodes: Sequence[Node], network: Network, settings: Mapping[str, str]) -> str:
+    """A server.properties for each; gives the bootstrap servers, which are proxies as all that is advertised."""
+    kinds = {"broker": "PLAINTEXT", "controller": "CONTROLLER"}
+    ports = {(node.id, kind): port for node in nodes for kind, port in zip(kinds, free_ports(2), strict=True)}
+    proxies = {where: network.proxy(where[0], port) for where, port in ports.items() if _plays(nodes, where)}
+    voters = ",".join(f"{node}@127.0.0.1:{port}" for (node, kind), port in proxies.items() if kind == "controller")
+    for node in nodes:
+        mine = [kind for kind in kinds if kind in node.roles]
+        lines = {
+            "process.roles": node.roles,
+            "node.id": str(node.id),
+            "controller.quorum.voters": voters,
+            "listeners": ",".join(f"{kinds[kind]}://127.0.0.1:{ports[node.id, kind]}" for kind in mine),
+            "advertised.listeners": ",".join(f"{kinds[kind]}://127.0.0.1:{proxies[node.id, kind]}" for kind in mine),
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "log.dirs": str(node.folder / "data"),
+            **settings,
+        }
+        node.folder.mkdir(parents=True)
+        text = "".join(f"{name}={value}\n" for name, value in lines.items())
+        (node.folder / "server.properties").write_text(text)
+    return ",".join(f"127.0.0.1:{port}" for (_, kind), port in proxies.items() if kind == "broker")
+
+
+def _plays(nodes: Sequence[Node], where: tuple[int, str]) -> bool:
+    return any(node.id == where[0] and where[1] in node.roles for node in nodes)
+
+
+def free_ports(count: int) -> list[int]:
+    """Below the range that the kernel gives to clients: a node that is killed finds its port still free."""
+    found: list[int] = []
+    while len(found) < count:
+        port = random.randrange(10_000, 30_000)
+        with socket.socket() as probe:
+            if port not in found and probe.connect_ex(("127.0.0.1", port)) != 0:
+                found.append(port)
+    return found
+
+
+def _format_command(properties: Path) -> list[str]:
+    words = ["format", "-t", CLUSTER_ID, "-c", str(properties)]
+    if KAFKA_LIBS:
+        return ["java", "-cp", f"{KAFKA_LIBS}/*", "kafka.tools.StorageTool", *words]
+    return [sys.executable, "-c", "import sys; from moldau.cli.kafka.storage import main; sys.exit(main())", *words]
+
+
+def _start_command(properties: Path) -> list[str]:
+    if KAFKA_LIBS:
+        quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+        return ["java", "-Xmx384M", quiet, "-cp", f"{KAFKA_LIBS}/*", "kafka.Kafka", str(properties)]
+    return [sys.executable, "-m", "moldau", "start", "--config", str(properties)]

@@ -1,0 +1,153 @@
+"""The network between the nodes of a cluster as proxies in a thread: any link can be cut, in one direction or both.
+
+Nodes listen on their own ports and advertise those of the proxies, so that all they say to each other passes here. Who
+opened a connection is asked of Linux: the socket at its other end belongs to one of the nodes' processes, or to a
+client. What is said over a link that is cut is held back and passes when the link is mended, as TCP would send it
+again; neither side hears that anything is wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Self
+
+CLIENT = 0
+"""Who is none of the nodes; nodes have ids from 1."""
+CHUNK_BYTES = 1 << 16
+Link = tuple[int, int]
+"""From whom to whom bytes go."""
+
+
+class Network:
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="network", daemon=True)
+        self._held: frozenset[Link] = frozenset()
+        self._changed = asyncio.Event()
+        self._pids: dict[int, int] = {}
+        self._servers: list[asyncio.Server] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.bytes_held = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def proxy(self, node: int, port: int) -> int:
+        """The port to advertise for one on which that node listens."""
+        return asyncio.run_coroutine_threadsafe(self._open(node, port), self._loop).result(10)
+
+    def runs_as(self, node: int, pid: int) -> None:
+        """Must be said before the process can have connected to anyone."""
+        self._pids[node] = pid
+
+    def cut(self, links: Iterable[Link]) -> None:
+        """Only these links are cut from now on."""
+        self._loop.call_soon_threadsafe(self._hold, frozenset(links))
+
+    def mend(self) -> None:
+        self.cut(())
+
+    def _hold(self, links: frozenset[Link]) -> None:
+        self._held = links
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _open(self, node: int, port: int) -> int:
+        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            await self._serve(node, port, reader, writer)
+
+        server = await asyncio.start_server(connected, "127.0.0.1", 0, backlog=1000)
+        self._servers.append(server)
+        return int(server.sockets[0].getsockname()[1])
+
+    async def _serve(self, node: int, port: int, near: asyncio.StreamReader, answer: asyncio.StreamWriter) -> None:
+        source = self._source(answer)
+        try:
+            await self._passes(source, node)
+            far, ask = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            answer.transport.abort()
+            return
+        try:
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._pump(near, ask, (source, node)))
+                both.create_task(self._pump(far, answer, (node, source)))
+        except* OSError:
+            pass  # one of the two is gone: so is the connection
+        finally:
+            ask.transport.abort()
+            answer.transport.abort()
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: Link) -> None:
+        while data := await reader.read(CHUNK_BYTES):
+            if link in self._held:
+                self.bytes_held += len(data)
+            await self._passes(*link)
+            writer.write(data)
+            await writer.drain()
+        await self._passes(*link)
+        raise ConnectionResetError  # also the other direction ends: brokers and clients do not half-close
+
+    async def _passes(self, source: int, target: int) -> None:
+        while (source, target) in self._held:
+            await self._changed.wait()
+
+    def _source(self, writer: asyncio.StreamWriter) -> int:
+        here, there = writer.get_extra_info("sockname")[1], writer.get_extra_info("peername")[1]
+        inode = _socket_inode(there, here)
+        for node, pid in self._pids.items():
+            if _holds(pid, f"socket:[{inode}]"):
+                return node
+        return CLIENT
+
+    async def _close(self) -> None:
+        for server in self._servers:
+            server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def between(one: int, others: Iterable[int]) -> set[Link]:
+    """All links between a node and others, in both directions."""
+    return {link for other in others for link in ((one, other), (other, one))}
+
+
+def _socket_inode(local_port: int, remote_port: int) -> str:
+    """Of a socket of this machine that is connected from the one port to the other; empty if there is none any more."""
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[1].endswith(f":{local_port:04X}") and fields[2].endswith(f":{remote_port:04X}"):
+                return fields[9]
+    return ""
+
+
+def _holds(pid: int, link: str) -> bool:
+    try:
+        with os.scandir(f"/proc/{pid}/fd") as files:
+            return any(_target(file) == link for file in files)
+    except OSError:  # it has ended
+        return False
+
+
+def _target(file: os.DirEntry[str]) -> str:
+    try:
+        return os.readlink(file.path)
+    except OSError:  # closed as we looked
+        return ""

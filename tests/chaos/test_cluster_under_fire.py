@@ -1,0 +1,231 @@
+"""Three nodes, real clients, and brokers that are killed, paused and cut off: what was acknowledged is there, once.
+
+Producers are idempotent with acks=all; every acknowledged record is read exactly once and in order, whatever happened.
+Chance comes from a seed (MOLDAU_CHAOS_SEED); how long it goes on is MOLDAU_CHAOS_SECONDS. MOLDAU_CHAOS_KAFKA_LIBS, a
+directory of Apache Kafka's jars, runs the same against Apache Kafka.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import socket
+import socketserver
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cluster_fire_faults import Nemesis
+from cluster_fire_history import History, Place, Read, Value, anomalies
+from cluster_fire_load import Load
+from cluster_fire_nodes import RECOVERY_S, Cluster, Node, cluster, until
+from cluster_fire_proxy import Network
+
+SEED = int(os.environ.get("MOLDAU_CHAOS_SEED", "1"))
+SECONDS = float(os.environ.get("MOLDAU_CHAOS_SECONDS", "60"))
+SET_SECONDS = SECONDS / 4
+TOPIC = "under-fire"
+PARTITIONS = 3
+COMBINED = {1: "broker,controller", 2: "broker,controller", 3: "broker,controller"}
+APART = {1: "broker", 2: "broker", 3: "broker", 11: "controller", 12: "controller", 13: "controller"}
+FAULT_SETS = {
+    "none": [],
+    "kill": ["kill"],
+    "pause": ["pause"],
+    "cut off": ["cut off"],
+    "kill and pause": ["kill", "pause"],
+    "one-way and single links": ["deaf", "dumb", "unlinked"],
+    "all": ["kill", "pause", "cut off", "deaf", "dumb", "unlinked"],
+}
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[Cluster]:
+    with cluster(tmp_path, COMBINED) as running:
+        running.create_topic(TOPIC, PARTITIONS, min_insync=2)
+        yield running
+
+
+def await_writes(running: Cluster, load: Load, what: str) -> float:
+    """Until every partition has had a record acknowledged that it had not before; gives how long that took."""
+    before, began = load.acks(), time.monotonic()
+
+    def all_went_on() -> bool:
+        running.assert_alive()
+        assert not load.faults, load.faults[:3]
+        return all(count > before[partition] for partition, count in load.acks().items())
+
+    until(all_went_on, f"every partition is written {what}", RECOVERY_S)
+    return time.monotonic() - began
+
+
+def finish_and_check(running: Cluster, load: Load, told: str) -> History:
+    running.await_in_sync(TOPIC, RECOVERY_S)
+    await_writes(running, load, "when all is well again")
+    history = load.finish()
+    found = anomalies(history)
+    reads = sum(map(len, history.polls.values())) + len(history.shared)
+    print(f"\n{told}: {len(history.acked)} records acknowledged, {reads} reads, {len(found)} anomalies", flush=True)
+    assert not found, found[:10]
+    assert history.acked, "nothing was acknowledged: nothing was tested"
+    return history
+
+
+def test_one_node_at_a_time_is_lost_and_writes_go_on(three: Cluster) -> None:
+    """Killed, paused or cut off: the other two go on, and the third comes back; no record is lost or twice."""
+    nemesis, waits = Nemesis(three, random.Random(f"{SEED} one at a time")), []
+    with Load(three.bootstrap, TOPIC, PARTITIONS) as load:
+        await_writes(three, load, "at first")
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            kind, node = nemesis.rng.choice(["kill", "pause", "cut off"]), nemesis.rng.choice(three.brokers)
+            nemesis.begin(kind, node)
+            waits.append(await_writes(three, load, f"although node {node.id} has suffered: {kind}"))
+            time.sleep(nemesis.rng.uniform(0, 2))
+            nemesis.end_all()
+            three.await_in_sync(TOPIC, RECOVERY_S)
+        told = f"{nemesis.told()}; at most {max(waits):.1f} s until all partitions were written"
+        finish_and_check(three, load, told)
+
+
+@pytest.mark.parametrize("name", FAULT_SETS)
+def test_random_faults_on_any_nodes_at_any_time(name: str, three: Cluster) -> None:
+    """Also on two or all at once, and before the last has healed: writing may stop, nothing acknowledged may go."""
+    nemesis, kinds = Nemesis(three, random.Random(f"{SEED} {name}")), FAULT_SETS[name]
+    with Load(three.bootstrap, TOPIC, PARTITIONS) as load:
+        await_writes(three, load, "at first")
+        end = time.monotonic() + SET_SECONDS
+        while time.monotonic() < end:
+            for kind in nemesis.rng.sample(kinds, nemesis.rng.randint(0, len(kinds))):
+                node = nemesis.rng.choice(three.brokers)
+                if nemesis.can_begin(kind, node):
+                    nemesis.begin(kind, node)
+            time.sleep(nemesis.rng.uniform(0.3, 3))
+            nemesis.end_all()
+            time.sleep(nemesis.rng.uniform(0, 3))
+        assert bool(nemesis.counts) == bool(kinds)
+        finish_and_check(three, load, f"{name}: {nemesis.told()}")
+
+
+def test_one_broker_of_three_is_left_and_serves(tmp_path: Path) -> None:
+    """Three replicas, min.insync 1: any two brokers die, the third takes reads and writes; the quorum lives apart."""
+    with cluster(tmp_path, APART, {"min.insync.replicas": "1"}) as running:
+        running.create_topic(TOPIC, PARTITIONS, min_insync=1)
+        nemesis = Nemesis(running, random.Random(f"{SEED} left"))
+        with Load(running.bootstrap, TOPIC, PARTITIONS, members=1) as load:
+            await_writes(running, load, "at first")
+            for survivor in running.brokers:
+                for node in running.brokers:
+                    if node is not survivor:
+                        nemesis.begin("kill", node)
+                await_writes(running, load, f"by broker {survivor.id} alone")
+                await_reads(load, survivor)
+                nemesis.end_all()
+                running.await_in_sync(TOPIC, RECOVERY_S)
+            finish_and_check(running, load, f"one of three is left: {nemesis.told()}")
+
+
+def await_reads(load: Load, survivor: Node) -> None:
+    """Until every reader has read something more."""
+    before = {name: len(reads) for name, reads in load.history.polls.items()}
+    until(
+        lambda: all(len(load.history.polls[name]) > count for name, count in before.items()),
+        f"readers go on with broker {survivor.id} alone",
+        RECOVERY_S,
+    )
+
+
+# ---- that the network can be cut, and that the checks bite
+
+
+@pytest.fixture
+def echo() -> Iterator[socketserver.BaseServer]:
+    """Sends back each line, and notes it."""
+
+    class Echo(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            for line in self.rfile:
+                heard.append(line)
+                self.wfile.write(line)
+
+    heard: list[bytes] = []
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Echo) as server:
+        server.daemon_threads = True
+        server.heard = heard  # type: ignore[attr-defined]
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def test_what_is_said_over_a_cut_link_waits_until_it_is_mended(echo: socketserver.TCPServer) -> None:
+    with Network() as network:
+        port = network.proxy(2, echo.server_address[1])
+        network.runs_as(1, os.getpid())
+        with socket.create_connection(("127.0.0.1", port), 5) as connection, connection.makefile("rb") as answers:
+
+            def say(line: bytes, cut: set[tuple[int, int]]) -> bytes | None:
+                """What comes back within a fifth of a second."""
+                network.cut(cut)
+                connection.sendall(line)
+                return answers.readline() if select.select([connection], [], [], 0.2)[0] else None
+
+            assert say(b"one\n", set()) == b"one\n"
+            assert say(b"two\n", {(1, 2)}) is None
+            assert echo.heard == [b"one\n"]  # type: ignore[attr-defined]
+            network.mend()
+            assert answers.readline() == b"two\n"
+            assert say(b"three\n", {(2, 1)}) is None
+            assert echo.heard[-1] == b"three\n", "only the answer is held"  # type: ignore[attr-defined]
+            assert say(b"", {(2, 3), (3, 2), (1, 3)}) == b"three\n", "links of others do not matter"
+            assert say(b"four\n", {(0, 2), (2, 0)}) == b"four\n", "this process is taken for node 1, not for a client"
+
+
+def good_history() -> History:
+    """Two producers' records in one partition, acknowledged and read by all."""
+    history = History()
+    for offset, value in enumerate([Value(0, 0), Value(1, 0), Value(0, 1), Value(1, 1)]):
+        history.sent[0].add(value)
+        history.acknowledge(Place(0, offset), value)
+        for reads in (history.polls["reader"], history.shared, history.final[0]):
+            reads.append(Read(Place(0, offset), value))
+    return history
+
+
+def break_history(history: History, anomaly: str) -> None:
+    last = Read(Place(0, 4), Value(0, 2))
+    match anomaly:
+        case "inconsistent offsets":
+            history.shared[1] = Read(Place(0, 1), Value(0, 1))
+        case "phantom":
+            history.shared.append(last)
+        case "duplicate":
+            history.final[0].append(Read(Place(0, 4), Value(0, 1)))
+        case "lost write":
+            history.final[0].pop()
+        case "out of order":
+            history.sent[0].add(Value(1, -1))
+            history.final[0].append(Read(Place(0, 4), Value(1, -1)))
+        case "nonmonotonic poll":
+            history.polls["reader"].append(history.polls["reader"][0])
+        case "poll skip":
+            del history.polls["reader"][1]
+        case "unseen":
+            history.polls["reader"].pop()
+
+
+def test_a_good_history_has_no_anomalies() -> None:
+    assert not anomalies(good_history())
+
+
+@pytest.mark.parametrize(
+    "anomaly",
+    ["inconsistent offsets", "phantom", "duplicate", "lost write", "out of order", "nonmonotonic poll", "poll skip",
+     "unseen"],
+)  # fmt: skip
+def test_each_anomaly_is_found_by_its_name(anomaly: str) -> None:
+    history = good_history()
+    break_history(history, anomaly)
+    assert any(line.startswith(anomaly) for line in anomalies(history)), anomalies(history)

@@ -1,0 +1,161 @@
+"""Producers of four libraries behind one small face, each sending numbers in a thread or process of its own.
+
+All ask for acks=all, are idempotent and try again as often as they like, as their libraries do by default or by one
+setting; what they could not deliver all the same is an error. What may not enter: assertions about behaviour.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import threading
+from typing import Any, Self
+
+import kafka
+from aiokafka import AIOKafkaProducer
+from confluent_kafka import KafkaError, Producer
+
+EVERY_S = 0.01
+PATIENCE_S = 30.0
+KAFKA_LIBS = os.environ.get("MOLDAU_TEST_KAFKA_LIBS")
+BROKEN_CONNECTIONS = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE}
+"""What librdkafka tells of any broker that goes away; it concerns no record."""
+
+
+class Sender:
+    """Sends 0, 1, 2, … to the partitions in turn until it is closed, which waits for what is on its way."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+        self.bootstrap, self.topic, self.partitions = bootstrap, topic, partitions
+        self.acked: list[tuple[int, int]] = []
+        """Partition and number."""
+        self.errors: list[str] = []
+        self.closing = threading.Event()
+        self.thread = threading.Thread(target=self.run, name=f"{type(self).__name__} to {topic}")
+        self.thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.closing.set()
+        self.thread.join(PATIENCE_S)
+
+    def run(self) -> None:
+        try:
+            self.send()
+        except BaseException as fault:
+            self.errors.append(repr(fault))
+
+    def send(self) -> None:
+        raise NotImplementedError
+
+
+class ConfluentSender(Sender):
+    def send(self) -> None:
+        settings = {"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 0, "log_level": 0}
+        producer = Producer(settings | {"error_cb": self.heard})
+        number = 0
+        while not self.closing.is_set():
+            producer.produce(self.topic, b"%d" % number, partition=number % self.partitions, callback=self.delivered)
+            number += 1
+            producer.poll(EVERY_S)
+        if left := producer.flush(PATIENCE_S):
+            self.errors.append(f"{left} records were not delivered")
+
+    def delivered(self, error: KafkaError | None, message: Any) -> None:
+        if error is None:
+            self.acked.append((message.partition(), int(message.value())))
+        else:
+            self.errors.append(str(error))
+
+    def heard(self, error: KafkaError) -> None:
+        if error.fatal() or error.code() not in BROKEN_CONNECTIONS:
+            self.errors.append(str(error))
+
+
+class KafkaPythonSender(Sender):
+    def send(self) -> None:
+        producer = kafka.KafkaProducer(
+            bootstrap_servers=self.bootstrap.split(","), acks="all", enable_idempotence=True, linger_ms=0
+        )
+        number = 0
+        while not self.closing.wait(EVERY_S):
+            sent = producer.send(self.topic, b"%d" % number, partition=number % self.partitions)
+            sent.add_callback(lambda told, number=number: self.acked.append((told.partition, number)))
+            sent.add_errback(lambda error: self.errors.append(repr(error)))
+            number += 1
+        producer.flush(PATIENCE_S)
+        producer.close()
+
+
+class AioKafkaSender(Sender):
+    def send(self) -> None:
+        asyncio.run(self.send_in_loop())
+
+    async def send_in_loop(self) -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=self.bootstrap, acks="all", enable_idempotence=True)
+        await producer.start()
+        number, sent = 0, []
+        while not self.closing.is_set():
+            future = await producer.send(self.topic, b"%d" % number, partition=number % self.partitions)
+            sent.append(asyncio.create_task(self.delivered(future, number)))
+            number += 1
+            await asyncio.sleep(EVERY_S)
+        await asyncio.wait_for(asyncio.gather(*sent), PATIENCE_S)
+        await producer.stop()
+
+    async def delivered(self, future: Any, number: int) -> None:
+        try:
+            self.acked.append(((await future).partition, number))
+        except Exception as error:  # whatever it is, it is told
+            self.errors.append(repr(error))
+
+
+class JavaSender(Sender):
+    """Apache Kafka's own client in its VerifiableProducer, which chooses partitions itself."""
+
+    def send(self) -> None:
+        words = ["VerifiableProducer", "--bootstrap-server", self.bootstrap, "--topic", self.topic, "--acks", "-1",
+                 "--throughput", str(int(1 / EVERY_S))]  # fmt: skip
+        with java(words, "retries=2147483647\nenable.idempotence=true\nlinger.ms=0\n") as process:
+            threading.Thread(target=self.end_when_closing, args=[process], daemon=True).start()
+            assert process.stdout is not None
+            for line in process.stdout:
+                said = json.loads(line) if line.startswith("{") else {"name": ""}
+                if said["name"] == "producer_send_success":
+                    self.acked.append((said["partition"], int(said["value"])))
+                elif said["name"] == "producer_send_error":
+                    self.errors.append(line)
+
+    def end_when_closing(self, process: subprocess.Popen[str]) -> None:
+        self.closing.wait()
+        process.terminate()
+
+
+def java(words: list[str], properties: str) -> subprocess.Popen[str]:
+    """An Apache tool that writes what it does as lines of JSON; its standard input is its file of properties."""
+    command = ["java", "-Xmx128M", "-cp", f"{KAFKA_LIBS}/*", f"org.apache.kafka.tools.{words[0]}", *words[1:]]
+    read_end, write_end = os.pipe()
+    os.write(write_end, properties.encode())
+    os.close(write_end)
+    command += ["--command-config", f"/dev/fd/{read_end}"]
+    try:
+        return subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, pass_fds=[read_end]
+        )
+    finally:
+        os.close(read_end)
+
+
+SENDERS: dict[str, type[Sender]] = {
+    "confluent": ConfluentSender,
+    "kafka-python": KafkaPythonSender,
+    "aiokafka": AioKafkaSender,
+    "java": JavaSender,
+}

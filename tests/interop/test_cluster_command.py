@@ -1,0 +1,286 @@
+"""`moldau cluster start` and its relatives, run as people run them: real processes, hurt and mended."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from click.testing import CliRunner
+from clients import CLIENTS, Message
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from moldau.cli.cluster_directory import is_free
+from moldau.cli.main import main
+
+pytestmark = pytest.mark.moldau_only
+
+PATIENCE_S = 40.0
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def broker_answers() -> None:
+    """Nothing here speaks to the broker that the other tests of this directory share."""
+
+
+def free_base_port(count: int) -> int:
+    """The first of `count` free ports in a row, with as many a thousand above them."""
+    while True:
+        base = random.randrange(20_000, 31_000)
+        wanted = [*range(base, base + count), *range(base + 1000, base + 1000 + count)]
+        if all(map(is_free, wanted)):
+            return base
+
+
+class RunningCluster:
+    """`moldau cluster start` in a process of its own, and what it printed."""
+
+    def __init__(self, data_dir: Path, nodes: int | None = None, *words: str) -> None:
+        self.data_dir = data_dir
+        base = ["--base-port", str(free_base_port(nodes))] if nodes else []
+        count = ["--nodes", str(nodes)] if nodes else []
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "moldau", "cluster", "start", "-d", str(data_dir), *count, *base, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.printed: list[str] = []
+        self._lines: queue.Queue[str] = queue.Queue()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line.rstrip("\n"))
+
+    def line_with(self, words: str) -> str:
+        """The next line that holds these words; those before it are passed over."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise AssertionError(f"{words!r} was not printed, only:\n" + "\n".join(self.printed)) from None
+            self.printed.append(line)
+            if words in line:
+                return line
+
+    def run(self, *words: str) -> Told:
+        return moldau(*words, "-d", str(self.data_dir))
+
+    def states(self) -> dict[int, dict[str, Any]]:
+        rows = json.loads(self.run("status", "--format", "json").stdout)
+        return {row["node"]: row for row in rows}
+
+    def await_end(self) -> int:
+        status = self.process.wait(PATIENCE_S)
+        self._reader.join()
+        while not self._lines.empty():
+            self.printed.append(self._lines.get())
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        return status
+
+    def kill_what_is_left(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        if (self.data_dir / "cluster.json").exists():
+            for pid in pids(self.data_dir):
+                if lives(pid):
+                    os.kill(pid, signal.SIGKILL)
+        self.await_end()
+
+
+class Told(NamedTuple):
+    status: int
+    stdout: str
+    stderr: str
+
+
+def moldau(*words: str) -> Told:
+    """In this process, which is quicker; but a node that is started by it is to be nobody's child."""
+    if words[0] == "restart":
+        command = [sys.executable, "-m", "moldau", "cluster", *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+        return Told(done.returncode, done.stdout, done.stderr)
+    result = CliRunner().invoke(main, ["cluster", *words])
+    return Told(result.exit_code, result.stdout, result.stderr)
+
+
+def pids(data_dir: Path) -> list[int]:
+    return [int(json.loads(file.read_text())["pid"]) for file in sorted(data_dir.glob("node-*/process.json"))]
+
+
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def was_left_cleanly(data_dir: Path, node_id: int) -> bool:
+    return (data_dir / f"node-{node_id}" / "data" / CLEAN_SHUTDOWN).exists()
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    running = RunningCluster(tmp_path_factory.mktemp("cluster") / "three", 3)
+    try:
+        running.line_with("The cluster is ready after")
+        yield running
+    finally:
+        running.kill_what_is_left()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[list[RunningCluster]]:
+    """Clusters of a test's own go into this list, and not past the test."""
+    started: list[RunningCluster] = []
+    yield started
+    for running in started:
+        running.kill_what_is_left()
+
+
+def bootstrap_of(running: RunningCluster) -> str:
+    nodes = json.loads((running.data_dir / "cluster.json").read_text())["nodes"]
+    return ",".join(f"127.0.0.1:{node['port']}" for node in nodes)
+
+
+def test_three_nodes_announce_themselves_and_one_leads(three: RunningCluster) -> None:
+    assert three.line_with("bootstrap servers: ").endswith(bootstrap_of(three))
+    ready = [line for line in three.printed if " is ready: " in line]
+    assert sorted(line[:3] for line in ready) == ["[1]", "[2]", "[3]"]
+    states = three.states()
+    assert [row["state"] for row in states.values()] == ["up", "up", "up"]
+    assert sorted(row["quorum"] for row in states.values()) == ["follower", "follower", "leader"]
+    assert {row["pid"] for row in states.values()} == set(pids(three.data_dir))
+    assert all(row["memory"] > 10 << 20 for row in states.values())
+    assert "127.0.0.1" in three.run("status").stdout.splitlines()[1]
+
+
+def test_a_killed_node_is_told_and_restarted_under_the_foreground(three: RunningCluster) -> None:
+    bootstrap = bootstrap_of(three)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic("orders", 1, 3)])["orders"].result(15)
+    CLIENTS["confluent"].produce(bootstrap, "orders", [Message(None, b"before")])
+    leader = admin.list_topics("orders", timeout=10).topics["orders"].partitions[0].leader
+    before = three.states()[leader]["pid"]
+
+    assert three.run("kill", str(leader)).stdout.startswith(f"node {leader} is killed")
+    assert three.line_with(f"node {leader} was killed").endswith("brings it back")
+    assert three.states()[leader]["state"] == "down"
+    CLIENTS["confluent"].produce(bootstrap, "orders", [Message(None, b"meanwhile")])
+    again = three.run("kill", str(leader))
+    assert (again.status, again.stdout) == (1, "")
+    assert again.stderr == f"moldau: node {leader} does not run; `moldau cluster restart {leader}` starts it\n"
+
+    restarted = three.run("restart", str(leader))
+    assert restarted.stdout.startswith(f"node {leader} is up again after"), restarted.stderr
+    now = three.states()[leader]
+    assert (now["state"], now["pid"] != before) == ("up", True)
+    parent = Path(f"/proc/{now['pid']}/stat").read_text().rpartition(")")[2].split()[1]
+    assert int(parent) == three.process.pid
+    found = CLIENTS["confluent"].consume(bootstrap, "orders", 2)
+    assert [message.value for message in found] == [b"before", b"meanwhile"]
+
+
+def test_a_node_that_runs_is_stopped_in_order_before_it_is_restarted(three: RunningCluster) -> None:
+    before = three.states()[2]["pid"]
+    assert three.run("restart", "2").status == 0
+    assert not lives(before)
+    assert three.states()[2]["pid"] != before
+    three.line_with("node 2 is stopped, to be started again")
+    three.line_with("node 2 is up")
+
+
+def test_a_paused_node_is_shown_and_goes_on(three: RunningCluster) -> None:
+    assert three.run("pause", "1").status == 0
+    assert three.states()[1]["state"] == "paused"
+    three.line_with("node 1 is paused")
+    assert three.run("resume", "1").status == 0
+    three.line_with("node 1 is up")
+    assert three.states()[1]["state"] == "up"
+
+
+def test_a_cluster_that_runs_is_not_started_twice(three: RunningCluster) -> None:
+    second = three.run("start")
+    assert second.status == 1
+    assert f"runs already (process {three.process.pid}); `moldau cluster stop` stops it" in second.stderr
+
+
+def test_stopping_from_another_terminal_ends_everything_in_order(three: RunningCluster) -> None:
+    """The last that is done with this cluster."""
+    running = pids(three.data_dir)
+    assert three.run("stop").stdout == "stopped\n"
+    assert three.await_end() == 0
+    assert three.printed[-1] == "moldau cluster: stopped"
+    assert not any(map(lives, running))
+    assert all(was_left_cleanly(three.data_dir, node_id) for node_id in (1, 2, 3))
+    assert [row["state"] for row in three.states().values()] == ["down"] * 3
+    assert "does not run" in three.run("stop").stderr
+
+
+def test_ctrl_c_stops_the_nodes_in_order(tmp_path: Path, place: list[RunningCluster]) -> None:
+    place.append(running := RunningCluster(tmp_path / "c", 1))
+    running.line_with("The cluster is ready")
+    running.process.send_signal(signal.SIGINT)
+    assert running.await_end() == 0
+    assert was_left_cleanly(tmp_path / "c", 1)
+    assert not any(map(lives, pids(tmp_path / "c")))
+
+
+def test_nodes_outlive_a_foreground_that_is_killed_and_can_still_be_run(
+    tmp_path: Path, place: list[RunningCluster]
+) -> None:
+    place.append(running := RunningCluster(tmp_path / "c", 1))
+    running.line_with("The cluster is ready")
+    running.process.kill()
+    running.await_end()
+    assert running.states()[1]["state"] == "up"
+    refused = running.run("start")
+    assert "node 1 runs; `moldau cluster stop` stops it" in refused.stderr
+    (old,) = pids(tmp_path / "c")
+    assert "node 1 is up again" in running.run("restart", "1").stdout
+    (new,) = pids(tmp_path / "c")
+    assert (old != new, lives(old), lives(new)) == (True, False, True)
+    assert running.run("stop").stdout == "stopped\n"
+    assert not lives(new)
+    assert was_left_cleanly(tmp_path / "c", 1)
+
+
+def test_a_cluster_started_again_has_what_it_had(tmp_path: Path, place: list[RunningCluster]) -> None:
+    place.append(first := RunningCluster(tmp_path / "c", 1, "-o", "num.partitions=4"))
+    first.line_with("The cluster is ready")
+    bootstrap = bootstrap_of(first)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic("orders")])["orders"].result(15)
+    first.process.terminate()
+    assert first.await_end() == 0
+    place.append(second := RunningCluster(tmp_path / "c"))
+    second.line_with("The cluster is ready")
+    known = AdminClient({"bootstrap.servers": bootstrap_of(second)}).list_topics(timeout=10).topics
+    assert len(known["orders"].partitions) == 4
+    second.process.terminate()
+    assert second.await_end() == 0
+
+
+def test_a_node_that_cannot_start_is_told_with_its_reason(tmp_path: Path, place: list[RunningCluster]) -> None:
+    place.append(running := RunningCluster(tmp_path / "c", 1, "-o", "num.partitions=none"))
+    assert running.await_end() == 1
+    shown = "\n".join(running.printed)
+    assert "Invalid value none for configuration num.partitions" in shown
+    assert "node 1 ended with status 1 before it was ready; its log is" in shown
+    assert running.printed[-1] == "moldau cluster: stopped, not in order"

@@ -1,0 +1,204 @@
+"""Clients follow leaders: partitions, coordinators and controllers lose their node, and no client hears of an error.
+
+Three nodes in this process; a producer and a group of each library go on while the leader of a partition, the
+coordinator of the group and the controller are killed one after the other and come back. Producers try again by
+themselves; what they then still call an error would be one that Kafka does not give.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import shutil
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Iterator
+
+import pytest
+from clients import confluent_consumer, poll_messages
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from failover_senders import KAFKA_LIBS, SENDERS, Sender, java
+from group_readers import FLAVOURS, Read, Reader
+from raw import Wire, message
+
+from moldau.testing import TestCluster, cluster
+
+pytestmark = pytest.mark.moldau_only
+PARTITIONS = 3
+PATIENCE_S = 20.0
+
+
+class JavaReader(Reader):
+    """Apache Kafka's own client in its VerifiableConsumer."""
+
+    def read(self) -> None:
+        words = ["VerifiableConsumer", "--bootstrap-server", self.bootstrap, "--topic", self.topics[0], "--group-id",
+                 self.group, "--reset-policy", "earliest", "--verbose", "--session-timeout", "6000"]  # fmt: skip
+        with java(words, "heartbeat.interval.ms=200\nfetch.max.wait.ms=100\n") as process:
+            self.process = process
+            assert process.stdout is not None
+            for line in process.stdout:
+                said = json.loads(line) if line.startswith("{") else {"name": ""}
+                if said["name"] == "record_data":
+                    self.found.append(Read(said["topic"], said["partition"], said["offset"], said["value"].encode()))
+
+    def close(self) -> None:
+        self.process.terminate()
+        super().close()
+
+
+READERS: dict[str, Callable[..., Reader]] = {
+    "confluent": FLAVOURS["confluent-cooperative"].open,
+    "confluent, consumer protocol": FLAVOURS["confluent-consumer"].open,
+    "kafka-python": FLAVOURS["kafka-python"].open,
+    "aiokafka": FLAVOURS["aiokafka"].open,
+    "java": JavaReader,
+}
+needs_java = pytest.mark.skipif(
+    not KAFKA_LIBS or not shutil.which("java"),
+    reason="MOLDAU_TEST_KAFKA_LIBS names no directory of Apache Kafka's jars, or no java is on the PATH",
+)
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[TestCluster]:
+    with cluster(offsets_topic_num_partitions=4) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def bootstrap(three: TestCluster) -> str:
+    """The first node's address."""
+    return three.bootstrap_servers.split(",")[0]
+
+
+@pytest.fixture
+def topic(three: TestCluster, admin: AdminClient) -> str:
+    name = f"failover-{uuid.uuid4().hex[:8]}"
+    admin.create_topics([NewTopic(name, PARTITIONS, 3)], operation_timeout=15)[name].result(15)
+    await_in_sync(admin, name)
+    return name
+
+
+@pytest.fixture(autouse=True)
+def forgiven() -> Iterator[None]:
+    """kafka-python forgets to close sockets that were refused; what it leaves is collected here, without a warning."""
+    yield
+    with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+        gc.collect()
+
+
+def until(is_so: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline, f"not within {PATIENCE_S:g} s: {what}"
+        time.sleep(0.02)
+
+
+def await_in_sync(admin: AdminClient, topic: str) -> None:
+    def is_so() -> bool:
+        try:
+            found = admin.list_topics(topic, timeout=5).topics[topic].partitions.values()
+        except KafkaException:
+            return False
+        return len(found) == PARTITIONS and all(len(each.isrs) == 3 and each.leader > 0 for each in found)
+
+    until(is_so, f"all replicas of {topic} are in sync")
+
+
+def leader_of(bootstrap: str, topic: str, group: str) -> int:
+    with Wire(bootstrap) as wire:
+        asked = [{"topic_id": uuid.UUID(int=0), "name": topic}]
+        answer = wire.ask(message("metadata", 12, topics=asked, allow_auto_topic_creation=False,
+                                  include_topic_authorized_operations=False))  # fmt: skip
+        return int(answer.topics[0].partitions[0].leader_id)
+
+
+def coordinator_of(bootstrap: str, topic: str, group: str) -> int:
+    with Wire(bootstrap) as wire:
+        answer = wire.ask(message("find_coordinator", 4, key_type=0, coordinator_keys=(group,)))
+        return int(answer.coordinators[0].node_id)
+
+
+def controller_of(bootstrap: str, topic: str, group: str) -> int:
+    with Wire(bootstrap) as wire:
+        asked = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+        answer = wire.ask(message("describe_quorum", 0, topics=asked))
+        return int(answer.topics[0].partitions[0].leader_id)
+
+
+ROLES = {"leader": leader_of, "coordinator": coordinator_of, "controller": controller_of}
+
+
+def await_progress(sender: Sender, reader: Reader, what: str) -> None:
+    """Until records that were sent from now on are acknowledged in every partition, and have been read."""
+    start = len(sender.acked)
+
+    def fresh() -> set[int]:
+        assert not sender.errors, sender.errors
+        if reader.fault is not None:
+            raise reader.fault
+        return {partition for partition, _ in sender.acked[start:]}
+
+    until(lambda: len(fresh()) == PARTITIONS, f"all partitions are written {what}")
+    wanted = {number for _, number in sender.acked[start : start + PARTITIONS]}
+    until(lambda: wanted <= {int(read.value) for read in list(reader.found)}, f"what was written is read {what}")
+
+
+def stored(three: TestCluster, topic: str) -> dict[int, list[int]]:
+    """Every partition from its beginning to its end."""
+    consumer = confluent_consumer(three.bootstrap_servers)
+    found: dict[int, list[int]] = {}
+    try:
+        for partition in range(PARTITIONS):
+            place = TopicPartition(topic, partition, 0)
+            _, end = consumer.get_watermark_offsets(place, timeout=15)
+            consumer.assign([place])
+            found[partition] = [int(each.value()) for each in poll_messages(consumer, end)]
+    finally:
+        consumer.close()
+    return found
+
+
+def check(three: TestCluster, topic: str, sender: Sender, reader: Reader) -> None:
+    assert not sender.errors
+    kept = stored(three, topic)
+    acked: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
+    for partition, number in sender.acked:
+        acked[partition].append(number)
+    assert kept == {partition: sorted(numbers) for partition, numbers in acked.items()}, "once each, and in order"
+    read = {(each.partition, int(each.value)) for each in reader.found}
+    assert read == set(sender.acked), "the group has read them all"
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize(
+    ("producing", "consuming"),
+    [
+        ("confluent", "confluent"),
+        ("confluent", "confluent, consumer protocol"),
+        ("kafka-python", "kafka-python"),
+        ("aiokafka", "aiokafka"),
+        pytest.param("java", "java", marks=needs_java),
+    ],
+)
+def test_a_producer_and_a_group_follow_whoever_leads(
+    three: TestCluster, bootstrap: str, admin: AdminClient, topic: str, producing: str, consuming: str, role: str
+) -> None:
+    group = f"of-{topic}"
+    with (
+        SENDERS[producing](three.bootstrap_servers, topic, PARTITIONS) as sender,
+        READERS[consuming](three.bootstrap_servers, group, [topic]) as reader,
+    ):
+        await_progress(sender, reader, "at first")
+        lost = ROLES[role](bootstrap, topic, group)
+        three.kill(lost)
+        await_progress(sender, reader, f"without node {lost}, the {role}")
+        three.restart(lost)
+        await_in_sync(admin, topic)
+        await_progress(sender, reader, f"with node {lost} again")
+        sender.close()
+        until(lambda: len({each[1:3] for each in list(reader.found)}) >= len(sender.acked), "all is read")
+    check(three, topic, sender, reader)

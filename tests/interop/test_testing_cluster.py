@@ -1,0 +1,216 @@
+"""`moldau.testing.cluster()` as somebody else's test suite uses it: what befalls nodes, and what real clients see."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from clients import CLIENTS, confluent_producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from failover_writers import WRITERS
+from group_readers import FLAVOURS, until
+
+from moldau.settings import SettingsError
+from moldau.testing import TestCluster, cluster
+
+pytestmark = pytest.mark.moldau_only
+
+_names = itertools.count()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def broker_answers() -> None:
+    """Nothing here speaks to the broker that the other tests of this directory share."""
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[TestCluster]:
+    with cluster(offsets_topic_num_partitions=3, group_initial_rebalance_delay_ms=0) as running:
+        yield running
+
+
+@pytest.fixture
+def kafka(shared: TestCluster) -> Iterator[TestCluster]:
+    """The cluster of this file, whole again after each test."""
+    yield shared
+    shared.heal()
+    for node in shared.nodes.values():
+        if node.is_paused:
+            node.resume()
+        if not node.is_running:
+            shared.restart(node.id)
+
+
+def new_topic(kafka: TestCluster, partitions: int = 1) -> str:
+    """A topic with a replica on every node, all in sync."""
+    name = f"topic-{next(_names)}"
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.create_topics([NewTopic(name, partitions, len(kafka.nodes))], operation_timeout=10)[name].result(15)
+    for partition in range(partitions):
+        kafka.wait_for_isr(name, partition, kafka.nodes)
+        kafka.wait_for_leader(name, partition)
+    return name
+
+
+def write(kafka: TestCluster, topic: str, *values: bytes) -> float:
+    """Seconds until all were acknowledged by all that are in sync."""
+    producer = confluent_producer(kafka.bootstrap_servers, acks="all")
+    faults: list[object] = []
+    began = time.monotonic()
+    for value in values:
+        producer.produce(
+            topic, value, partition=0, on_delivery=lambda error, _: faults.append(error) if error else None
+        )
+    assert producer.flush(30) == 0
+    assert not faults
+    return time.monotonic() - began
+
+
+def values_of(kafka: TestCluster, topic: str, count: int) -> list[bytes | None]:
+    return [message.value for message in CLIENTS["confluent"].consume(kafka.bootstrap_servers, topic, count)]
+
+
+def test_three_brokers_are_there_and_one_is_the_controller(moldau_cluster: TestCluster) -> None:
+    admin = AdminClient({"bootstrap.servers": moldau_cluster.bootstrap_servers})
+    known = admin.list_topics(timeout=10)
+    addresses = {f"{broker.host}:{broker.port}" for broker in known.brokers.values()}
+    assert addresses == set(moldau_cluster.bootstrap_servers.split(","))
+    assert sorted(known.brokers) == sorted(moldau_cluster.nodes) == [1, 2, 3]
+    assert moldau_cluster.controller() in (1, 2, 3)
+    assert len({node.data_dir for node in moldau_cluster.nodes.values()}) == 3
+
+
+def test_settings_are_kafkas_and_mistakes_are_told(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"num\.partitions"):
+        TestCluster(tmp_path, properties={"num.partitions": "none"})
+    with pytest.warns(UserWarning, match=r"did you mean num\.partitions"):
+        made = TestCluster(tmp_path, nodes=5, properties={"num.partition": 3, "auto.create.topics.enable": False})
+    assert len(made.nodes) == 5
+    assert not made.nodes[4].settings.auto_create_topics_enable
+
+
+@pytest.mark.parametrize("victim", ["leader", "controller"])
+def test_what_was_acknowledged_outlives_the_death_of_a_node(kafka: TestCluster, victim: str) -> None:
+    topic = new_topic(kafka)
+    write(kafka, topic, b"before")
+    killed = kafka.leader_of(topic, 0) if victim == "leader" else kafka.controller()
+    assert killed is not None
+    kafka.kill(killed)
+    assert not kafka.nodes[killed].is_running
+    kafka.wait_for(lambda: kafka.controller() not in (None, killed), what="another controller")
+    kafka.wait_for(lambda: killed not in kafka.isr_of(topic, 0), what="an in-sync set without the dead")
+    assert kafka.leader_of(topic, 0) not in (None, killed)
+    write(kafka, topic, b"meanwhile")
+    kafka.restart(killed)
+    kafka.wait_for_isr(topic, 0, [1, 2, 3])
+    assert values_of(kafka, topic, 2) == [b"before", b"meanwhile"]
+
+
+def test_a_node_that_stops_hands_over_first(kafka: TestCluster) -> None:
+    topic = new_topic(kafka, partitions=3)
+    leader = kafka.leader_of(topic, 0)
+    assert leader is not None
+    kafka.stop(leader)
+    assert leader not in [kafka.leader_of(topic, partition) for partition in range(3)]
+    write(kafka, topic, b"after")
+    assert values_of(kafka, topic, 1) == [b"after"]
+
+
+def test_a_node_that_stands_still_is_led_around_and_comes_back(kafka: TestCluster) -> None:
+    topic = new_topic(kafka)
+    frozen = kafka.leader_of(topic, 0)
+    assert frozen is not None
+    kafka.pause(frozen)
+    assert kafka.wait_for_leader(topic, 0, other_than=frozen) != frozen
+    write(kafka, topic, b"without it")
+    kafka.resume(frozen)
+    kafka.wait_for_isr(topic, 0, [1, 2, 3])
+    assert values_of(kafka, topic, 1) == [b"without it"]
+
+
+def test_a_node_killed_while_it_stands_still_does_nothing_more(kafka: TestCluster) -> None:
+    topic = new_topic(kafka)
+    frozen = kafka.leader_of(topic, 0)
+    assert frozen is not None
+    kafka.pause(frozen)
+    kafka.kill(frozen)
+    assert not kafka.nodes[frozen].is_running
+    assert kafka.wait_for_leader(topic, 0, other_than=frozen) != frozen
+
+
+def test_a_node_cut_off_loses_what_it_leads_and_the_others_go_on(kafka: TestCluster) -> None:
+    topic = new_topic(kafka)
+    alone = kafka.leader_of(topic, 0)
+    assert alone is not None
+    others = set(kafka.nodes) - {alone}
+    kafka.partition(alone, others)
+    kafka.wait_for_leader(topic, 0, other_than=alone)
+    kafka.wait_for(lambda: kafka.controller() in others, what="a controller on the larger side")
+    kafka.heal()
+    kafka.wait_for_isr(topic, 0, [1, 2, 3])
+    write(kafka, topic, b"together again")
+    assert values_of(kafka, topic, 1) == [b"together again"]
+
+
+def test_a_slow_line_makes_acknowledgements_slow(kafka: TestCluster) -> None:
+    topic = new_topic(kafka)
+    leader = kafka.leader_of(topic, 0)
+    assert leader is not None
+    write(kafka, topic, b"first")
+    usual = write(kafka, topic, b"second")
+    for node_id in kafka.nodes:
+        kafka.delay(node_id, set(kafka.nodes) - {node_id}, 120)
+    assert write(kafka, topic, b"third") > usual + 0.1
+
+
+def test_a_cluster_stopped_in_order_is_there_again_with_all_it_knew(tmp_path: Path) -> None:
+    with cluster(data_dir=tmp_path, nodes=3) as first:
+        topic = new_topic(first)
+        write(first, topic, b"kept")
+    with cluster(data_dir=tmp_path, nodes=3) as second:
+        assert second.wait_for_leader(topic, 0)
+        assert values_of(second, topic, 1) == [b"kept"]
+
+
+def test_what_cannot_be_done_is_said(kafka: TestCluster) -> None:
+    kafka.kill(2)
+    with pytest.raises(ValueError, match="node 2 does not run"):
+        kafka.kill(2)
+    with pytest.raises(ValueError, match="node 2 does not run"):
+        kafka.pause(2)
+    with pytest.raises(TimeoutError, match=r"pigs that fly did not come true within 0\.05 s"):
+        kafka.wait_for(lambda: False, timeout_s=0.05, what="pigs that fly")
+    assert kafka.leader_of("no such topic", 0) is None
+
+
+LIBRARIES = [
+    ("confluent", "confluent-cooperative"),
+    ("confluent", "confluent-consumer"),
+    ("kafka-python", "kafka-python"),
+    ("aiokafka", "aiokafka"),
+]
+
+
+@pytest.mark.filterwarnings("ignore:.*unclosed <socket:pytest.PytestUnraisableExceptionWarning")  # kafka-python's
+@pytest.mark.parametrize(("writing", "reading"), LIBRARIES, ids=[reading for _, reading in LIBRARIES])
+def test_clients_write_and_read_through_the_death_of_the_leader(kafka: TestCluster, writing: str, reading: str) -> None:
+    topic = new_topic(kafka)
+    bootstrap = kafka.bootstrap_servers
+    reader = FLAVOURS[reading].open(bootstrap, f"group of {topic}", [topic])
+    with reader, WRITERS[writing](bootstrap, topic) as writer:
+        until(lambda: len(reader.found) > 30, "it reads", [reader])
+        leader = kafka.leader_of(topic, 0)
+        assert leader is not None
+        kafka.kill(leader)
+        kafka.wait_for_leader(topic, 0, other_than=leader)
+        seen = writer.acknowledged
+        until(lambda: writer.acknowledged > seen + 30, "it writes on", [reader])
+        kafka.restart(leader)
+        kafka.wait_for_isr(topic, 0, [1, 2, 3])
+        writer.close()
+        expected = [str(number).encode() for number in range(writer.written)]
+        until(lambda: {read.value for read in reader.found} >= set(expected), "it has read everything", [reader])
+    assert values_of(kafka, topic, len(expected)) == expected
