@@ -229,7 +229,8 @@ async def _run(settings: Settings, announce: Callable[[str], None]) -> int:
     node = Node(settings)
     await node.start()
     _calm_the_collector()
-    where = ", ".join(address.address for address in node.advertised())
+    told = node.advertised() or settings.controller_listeners
+    where = ", ".join(address.address for address in told)
     announce(
         f"Moldau {__version__} is ready: {where} (node {settings.node_id}, data in {settings.log_dirs[0]}). "
         "Stop with Ctrl-C."

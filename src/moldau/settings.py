@@ -91,6 +91,12 @@ class Settings:
     def is_controller(self) -> bool:
         return "controller" in self.process_roles
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether nothing here speaks of another node."""
+        others = [voter for voter in self.quorum.voters if voter.id != self.node_id]
+        return self.is_controller and self.is_broker and not others and len(self.quorum.bootstrap_servers) <= 1
+
     def value(self, name: str) -> ConfigValue:
         """The value of any broker key, given or default."""
         definition = BROKER_CONFIGS[name]

@@ -19,7 +19,14 @@ POLL_S = 0.1
 DRAIN_PATIENCE_S = 90.0
 DELIVERY_MS = 300_000
 """Longer than any fault: a producer with retries is to hear of none."""
-RECONNECT = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 250, "log_level": 0}
+SOON = {
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 250,
+    "socket.timeout.ms": 3000,
+    "topic.metadata.refresh.interval.ms": 1000,
+    "log_level": 0,
+}
+"""By default librdkafka waits a minute for the answer of a broker that stands still: here more is to happen in it."""
 LEGAL_ERRORS = {
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
@@ -88,7 +95,7 @@ class Load:
     def _send(self, producer_number: int) -> None:
         producer = Producer(
             {"bootstrap.servers": self._bootstrap, "enable.idempotence": True, "acks": "all", "linger.ms": 5,
-             "message.timeout.ms": DELIVERY_MS, "error_cb": self._heard, **RECONNECT}
+             "message.timeout.ms": DELIVERY_MS, "request.timeout.ms": 3000, "error_cb": self._heard, **SOON}
         )  # fmt: skip
         number = 0
         while self._sending.is_set():
@@ -124,7 +131,7 @@ class Load:
 
     def _consumer(self, group: str) -> dict[str, Any]:
         base = {"bootstrap.servers": self._bootstrap, "group.id": group, "fetch.wait.max.ms": 100}
-        return base | {"error_cb": self._heard} | RECONNECT
+        return base | {"error_cb": self._heard} | SOON
 
     def _poll(self, consumer: Consumer, found: list[Read]) -> None:
         try:

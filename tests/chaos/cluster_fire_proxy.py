@@ -77,21 +77,19 @@ class Network:
 
     async def _serve(self, node: int, port: int, near: asyncio.StreamReader, answer: asyncio.StreamWriter) -> None:
         source = self._source(answer)
+        ask: asyncio.StreamWriter | None = None
         try:
             await self._passes(source, node)
             far, ask = await asyncio.open_connection("127.0.0.1", port)
-        except OSError:
-            answer.transport.abort()
-            return
-        try:
             async with asyncio.TaskGroup() as both:
                 both.create_task(self._pump(near, ask, (source, node)))
                 both.create_task(self._pump(far, answer, (node, source)))
         except* OSError:
-            pass  # one of the two is gone: so is the connection
+            pass  # one of the two is not there or gone: so is the connection
         finally:
-            ask.transport.abort()
-            answer.transport.abort()
+            for writer in (ask, answer):
+                if writer is not None:
+                    writer.transport.abort()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: Link) -> None:
         while data := await reader.read(CHUNK_BYTES):
@@ -118,9 +116,12 @@ class Network:
     async def _close(self) -> None:
         for server in self._servers:
             server.close()
+        for _ in range(5):  # who was accepted just now is given its task first
+            await asyncio.sleep(0)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # what was aborted is closed in the next turn of the loop
 
 
 def between(one: int, others: Iterable[int]) -> set[Link]:

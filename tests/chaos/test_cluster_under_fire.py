@@ -99,7 +99,7 @@ def test_random_faults_on_any_nodes_at_any_time(name: str, three: Cluster) -> No
         await_writes(three, load, "at first")
         end = time.monotonic() + SET_SECONDS
         while time.monotonic() < end:
-            for kind in nemesis.rng.sample(kinds, nemesis.rng.randint(0, len(kinds))):
+            for kind in nemesis.rng.sample(kinds, nemesis.rng.randint(min(1, len(kinds)), len(kinds))):
                 node = nemesis.rng.choice(three.brokers)
                 if nemesis.can_begin(kind, node):
                     nemesis.begin(kind, node)

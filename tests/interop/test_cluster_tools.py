@@ -224,10 +224,15 @@ class TestReassignPartitions:
         def configs(kind: str, entity: str) -> str:
             return tools("configs", "--describe", "--entity-type", kind, "--entity-name", entity).out
 
-        assert f"leader.replication.throttled.replicas=0:{old} " in configs("topics", name)
-        assert f"follower.replication.throttled.replicas=0:{new} " in configs("topics", name)
+        def come_to_hold(config: str, kind: str, entity: str) -> None:
+            """A broker hears of a config a moment after the controller has taken it."""
+            eventually(lambda: f"{config} " in configs(kind, entity), f"{config} of {kind} {entity}")
+
+        come_to_hold(f"leader.replication.throttled.replicas=0:{old}", "topics", name)
+        come_to_hold(f"follower.replication.throttled.replicas=0:{new}", "topics", name)
         for broker in (old, new):
-            assert "leader.replication.throttled.rate=70000000 " in configs("brokers", str(broker))
+            come_to_hold("leader.replication.throttled.rate=70000000", "brokers", str(broker))
+            come_to_hold("follower.replication.throttled.rate=70000000", "brokers", str(broker))
         eventually(lambda: replicas_of(cluster_admin, name) == [[new]], "the move is done")
         kept = tools("reassign_partitions", "--verify", "--reassignment-json-file", path, "--preserve-throttles")
         assert kept.out == f"Status of partition reassignment:\nReassignment of partition {name}-0 is completed.\n\n"
@@ -237,7 +242,9 @@ class TestReassignPartitions:
             f"Clearing broker-level throttles on brokers {','.join(map(str, brokers))}",
             f"Clearing topic-level throttles on topic {name}",
         ]
-        assert "throttled" not in configs("topics", name) + configs("brokers", str(old))
+        eventually(
+            lambda: "throttled" not in configs("topics", name) + configs("brokers", str(old)), "no throttle is left"
+        )
 
     def test_a_move_under_way_is_listed_and_called_off(
         self,

@@ -164,16 +164,11 @@ class Connection:
 
     def _lose(self) -> None:
         """A message is lost for good: the connection breaks, or hangs until somebody loses patience."""
-        self._network.lost += 1
-        self._there.is_lost = True
-        if self._network.rng.random() < 0.5:
-            self._network.timers.after_ms(self._network.latency_ms(*self._ends), self._reset)
-        else:
-            self._back.is_lost = True
-
-    @property
-    def _ends(self) -> tuple[str, str]:
-        return self._there.source, self._there.target
+        network = self._network
+        network.lost += 1
+        self._there.is_lost = self._back.is_lost = True
+        if network.rng.random() < 0.5:
+            network.timers.after_ms(network.latency_ms(self._there.source, self._there.target), self._reset)
 
     def _replied(self, frame: bytes) -> None:
         if self.is_closed:

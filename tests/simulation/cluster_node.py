@@ -205,8 +205,7 @@ class Machine:
         self.end(self._rng.randint(*RESTART_MS))
 
     def _failed(self, failure: Exception) -> None:
-        if isinstance(failure, StorageFault):
-            self._world.violated(f"nobody on {self.host} heeds the disk's fault: {failure!r}")
+        """Also if the disk is to blame: somebody should have heeded that."""
         self._world.failed_inside(failure)
 
     # --- ending ---------------------------------------------------------------------------------------------------

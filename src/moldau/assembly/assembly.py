@@ -51,7 +51,12 @@ class Assembly:
     def _load_store(self) -> None:
         settings, world = self.settings, self._world
         meta = meta_properties.claim(
-            world.files, settings.log_dirs[:1], settings.node_id, settings.cluster_id, lambda: new_uuid(world.rng)
+            world.files,
+            settings.log_dirs[:1],
+            settings.node_id,
+            settings.cluster_id,
+            lambda: new_uuid(world.rng),
+            is_alone=settings.is_alone,
         )[0]
         self.cluster_id, self._directory_id = meta.cluster_id, meta.directory_id
         found = self.store.load(lambda _: LogConfig(), world.clock.now_ms())
@@ -126,7 +131,7 @@ class Assembly:
         settings = self.settings
         if settings.quorum.voters:
             return static_voters({each.id: (each.host, each.port) for each in settings.quorum.voters}, listener)
-        if not settings.is_controller or len(settings.quorum.bootstrap_servers) > 1:
+        if not settings.is_alone:
             return VoterSet()
         own = self._endpoints(listener) or (Endpoint(listener, "localhost", 0),)
         return static_voters({settings.node_id: (own[0].host, own[0].port)}, listener)

@@ -59,7 +59,6 @@ class ControllerSide:
             self._layers,
             world.clock,
             world.timers,
-            world.on_fault,
         )
         self.controller.on_active(self.duties)
         self.reports = BrokerReports(self.controller, self.duties, sessions, self._layers, cluster_id, world.clock)

@@ -79,8 +79,10 @@ def broker_synonyms(name: str, broker: BrokerLayers) -> tuple[ConfigSynonym, ...
 
 
 def effective_broker_configs(broker: BrokerLayers) -> tuple[ConfigEntry, ...]:
-    """Every key of a broker with the value in force: what DescribeConfigs of a broker answers."""
-    return tuple(_entry(definition, broker) for definition in BROKER_CONFIGS.values() if not definition.internal)
+    """Every key of a broker with the value in force, an internal one only if it was set while the broker ran: what
+    DescribeConfigs of a broker answers."""
+    shown = (each for each in BROKER_CONFIGS.values() if not each.internal or each.name in broker.dynamic)
+    return tuple(_entry(definition, broker) for definition in shown)
 
 
 def cluster_default_configs(broker: BrokerLayers) -> tuple[ConfigEntry, ...]:

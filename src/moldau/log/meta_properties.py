@@ -87,10 +87,13 @@ def claim(
     node_id: NodeId,
     cluster_id: str | None,
     new_uuid: Callable[[], Uuid],
+    *,
+    is_alone: bool = True,
 ) -> tuple[MetaProperties, ...]:
     """The meta.properties of each directory, all of this node and one cluster; empty directories are formatted.
 
-    The cluster is the one named, or the one already written down, or a new one, in this order.
+    The cluster is the one named, or the one already written down, or a new one, in this order. A node that is not alone
+    must not make one up: the others would have another.
     """
     found = {log_dir: read(files, log_dir) for log_dir in log_dirs}
     for log_dir, meta in found.items():
@@ -99,6 +102,11 @@ def claim(
         elif meta.node_id != node_id:
             raise ForeignDirectory(f"{log_dir} belongs to node {meta.node_id}, and this is node {node_id}")
     written = next((meta.cluster_id for meta in found.values() if meta), None)
+    if not (cluster_id or written or is_alone):
+        raise ForeignDirectory(
+            f"{log_dirs[0]} is not formatted, and nodes of one cluster have one cluster id: set CLUSTER_ID, or run "
+            "`kafka-storage.sh format --cluster-id ID --config FILE` for each node"
+        )
     cluster_id = cluster_id or written or uuid_text(new_uuid())
     for log_dir, meta in found.items():
         if meta and meta.cluster_id != cluster_id:

@@ -184,6 +184,13 @@ class Quorum:
             core.become_resigned()
         self.poll()
 
+    def step_down(self) -> None:
+        """Lets another lead, where there is one, and may stand again later."""
+        core = self._core
+        if isinstance(core.role, Leader) and not core.voters.is_only(core.me.key):
+            core.become_resigned()
+        self.poll()
+
     # --- what is due --------------------------------------------------------------------------------------------
 
     def poll(self) -> None:

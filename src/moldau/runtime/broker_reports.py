@@ -1,5 +1,5 @@
-"""What brokers tell the controller and ask of it for themselves: registrations, heartbeats, changes of in-sync sets, blocks
-of producer ids.
+"""What brokers tell the controller and ask of it for themselves: registrations, heartbeats, changes of in-sync sets,
+blocks of producer ids.
 """
 
 from __future__ import annotations

@@ -82,8 +82,9 @@ class Controller:
         return self._writer.end_offset
 
     def submit(self, decide: Callable[[MetadataImage], Decision[R]]) -> Later[R]:
-        """Decides by what is known now; the answer comes when what it rests on is committed. It comes to a KafkaError
-        NOT_CONTROLLER where this node does not lead, or leads no more by then."""
+        """Decides by what is known now; the answer comes when what it rests on is committed. It comes to a KafkaError:
+        NOT_CONTROLLER where this node does not lead, or leads no more by then; KAFKA_STORAGE_ERROR if its disk would
+        not take what was decided."""
         answer: Later[Any] = Later()
         if not self._is_active:
             answer.complete(KafkaError(ErrorCode.NOT_CONTROLLER))
@@ -91,7 +92,11 @@ class Controller:
         decision = decide(self._image)
         changes: Changes | None = None
         if decision.records:
-            end_offset = self._writer.append([encode_record(record) for record in decision.records])
+            try:
+                end_offset = self._writer.append([encode_record(record) for record in decision.records])
+            except KafkaError as refused:
+                answer.complete(refused)
+                return answer
             self._image, changes = apply(self._image, decision.records, end_offset - 1, self._writer.leader_epoch)
         self._parked.append(_Parked(self._writer.end_offset, self._image, changes, answer, decision.response))
         self._release()

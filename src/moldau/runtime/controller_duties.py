@@ -11,7 +11,6 @@ from typing import Any
 from moldau.base.clock import Clock, Timer, Timers
 from moldau.base.cluster_settings import BalanceSettings, BrokerSessionSettings
 from moldau.base.config_def import BrokerLayers
-from moldau.base.errors import StorageFault
 from moldau.metadata.controller.broker_sessions import BrokerSessions
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.elections import decide_balance
@@ -34,7 +33,6 @@ class ControllerDuties:
         layers: Callable[[MetadataImage], BrokerLayers],
         clock: Clock,
         timers: Timers,
-        on_fault: Callable[[StorageFault], None],
     ) -> None:
         self._node_id = node_id
         self._controller = controller
@@ -44,7 +42,6 @@ class ControllerDuties:
         self._layers = layers
         self._clock = clock
         self._timers = timers
-        self._on_fault = on_fault
         self._fencing: Timer | None = None
         self._fencing_ms = 0
         self._balancing: Timer | None = None
@@ -113,7 +110,4 @@ class ControllerDuties:
         self._balancing = self._timers.after_ms(self._balance.check_interval_ms, self._keep_balance)
 
     def _submit(self, decide: Callable[[MetadataImage], Decision[Any]]) -> None:
-        try:
-            self._controller.submit(decide)
-        except StorageFault as fault:
-            self._on_fault(fault)
+        self._controller.submit(decide)

@@ -1,5 +1,5 @@
-"""Takes a snapshot of the metadata now and then: when the log has grown enough since the last one, so that a start need not
-read all that ever happened, and the log can let go of it. Every node takes its own.
+"""Takes a snapshot of the metadata now and then: when the log has grown enough since the last one, so that a start need
+not read all that ever happened, and the log can let go of it. Every node takes its own.
 """
 
 from __future__ import annotations

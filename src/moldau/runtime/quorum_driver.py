@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final, cast
 
 from moldau.base.clock import Clock, Timer, Timers
-from moldau.base.errors import KafkaError, StorageFault
+from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.later import Later
 from moldau.client.peers import Peers
 from moldau.log.log import Log
@@ -21,6 +21,7 @@ from moldau.raft.news import Committed, LeaderChanged, Leading, News, NoLongerLe
 from moldau.raft.roles import NEVER_MS, Asked
 from moldau.raft.snapshots import SnapshotId
 from moldau.replica.flushing import Flusher
+from moldau.runtime.housekeeping import DISK_IS_FULL
 from moldau.runtime.metadata_log import MetadataLog
 from moldau.wire.apis import ApiKey
 from moldau.wire.schema import Message
@@ -139,8 +140,16 @@ class QuorumDriver:
             self._timer.cancel()
 
     def append(self, values: Sequence[bytes]) -> int:
-        """Leader only: one batch; the offset behind it. KafkaError NOT_CONTROLLER otherwise."""
-        end_offset = self._quorum.append(values)
+        """Leader only: one batch; the offset behind it. KafkaError NOT_CONTROLLER otherwise, KAFKA_STORAGE_ERROR if the
+        disk refuses: then another voter, if there is one, had better lead."""
+        try:
+            end_offset = self._quorum.append(values)
+        except StorageFault as fault:
+            self._quorum.step_down()
+            self._settle()
+            if fault.cause.errno not in DISK_IS_FULL and self._on_fault is not None:
+                self._on_fault(fault)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
         self._settle()
         return end_offset
 

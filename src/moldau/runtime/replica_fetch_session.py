@@ -47,8 +47,11 @@ class ReplicaFetchSession:
             self._changed[key] = None
 
     def drop(self, key: Key) -> None:
-        if self._wanted.pop(key, None) is not None:
-            self._changed.pop(key, None)
+        """What is wanted again after that is told again, even if nothing was said in between: the leader may have heard
+        it when it could not believe it."""
+        self._wanted.pop(key, None)
+        self._changed.pop(key, None)
+        if self.told.pop(key, None) is not None:
             self._dropped[key] = None
 
     def speak(self, request: FetchRequest) -> None:
@@ -58,11 +61,10 @@ class ReplicaFetchSession:
             self.told = dict(self._wanted)
             request.topics = self._topics(self._wanted)
         else:
-            forgotten = [key for key in self._dropped if self.told.pop(key, None) is not None]
             self.told.update((key, self._wanted[key]) for key in self._changed)
             request.topics = self._topics(self._changed)
             request.forgotten_topics_data = [
-                ForgottenTopic(topic_id, "", indexes) for topic_id, indexes in _by_topic(forgotten).items()
+                ForgottenTopic(topic_id, "", indexes) for topic_id, indexes in _by_topic(self._dropped).items()
             ]
         self._changed, self._dropped = {}, {}
 

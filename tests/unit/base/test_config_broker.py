@@ -11,6 +11,7 @@ import pytest
 
 import moldau
 from moldau import settings
+from moldau.base import cluster_settings
 from moldau.base.accepted_configs import ACCEPTED
 from moldau.base.broker_configs import (
     BROKER_CONFIGS,
@@ -124,16 +125,21 @@ WORKED_OUT_BY_SETTINGS = {
     "controller.listener.names",
     "controller.quorum.voters",
     "controller.quorum.bootstrap.servers",
+    "unclean.leader.election.enable",
+    "leader.replication.throttled.rate",
+    "follower.replication.throttled.rate",
 }
-"""Refused, or made into other settings, before a node is built."""
+"""Refused, made into other settings before a node is built, or looked up while it runs."""
 
 
 def test_a_key_is_served_when_something_obeys_it_and_only_then() -> None:
-    node = (Path(moldau.__file__).parent / "node.py").read_text()
+    package = Path(moldau.__file__).parent
+    node = "".join(path.read_text() for path in (package / "node.py", *(package / "assembly").glob("*.py")))
     wired = {name for name in BROKER_CONFIGS if re.search(rf"settings\.{name.replace('.', '_')}\b", node)}
     of_topics = {field.name.replace("_", ".") for field in fields(LogConfig)} - {"preallocate"} | {
         "min.insync.replicas"
     }
     defaults = {synonym.name for name in of_topics for synonym in TOPIC_CONFIGS[name].synonyms}
     of_groups = set(re.findall(r'"([a-z.]+)"', inspect.getsource(settings._groups)))
-    assert wired | defaults | of_groups | WORKED_OUT_BY_SETTINGS == SERVED_NAMES
+    of_cluster = set(re.findall(r'"([a-z.]+\.[a-z.]+)"', inspect.getsource(cluster_settings))) & SERVED_NAMES
+    assert wired | defaults | of_groups | of_cluster | WORKED_OUT_BY_SETTINGS == SERVED_NAMES

@@ -118,3 +118,12 @@ def test_a_directory_that_cannot_be_made_is_a_storage_fault(tmp_path: Path) -> N
     (tmp_path / "file").touch()
     with pytest.raises(StorageFault):
         claim(FILES, [str(tmp_path / "file" / "below")], ONE, None, numbered_uuids)
+
+
+def test_a_node_with_others_does_not_make_up_a_cluster(tmp_path: Path) -> None:
+    directory = str(tmp_path / "data")
+    with pytest.raises(ForeignDirectory, match="set CLUSTER_ID"):
+        claim(FILES, [directory], ONE, None, numbered_uuids, is_alone=False)
+    assert not (tmp_path / "data" / "meta.properties").exists()
+    (named,) = claim(FILES, [directory], ONE, "AAAAAAAAAAAAAAAAAAAAAQ", numbered_uuids, is_alone=False)
+    assert claim(FILES, [directory], ONE, None, numbered_uuids, is_alone=False) == (named,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 from quorum_world import LISTENER, Broken, World, directory_of, host_of
@@ -12,6 +13,7 @@ from moldau.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 STEPS = 45
 STEP_MS = 150
 CALM_MS = 12_000
+ROUNDS = 12
 
 
 def run_storm(seed: int) -> World:
@@ -21,6 +23,8 @@ def run_storm(seed: int) -> World:
     world = World(
         seed, voters=rng.choice([1, 2, 3, 3, 3, 4, 5]), observers=rng.choice([0, 1, 2]), is_dynamic=is_dynamic
     )
+    # With one batch a fetch, what earlier leaders wrote arrives long before what their successor did.
+    world.settings = replace(world.settings, fetch_bytes_max=rng.choice([1, 1, 700]))
     world.loss = rng.choice([0, 0.02, 0.1, 0.2])
     world.repetition = rng.choice([0, 0.05, 0.2])
     world.delay_max_ms = rng.choice([3, 20, 120])
@@ -60,6 +64,57 @@ def _befall(world: World, rng: Random) -> None:
         world.happened.append("snapshot")
     elif chance < 0.46 and not world.static:
         change_voters(world, rng)
+    elif chance < 0.54:
+        _strike_leader(world, rng)
+
+
+def _strike_leader(world: World, rng: Random) -> None:
+    """Of all nodes, the one that hurts; with something in its log that not everyone has."""
+    for leader in world.leaders():
+        others = [each for each in world.nodes if each != leader.id]
+        lost = rng.sample(others, rng.randint(0, len(others)))
+        world.cut |= {pair for other in lost for pair in ((leader.id, other), (other, leader.id))}
+        world.append()
+        world.run(rng.choice([1, 10, 50]))
+        if rng.random() < 0.5 and leader.is_up:
+            leader.crash()
+        world.happened.append("struck")
+
+
+def run_hunt(seed: int) -> World:
+    """Leaders are cut down as soon as they have written something, and other majorities elect the next: logs come to
+    end in many epochs, as in figure 8 of the Raft paper."""
+    rng = Random(seed)
+    world = World(seed, voters=rng.choice([3, 5, 5]), observers=0)
+    world.settings = replace(world.settings, fetch_bytes_max=1)
+    for node in world.nodes.values():
+        node.start()
+    for _ in range(ROUNDS):
+        _connect_only(
+            world, rng.sample(world.voter_ids, rng.randint(len(world.voter_ids) // 2 + 1, len(world.voter_ids)))
+        )
+        world.delay_max_ms = rng.choice([3, 10, 30])
+        for _ in range(150):
+            world.run(10)
+            if len(world.leaders()) == 1:
+                break
+        for leader in world.leaders():
+            if rng.random() < 0.5:
+                _connect_only(world, [leader.id, *rng.sample(world.voter_ids, 1)])
+            world.append()
+            world.run(rng.randint(0, 120))
+            if leader.is_up:
+                leader.crash()
+        for node in world.nodes.values():
+            if not node.is_up and rng.random() < 0.8:
+                node.start()
+    _calm(world)
+    return world
+
+
+def _connect_only(world: World, ids: list[int]) -> None:
+    every = list(world.nodes)
+    world.cut = {(one, other) for one in every for other in every if one not in ids or other not in ids}
 
 
 def change_voters(world: World, rng: Random) -> None:

@@ -105,7 +105,14 @@ class Node:
         me = Member(self.id, directory_of(self.id), CLUSTER_ID, LISTENER, (endpoint,))
         bootstrap = [Endpoint(LISTENER, host_of(each), 9093) for each in world.voter_ids]
         quorum = Quorum(
-            me, world.static, bootstrap, self.log, self.store, Random(world.rng.random()), world.timers.clock, SETTINGS
+            me,
+            world.static,
+            bootstrap,
+            self.log,
+            self.store,
+            Random(world.rng.random()),
+            world.timers.clock,
+            world.settings,
         )
         life = _Life(self)
         self.driver = QuorumDriver(quorum, _Peers(self, life), world.timers.clock, life, _Disk(self, life))
@@ -261,6 +268,7 @@ class World:
             first = VoterSet(self.voter(each) for each in self.voter_ids)
             for each in self.voter_ids:
                 self.nodes[each].log.snapshots[BOOTSTRAP] = bootstrap_snapshot([], first, 0)
+        self.settings = SETTINGS
         self.loss = 0.0
         self.repetition = 0.0
         self.delay_max_ms = 5

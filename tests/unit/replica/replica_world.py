@@ -58,7 +58,6 @@ from moldau.wire.schema import Message
 LISTENER = "PLAINTEXT"
 TOPIC = "a"
 TOPIC_ID = b"the id of topic!"
-LAG_MS = 2_000
 Call = Callable[[], None]
 
 
@@ -120,7 +119,8 @@ class ToyController:
     def elect(self, index: int) -> None:
         state = self.partitions[index]
         able = [each for each in state.replicas if each in state.isr and not self.brokers[each].fenced]
-        self.change(index, leader=able[0] if able else -1)
+        first = 0 if self.world.rng is None or not able else self.world.rng.randrange(len(able))
+        self.change(index, leader=able[first] if able else -1)
 
     def ask(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         broker = self.brokers[request.broker_id]
@@ -207,7 +207,7 @@ class Node:
 
     def _build(self) -> None:
         isr_changes = IsrChanges(self.id, lambda: self.epoch, self._ask_controller, self)
-        self.replication = Replication(self.clock, isr_changes, LAG_MS)
+        self.replication = Replication(self.clock, isr_changes, self.world.lag_time_max_ms)
         self.throttles = Throttles(self.id, {}, self.clock)
         self.partitions = Partitions(
             self.id, self.store, SlowFlusher(self), self._effective, self.rng, self.reports.append, self.replication
@@ -227,7 +227,7 @@ class Node:
         self.current.follow(lambda image, changes: self.partitions.follow(image, changes, self.clock.now_ms()))
         self.current.follow(self.throttles.follow)
         self.current.follow(self.fetchers.follow)
-        isr_changes.look_for_laggards(self.partitions, LAG_MS // 2)
+        isr_changes.look_for_laggards(self.partitions, self.world.lag_time_max_ms // 2)
         parked: ParkedFetches[FetchResponse] = ParkedFetches(self)
         self.sessions = SessionCache(100, 120_000, self.rng)
         self.fetch = Fetch(
@@ -354,8 +354,10 @@ class World:
         *,
         racks: Mapping[int, str] | None = None,
         fetch_settings: Mapping[str, int] | None = None,
+        lag_time_max_ms: int = 2_000,
         **configs: str,
     ) -> None:
+        self.lag_time_max_ms = lag_time_max_ms
         self.rng = rng
         self.clock = FakeClock()
         self.timers = FakeTimers(self.clock)
@@ -379,7 +381,7 @@ class World:
         return 0 if self.rng is None else self.rng.choice([0, 1, 5, 30])
 
     def metadata_ms(self) -> int:
-        return 0 if self.rng is None else self.rng.choice([0, 1, 5, 40])
+        return 0 if self.rng is None else self.rng.choice([0, 0, 1, 5, 40, 200])
 
     def loses(self) -> bool:
         return self.rng is not None and self.rng.random() < self.loss

@@ -9,7 +9,8 @@ from random import Random
 import pytest
 from rooms import NODE_ID, Rooms
 
-from moldau.base.errors import ErrorCode, StorageFault
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.later import Later
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.producer_ids import decide_allocate
 from moldau.metadata.image import MetadataImage
@@ -119,8 +120,9 @@ def test_one_decision_is_one_batch_all_or_nothing(rooms: Rooms) -> None:
 
 def test_nothing_is_published_of_a_decision_the_disk_refused(rooms: Rooms) -> None:
     rooms.files.bytes_left = 0
-    with pytest.raises(StorageFault):
-        rooms.controller.submit(lambda _: feature("x"))
+    refused: Later[object] = rooms.controller.submit(lambda _: feature("x"))
+    assert isinstance(error := refused.value(), KafkaError)
+    assert error.code is ErrorCode.KAFKA_STORAGE_ERROR
     rooms.files.bytes_left = None
     answer = rooms.controller.submit(lambda image: Decision("x" in image.features))
     rooms.flush()

@@ -71,7 +71,8 @@ def serve(read_settings: Callable[[], Settings]) -> int:
 
 
 def _cannot_listen(settings: Settings, refused: OSError) -> str:
-    where = ", ".join(listener.address for listener in settings.listeners)
+    listeners = (*settings.listeners, *settings.controller_listeners)
+    where = ", ".join(listener.address for listener in listeners)
     step = "stop what listens there, or choose" if refused.errno == errno.EADDRINUSE else "choose"
     how = "the setting listeners, or `moldau start --listen HOST:PORT`"
     return f"cannot listen on {where}: {refused.strerror or refused}; {step} another address ({how})"
