@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quickstart test unit simulate interop spark examples chaos lint format bench bench-groups bench-spark scale lock clean
+.PHONY: help setup demo quickstart test unit simulate interop spark examples chaos lint format bench bench-groups bench-cluster bench-spark scale lock clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## make .venv with everything, at the pinned versions
 
@@ -44,7 +44,7 @@ spark: $(READY) ## the tests with a real Spark
 examples: $(READY) ## the test cases of every example, and the notebook
 	MOLDAU_ALL_EXAMPLES=1 $(BIN)/python -m pytest tests/spark/test_examples.py
 
-chaos: $(READY) ## kill pipelines' drivers and executors, members of groups and their broker, and count what is left (half an hour)
+chaos: $(READY) ## kill pipelines' drivers and executors, members of groups, brokers and nodes of clusters, and count what is left (half an hour)
 	$(BIN)/python -m pytest -s tests/chaos
 
 lint: $(READY) ## ruff, mypy --strict
@@ -61,6 +61,9 @@ bench: $(READY) ## measure the broker, beside Apache Kafka where MOLDAU_PEERS na
 
 bench-groups: $(READY) ## measure groups: joins, heartbeats, commits, loading; beside Apache Kafka as above
 	$(BIN)/python -m bench.groups
+
+bench-cluster: $(READY) ## measure three nodes: replicated writes, lost leaders, many topics; beside Apache Kafka as above
+	$(BIN)/python -m bench.cluster
 
 bench-spark: $(READY) ## measure the Spark connector; beside Spark's own with OFFICIAL="--official-python … --official-jars …"
 	$(BIN)/python -m bench.spark $(OFFICIAL)

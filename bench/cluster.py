@@ -133,7 +133,7 @@ def _steps(arguments: argparse.Namespace, clusters: Sequence[Cluster]) -> int:
     rounds = len(_workloads(arguments)) * len(clusters) * (arguments.rounds + 1)
     turns = sum(_kills(arguments, cluster) for cluster in clusters) * len(_cases(arguments))
     starts = sum(_starts(arguments, cluster) for cluster in clusters) if _is_wanted(arguments, *STARTED) else 0
-    return rounds + turns + starts
+    return int(rounds + turns + starts)
 
 
 def _measure(arguments: argparse.Namespace, clusters: Sequence[Cluster], found: Found, progress: Progress) -> None:

@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random, SystemRandom
 from typing import Any
 
@@ -70,10 +71,7 @@ class Node:
             self._open_listeners()
             await self._begin()
         except BaseException:
-            for listener in (*self._listeners, *self._controller_listeners):
-                listener.release()
-            self.assembly.stop()
-            self.assembly.abandon()
+            self.abandon()
             raise
 
     def _world(self, loop: asyncio.AbstractEventLoop) -> World:
@@ -227,7 +225,8 @@ async def _run(settings: Settings, announce: Callable[[str], None]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, tell)
     node = Node(settings)
-    await node.start()
+    if not await _is_started(node, told_to_stop):
+        return 0
     _calm_the_collector()
     told = node.advertised() or settings.controller_listeners
     where = ", ".join(address.address for address in told)
@@ -243,6 +242,20 @@ async def _run(settings: Settings, announce: Callable[[str], None]) -> int:
         log.error("stopped, because %s", _reason(node.failed.result()))
         return 1
     return 0
+
+
+async def _is_started(node: Node, told_to_stop: asyncio.Future[None]) -> bool:
+    """Waiting for a quorum may take for ever: it ends when the node is told to stop. What keeps it from starting is
+    raised."""
+    starting = asyncio.get_running_loop().create_task(node.start())
+    await asyncio.wait([starting, told_to_stop], return_when=asyncio.FIRST_COMPLETED)
+    if starting.done():
+        starting.result()
+        return True
+    starting.cancel()
+    with suppress(asyncio.CancelledError):
+        await starting
+    return False
 
 
 def _reason(fault: Exception) -> str:

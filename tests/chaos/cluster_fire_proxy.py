@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
@@ -31,7 +32,8 @@ class Network:
         self._pids: dict[int, int] = {}
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self.bytes_held = 0
+        self.bytes_held: Counter[Link] = Counter()
+        """What had to wait, by where it was going."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -94,7 +96,7 @@ class Network:
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: Link) -> None:
         while data := await reader.read(CHUNK_BYTES):
             if link in self._held:
-                self.bytes_held += len(data)
+                self.bytes_held[link] += len(data)
             await self._passes(*link)
             writer.write(data)
             await writer.drain()

@@ -107,6 +107,7 @@ def test_random_faults_on_any_nodes_at_any_time(name: str, three: Cluster) -> No
             nemesis.end_all()
             time.sleep(nemesis.rng.uniform(0, 3))
         assert bool(nemesis.counts) == bool(kinds)
+        assert bool(three.network.bytes_held) == bool(nemesis.counts.keys() - {"kill", "pause"})
         finish_and_check(three, load, f"{name}: {nemesis.told()}")
 
 

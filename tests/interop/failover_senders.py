@@ -118,12 +118,19 @@ class AioKafkaSender(Sender):
 
 
 class JavaSender(Sender):
-    """Apache Kafka's own client in its VerifiableProducer, which chooses partitions itself."""
+    """Apache Kafka's own client in its VerifiableProducer, which has neither partitions nor retries of its own."""
+
+    SETTINGS = """
+retries=2147483647
+enable.idempotence=true
+linger.ms=0
+partitioner.class=org.apache.kafka.clients.producer.RoundRobinPartitioner
+"""
 
     def send(self) -> None:
         words = ["VerifiableProducer", "--bootstrap-server", self.bootstrap, "--topic", self.topic, "--acks", "-1",
                  "--throughput", str(int(1 / EVERY_S))]  # fmt: skip
-        with java(words, "retries=2147483647\nenable.idempotence=true\nlinger.ms=0\n") as process:
+        with java(words, self.SETTINGS) as process:
             threading.Thread(target=self.end_when_closing, args=[process], daemon=True).start()
             assert process.stdout is not None
             for line in process.stdout:

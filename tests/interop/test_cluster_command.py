@@ -20,7 +20,8 @@ from click.testing import CliRunner
 from clients import CLIENTS, Message
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from moldau.cli.cluster_directory import is_free
+from moldau.cli.cluster_directory import ClusterDirectory, is_free
+from moldau.cli.cluster_processes import NodeState, spawn
 from moldau.cli.main import main
 
 pytestmark = pytest.mark.moldau_only
@@ -284,3 +285,21 @@ def test_a_node_that_cannot_start_is_told_with_its_reason(tmp_path: Path, place:
     assert "Invalid value none for configuration num.partitions" in shown
     assert "node 1 ended with status 1 before it was ready; its log is" in shown
     assert running.printed[-1] == "moldau cluster: stopped, not in order"
+
+
+def test_a_node_that_waits_for_its_quorum_stops_when_told(tmp_path: Path) -> None:
+    directory = ClusterDirectory(tmp_path / "c")
+    description = directory.plan(3, free_base_port(3), {}, bytes(16))
+    directory.lay_out(description)
+    process, child = spawn(directory, description, 1)
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        while is_free(description.node(1).controller_port):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert process.state() is NodeState.STARTING
+        child.terminate()
+        assert child.wait(5) == 0
+    finally:
+        child.kill()
+        child.wait()

@@ -75,8 +75,12 @@ def tools(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 
 
 @pytest.fixture
-def placed(admin: AdminClient, cluster_admin: ClusterAdmin, topic: Callable[[], str]) -> Callable[..., str]:
-    """Creates a topic whose partitions lie where they are told to, and waits until the broker asked has heard of it."""
+def placed(admin: AdminClient, cluster_admin: ClusterAdmin, topic: Callable[[], str]) -> Iterator[Callable[..., str]]:
+    """Creates a topic whose partitions lie where they are told to, and waits until the broker asked has heard of it.
+
+    Moves that a test leaves behind are called off: they would keep the next test from beginning one.
+    """
+    made = []
 
     def create(*replicas: list[int], **config: str) -> str:
         name = topic()
@@ -85,9 +89,13 @@ def placed(admin: AdminClient, cluster_admin: ClusterAdmin, topic: Callable[[], 
         new = NewTopic(name, num_partitions=len(replicas), replica_assignment=list(replicas), config=config)
         admin.create_topics([new], operation_timeout=15)[name].result(15)
         eventually(lambda: name in cluster_admin.topics(), f"{name} is known")
+        made.append(name)
         return name
 
-    return create
+    yield create
+    left = [where for where in cluster_admin.reassignments() if where.topic in made]
+    if left:
+        cluster_admin.alter_reassignments(dict.fromkeys(left))
 
 
 @pytest.fixture

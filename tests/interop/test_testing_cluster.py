@@ -47,7 +47,9 @@ def kafka(shared: TestCluster) -> Iterator[TestCluster]:
         if node.is_paused:
             node.resume()
         if not node.is_running:
-            shared.restart(node.id)
+            shared.restart(node.id, wait=False)
+    for node in shared.nodes.values():
+        node.await_ready()
     gc.collect()
 
 
@@ -186,6 +188,25 @@ def test_a_cluster_stopped_in_order_is_there_again_with_all_it_knew(tmp_path: Pa
     with cluster(data_dir=tmp_path, nodes=3) as second:
         assert second.wait_for_leader(topic, 0)
         assert values_of(second, topic, 1) == [b"kept"]
+
+
+def test_a_node_whose_quorum_is_not_there_waits_for_it_and_can_be_stopped_or_killed(kafka: TestCluster) -> None:
+    topic = new_topic(kafka)
+    write(kafka, topic, b"before")
+    for node_id in kafka.nodes:
+        kafka.kill(node_id)
+    assert kafka.controller() is None
+    for end in (kafka.kill, kafka.stop):
+        kafka.restart(1, wait=False)
+        with pytest.raises(TimeoutError):
+            kafka.wait_for(lambda: kafka.nodes[1].node, timeout_s=0.3)
+        assert kafka.nodes[1].is_running
+        end(1)
+        assert not kafka.nodes[1].is_running
+    for node_id in kafka.nodes:
+        kafka.restart(node_id, wait=False)
+    kafka.wait_for_isr(topic, 0, kafka.nodes)
+    assert values_of(kafka, topic, 1) == [b"before"]
 
 
 def test_what_cannot_be_done_is_said(kafka: TestCluster) -> None:

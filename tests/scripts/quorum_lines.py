@@ -85,9 +85,9 @@ def _outcome(name: str, found: Any, outcome: str, leader_id: int, epoch: int) ->
 
 
 def _fetched(found: Any) -> str:
-    if found.diverging_epoch.epoch >= 0:
+    if found.diverging_epoch is not None:
         return f"diverging at {found.diverging_epoch.end_offset}@{found.diverging_epoch.epoch}"
-    if found.snapshot_id.epoch >= 0:
+    if found.snapshot_id is not None:
         return f"snapshot {found.snapshot_id.end_offset}-{found.snapshot_id.epoch}"
     log = MemoryRaftLog()
     if found.records:

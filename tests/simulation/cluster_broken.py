@@ -3,28 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from moldau.log.producers import Producers
-from moldau.metadata.controller import broker_registration, leaderships, partition_change
-from moldau.raft.roles import Role, Unattached
+from moldau.base.errors import ErrorCode
+from moldau.log import log as log_module
+from moldau.metadata.controller import broker_registration, partition_change
+from moldau.raft.roles import Role
 from moldau.replica import reading
 from moldau.replica.follower import Follower
 from moldau.replica.leadership import Leadership
 from moldau.replica.partition import Partition
 from moldau.runtime.metadata_log import MetadataLog
 from moldau.runtime.quorum_state_file import QuorumStateFile
+from moldau.runtime.replica_fetcher import ReplicaFetcher
+from moldau.runtime.shard import Shard
+from moldau.server.handlers import list_offsets
 
 Patch = pytest.MonkeyPatch
 Way = Callable[[Patch], None]
 
 
+# --- replication --------------------------------------------------------------------------------------------------
+
+
 def nothing_is_truncated_by_epoch(patch: Patch) -> None:
-    patch.setattr(Follower, "cut_where_parted", lambda *_: None)
     patch.setattr(reading, "divergence", lambda *_: None)
+
+
+def what_parted_is_cut_too_late(patch: Patch) -> None:
+    honest = Follower.cut_where_parted
+
+    def careless(self: Follower, partition: Partition, epoch: int, end_offset: int) -> None:
+        honest(self, partition, epoch, end_offset + 1)
+
+    patch.setattr(Follower, "cut_where_parted", careless)
 
 
 def it_is_acknowledged_before_the_in_sync_replicas_have_it(patch: Patch) -> None:
@@ -35,6 +49,66 @@ def the_high_watermark_does_not_wait_for_the_in_sync_replicas(patch: Patch) -> N
     patch.setattr(Leadership, "limit", lambda self, own_offset, _: own_offset)
 
 
+def who_is_about_to_be_in_sync_does_not_count(patch: Patch) -> None:
+    def hasty(self: Leadership) -> None:
+        self._maximal_isr = frozenset(self.state.isr)
+
+    patch.setattr(Leadership, "_count", hasty)
+    patch.setattr(Leadership, "_is_about_to_join", lambda *_: False)
+
+
+def followers_answer_for_what_is_not_on_disk(patch: Patch) -> None:
+    patch.setattr(ReplicaFetcher, "_await_disk", lambda *_: None)
+
+
+def followers_forget_the_producers(patch: Patch) -> None:
+    patch.setattr(log_module, "replay_batch", lambda *_: None)
+
+
+def a_new_leader_tells_the_end_before_it_knows_it(patch: Patch) -> None:
+    patch.setattr(list_offsets, "_refuse_before_commit", lambda *_: None)
+
+
+def a_leader_that_was_deposed_goes_on(patch: Patch) -> None:
+    def deaf(self: Partition, code: ErrorCode) -> None:
+        waiting, self._leadership = list(self._waiting), None
+        self._waiting.clear()
+        for _, promise in waiting:
+            promise.complete(ErrorCode.NONE)
+
+    patch.setattr(Partition, "_refuse_waiting", deaf)
+
+
+# --- the controller -----------------------------------------------------------------------------------------------
+
+
+def who_comes_back_counts_as_in_sync(patch: Patch) -> None:
+    patch.setattr(broker_registration, "leaves", lambda *_: [])
+
+
+def anybody_may_be_elected(patch: Patch) -> None:
+    honest = partition_change._elect
+
+    def lax(image: Any, old: Any, replicas: Any, isr: Any, election: Any, active: Any) -> tuple[int, bool]:
+        leader, unclean = honest(image, old, replicas, isr, election, active)
+        alive = [replica for replica in replicas if active(replica)]
+        return (alive[0], False) if leader < 0 and alive else (leader, unclean)
+
+    patch.setattr(partition_change, "_elect", lax)
+
+
+def offsets_are_acknowledged_before_they_are_committed(patch: Patch) -> None:
+    def hasty(self: Shard, outcome: Any) -> Any:
+        for waiting, response in outcome.answers:
+            waiting.complete(response)
+        return outcome.response
+
+    patch.setattr(Shard, "_park", hasty)
+
+
+# --- the quorum ---------------------------------------------------------------------------------------------------
+
+
 def metadata_that_is_not_on_disk_counts(patch: Patch) -> None:
     patch.setattr(MetadataLog, "flushed_offset", property(lambda self: self.end_offset))
 
@@ -43,11 +117,35 @@ def votes_are_forgotten(patch: Patch) -> None:
     patch.setattr(QuorumStateFile, "read", lambda self: None)
 
 
+def logs_that_are_behind_are_voted_for(patch: Patch) -> None:
+    honest = Role._may_grant_freely
+    patch.setattr(
+        Role,
+        "_may_grant_freely",
+        lambda self, candidate, is_up_to_date, is_pre_vote: honest(self, candidate, True, is_pre_vote),
+    )
+
+
+def metadata_is_not_truncated(patch: Patch) -> None:
+    patch.setattr(MetadataLog, "truncate", lambda *_: None)
+
+
 WAYS: dict[Way, int] = {
     nothing_is_truncated_by_epoch: 0,
+    what_parted_is_cut_too_late: 0,
     it_is_acknowledged_before_the_in_sync_replicas_have_it: 0,
     the_high_watermark_does_not_wait_for_the_in_sync_replicas: 0,
+    who_is_about_to_be_in_sync_does_not_count: 0,
+    followers_answer_for_what_is_not_on_disk: 0,
+    followers_forget_the_producers: 0,
+    a_new_leader_tells_the_end_before_it_knows_it: 0,
+    a_leader_that_was_deposed_goes_on: 0,
+    who_comes_back_counts_as_in_sync: 0,
+    anybody_may_be_elected: 0,
+    offsets_are_acknowledged_before_they_are_committed: 0,
     metadata_that_is_not_on_disk_counts: 0,
     votes_are_forgotten: 0,
+    logs_that_are_behind_are_voted_for: 0,
+    metadata_is_not_truncated: 0,
 }
 """Each with a seed that is known to show it soon."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 REQUEST_TIMEOUT_MS = 3_000
 RETRY_MS = (20, 150)
+PATIENCE_MAX = 5
 METADATA_MAX_AGE_MS = 5_000
 NOBODY = -1
 
@@ -55,8 +56,9 @@ class ClusterClient:
     def later(self, delay_ms: int, call: Callable[[], None]) -> None:
         self.world.timers.after_ms(delay_ms, lambda: self.life.act(call))
 
-    def retry(self, call: Callable[[], None]) -> None:
-        self.later(self.rng.randint(*RETRY_MS), call)
+    def retry(self, call: Callable[[], None], failures: int = 0) -> None:
+        """A little later, or not quite so soon if it has failed before."""
+        self.later(self.rng.randint(*RETRY_MS) * min(1 + failures, PATIENCE_MAX), call)
 
     def some_broker(self) -> int:
         return self.rng.choice(list(self.brokers))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from cluster_client import ClusterClient, Leader
+from cluster_client import NOBODY, ClusterClient, Leader
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
@@ -36,6 +36,7 @@ FETCH_TIMEOUT_MS = 2_000
 END_GAP_MS = 1_500
 LATEST = -1
 FETCH_BYTES = 4_096
+RACKS = ("east", "west")
 GONE = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 TRY_AGAIN = {
     *GONE,
@@ -67,11 +68,16 @@ class Place:
     high_watermark: int = -1
     high_watermark_epoch: int = -1
     is_fetching: bool = False
+    failures: int = 0
+    """Since it was last answered."""
+    replica: int = NOBODY
+    """A follower nearer than the leader, to which the leader has sent it (KIP-392)."""
 
 
 class Consumer(ClusterClient):
     def __init__(self, world: World, name: str, topic: str, rng: Random) -> None:
         super().__init__(world, name, topic, rng)
+        self._rack = rng.choice(RACKS)
         self.places: dict[int, Place] = {}
         self.refresh()
         self.later(END_GAP_MS, self._look_at_ends)
@@ -96,7 +102,7 @@ class Consumer(ClusterClient):
 
     def _go_on(self) -> None:
         """Every partition whose leader is known is either being fetched or being looked after."""
-        by_leader: dict[int, list[Place]] = {}
+        by_node: dict[int, list[Place]] = {}
         for place in self.places.values():
             leader = self.leader_of(place.partition)
             if leader is None or place.is_fetching:
@@ -105,8 +111,9 @@ class Consumer(ClusterClient):
             if place.checked_epoch < leader.epoch and place.last_epoch >= 0:
                 self._check_position(place, leader)
             else:
-                by_leader.setdefault(leader.node_id, []).append(place)
-        for node_id, places in by_leader.items():
+                node_id = place.replica if place.replica in self.brokers else leader.node_id
+                by_node.setdefault(node_id, []).append(place)
+        for node_id, places in by_node.items():
             self._fetch(node_id, places)
 
     def _rest(self, places: list[Place]) -> None:
@@ -118,7 +125,10 @@ class Consumer(ClusterClient):
                 place.is_fetching = False
             self._go_on()
 
-        self.retry(go_on)
+        self.retry(go_on, max(place.failures for place in places))
+        for place in places:
+            place.failures += 1
+            place.replica = NOBODY
 
     # --- fetching -------------------------------------------------------------------------------------------------
 
@@ -135,6 +145,7 @@ class Consumer(ClusterClient):
             min_bytes=1,
             max_bytes=4 * FETCH_BYTES,
             topics=[FetchTopic(places[0].topic_id, "", asked)],
+            rack_id=self._rack,
         )
         purpose = f"read-{places[0].partition}"
         self.ask(
@@ -161,10 +172,12 @@ class Consumer(ClusterClient):
                 continue
             if found is None or found.error_code:
                 code = ErrorCode.UNKNOWN_SERVER_ERROR if found is None else ErrorCode(found.error_code)
-                self._judge(code, f"{place.partition} at {place.position}")
+                if code is not ErrorCode.OFFSET_OUT_OF_RANGE or place.replica == NOBODY:
+                    self._judge(code, f"{place.partition} at {place.position}")
                 failed.append(place)
             else:
                 place.is_fetching = False
+                place.failures = 0
                 self._take(place, epochs[place.partition], found)
         if failed:
             self._rest(failed)
@@ -176,7 +189,12 @@ class Consumer(ClusterClient):
             self.world.violated(f"{self.name} {what}: {code.name}")
 
     def _take(self, place: Place, epoch: int, found: Any) -> None:
-        if place.high_watermark_epoch == epoch and found.high_watermark < place.high_watermark:
+        if found.preferred_read_replica != NOBODY:
+            place.replica = found.preferred_read_replica
+            return
+        if place.replica != NOBODY:
+            epoch = NOBODY  # a follower's is its own, and may be behind
+        elif place.high_watermark_epoch == epoch and found.high_watermark < place.high_watermark:
             self.world.violated(
                 f"{self.name}: the high watermark of {place.partition} goes back from {place.high_watermark} "
                 f"to {found.high_watermark} in epoch {epoch}"

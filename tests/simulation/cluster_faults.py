@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,6 @@ SHORT_MS = (200, 6_000)
 JUMP_MS = 1_200_000
 SLOW_FLUSH_MS = 600
 POWER_OPERATIONS_MAX = 40
-TAINTED_MAX_MS = 15_000
 Call = Callable[[], None]
 
 
@@ -286,14 +286,13 @@ class Faults:
     def _swizzle(self) -> None:
         """Links stop one by one, and come back in another order."""
         self.count("links stop one by one")
-        network = self._world.network
         hosts = self._hosts()
         pairs = [(a, b) for a in hosts for b in hosts if a != b and self._rng.random() < 0.6]
         self._rng.shuffle(pairs)
         for place, pair in enumerate(pairs):
-            self._later(place * 40, lambda pair=pair: self._clog(network, pair))  # type: ignore[misc]
+            self._later(place * 40, partial(self._clog, pair))
 
-    def _clog(self, network: object, pair: tuple[str, str]) -> None:
+    def _clog(self, pair: tuple[str, str]) -> None:
         if not self.is_over:
             self._world.network.cut(*pair)
             self._for_a_while(lambda: self._world.network.mend(*pair), 500, 3_000)

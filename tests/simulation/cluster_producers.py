@@ -55,6 +55,8 @@ MOVED = {
 
 @dataclass(slots=True, eq=False)
 class Batch:
+    place: int
+    """Among the batches of its lane."""
     first: int
     """The number of its first record among those of its lane; also its sequence."""
     values: list[bytes]
@@ -71,10 +73,13 @@ class Lane:
     queue: list[Batch] = field(default_factory=list)
     """Not acknowledged, in their order."""
     next_number: int = 0
+    batches: int = 0
     attempt: int = 0
     """Grows when all that is unacknowledged is to be sent again: what earlier attempts fail with is old news."""
     is_waiting: bool = False
     """For another attempt."""
+    failures: int = 0
+    """Since something was last acknowledged."""
 
 
 class Producer(ClusterClient):
@@ -126,9 +131,13 @@ class Producer(ClusterClient):
         self.later(1 + int(self.rng.expovariate(1) * self._gap_ms), self._write)
         if self.lanes and self._producer_id >= 0:
             lane = self.lanes[self.rng.choice(list(self.lanes))]
-            # The first of all goes alone: a broker that knows nothing of a producer takes any number for the first.
-            if len(lane.queue) < (IN_FLIGHT_MAX if lane.next_number > RECORDS_MAX else 1):
+            if self._has_room(lane):
                 self._put(lane)
+
+    def _has_room(self, lane: Lane) -> bool:
+        """The first of all goes alone: a broker that knows nothing of a producer takes any number for the first. And
+        none may be so far ahead of one that is not acknowledged that a broker has forgotten that one meanwhile."""
+        return not lane.queue or max(0, lane.batches - IN_FLIGHT_MAX) < lane.queue[0].place
 
     def _put(self, lane: Lane) -> None:
         count = self.rng.randint(1, RECORDS_MAX)
@@ -141,7 +150,8 @@ class Producer(ClusterClient):
             producer_epoch=self._producer_epoch,
             base_sequence=first,
         )
-        batch = Batch(first, values, bytes(data))
+        batch = Batch(lane.batches, first, values, bytes(data))
+        lane.batches += 1
         lane.queue.append(batch)
         if not lane.is_waiting:
             self._send(lane, batch)
@@ -168,6 +178,7 @@ class Producer(ClusterClient):
         code, partition = _outcome(reply)
         if partition is not None and code is ErrorCode.NONE:
             batch.is_acknowledged = True
+            lane.failures = 0
             lane.queue.remove(batch)
             self.world.trace(f"{self.name} {lane.partition}@{batch.first} at {partition.base_offset}")
             self.world.audit.acknowledged(lane.topic_id, lane.partition, partition.base_offset, batch.values)
@@ -191,7 +202,8 @@ class Producer(ClusterClient):
         lane.attempt += 1
         if not lane.is_waiting:
             lane.is_waiting = True
-            self.retry(lambda: self._resend(lane))
+            self.retry(lambda: self._resend(lane), lane.failures)
+            lane.failures += 1
 
     def _resend(self, lane: Lane) -> None:
         lane.is_waiting = False

@@ -17,7 +17,7 @@ from cluster_admin import AdminClient
 from cluster_audit import Audit
 from cluster_client import ClusterClient
 from cluster_committers import Committer
-from cluster_consumers import Consumer
+from cluster_consumers import RACKS, Consumer
 from cluster_faults import Faults
 from cluster_network import Network
 from cluster_node import CLIENT_PORT, CONTROLLER_PORT, Machine
@@ -123,8 +123,13 @@ class World:
         voters = ",".join(f"{i}@n{i}:{CONTROLLER_PORT}" for i, role in roles.items() if "controller" in role)
         brokers = sum("broker" in role for role in roles.values())
         properties = {"controller.quorum.voters": voters, **_properties(rng, min(3, brokers), self.is_synced)}
+        if rng.random() < 0.3:
+            properties["replica.selector.class"] = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
         return {
-            node_id: Machine(self, node_id, role, properties, Random(rng.random())) for node_id, role in roles.items()
+            node_id: Machine(
+                self, node_id, role, {**properties, "broker.rack": rng.choice(RACKS)}, Random(rng.random())
+            )
+            for node_id, role in roles.items()
         }
 
     # --- time and what is told of it ------------------------------------------------------------------------------

@@ -88,7 +88,14 @@ class Assembly:
         self.broker_side: BrokerSide | None = None
         if settings.is_broker:
             self.broker_side = BrokerSide(
-                settings, world, self.store, self.current, self.channel, self.cluster_id, self._directory_id
+                settings,
+                world,
+                self.store,
+                self.current,
+                self.channel,
+                self.driver.kraft_version,
+                self.cluster_id,
+                self._directory_id,
             )
 
     def _metadata_log(self) -> MetadataLog:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from moldau.assembly.world import World
 from moldau.base.ids import Uuid
@@ -56,6 +56,7 @@ class BrokerSide:
         store: LogStore,
         current: CurrentImage,
         channel: ControllerChannel,
+        kraft_version: Callable[[], int],
         cluster_id: str,
         directory_id: Uuid,
     ) -> None:
@@ -63,6 +64,7 @@ class BrokerSide:
         self._world = world
         self._static: Mapping[str, str] = settings.broker_layers().static
         self._current = current
+        self._kraft_version = kraft_version
         self._cluster_id = cluster_id
         self._directory_id = directory_id
         self.lifecycle = BrokerLifecycle(
@@ -156,6 +158,7 @@ class BrokerSide:
             clock=world.clock,
             timers=world.timers,
             served=self.router.served,
+            kraft_version=self._kraft_version,
             node_id=settings.node_id,
             cluster_id=self._cluster_id,
             static=self._static,

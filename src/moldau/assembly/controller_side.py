@@ -100,7 +100,7 @@ class ControllerSide:
                 *ours,
                 *reports(self.ask, self.duties.heard_of),
                 Envelope(self.ask),
-                ApiVersions(current, self.router.served),
+                ApiVersions(current, self.router.served, self._driver.kraft_version),
                 DescribeControllers(self._voters, lambda: self._driver.leader_id, cluster_id),
             ]
         )

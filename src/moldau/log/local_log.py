@@ -278,6 +278,10 @@ class LocalLog:
         created_ms = self.segments.active.created_ms
         for segment in reversed(list(self.segments)):
             self._unlink_segment(segment)
+        for name in self._files.names(self.directory):
+            # What producers had done by then says nothing of what they have done where the log begins anew.
+            if name.endswith(layout.SNAPSHOT):
+                self._files.unlink(f"{self.directory}/{name}")
         self._files.sync_directory(self.directory)
         fresh = Segment.create(self._files, self.directory, offset, created_ms)
         self.segments.replace_all(fresh)

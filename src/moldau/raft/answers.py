@@ -73,9 +73,9 @@ def fetch(
         code,
         high_watermark,
         log_start_offset=log_start_offset,
-        diverging_epoch=fetches.EpochEndOffset(*diverging) if diverging else fetches.EpochEndOffset(),
+        diverging_epoch=fetches.EpochEndOffset(*diverging) if diverging else None,
         current_leader=fetches.LeaderIdAndEpoch(standing.leader_id, standing.epoch),
-        snapshot_id=fetches.SnapshotId(*snapshot) if snapshot else fetches.SnapshotId(),
+        snapshot_id=fetches.SnapshotId(*snapshot) if snapshot else None,
         records=records,
     )
     topic = fetches.FetchableTopicResponse(METADATA_TOPIC_UUID, METADATA_TOPIC, [partition])

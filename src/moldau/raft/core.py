@@ -7,6 +7,7 @@ quorum takes them away; the epoch and the vote are on disk before anything that 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -33,7 +34,7 @@ from moldau.raft.roles import (
     Unattached,
 )
 from moldau.raft.states import NOBODY, QuorumState
-from moldau.raft.voters import Endpoint, VoterSet
+from moldau.raft.voters import Endpoint, ReplicaKey, VoterSet
 from moldau.wire.apis import ApiKey
 from moldau.wire.batch import read_header
 from moldau.wire.records import Record, build_batch
@@ -128,7 +129,7 @@ class Core:
         epoch, leader_id = known.leader_epoch, known.leader_id
         voted = None
         if known.voted_id != NOBODY:
-            voted = self.me.key._replace(id=known.voted_id, directory_id=known.voted_directory_id)
+            voted = ReplicaKey(known.voted_id, known.voted_directory_id)
         if leader_id == self.me.node_id:
             # The end of the log may be lost. To write on in this epoch could give an offset away twice.
             others = set(self.voters.ids) - {leader_id}
@@ -217,12 +218,13 @@ class Core:
             self.become_unattached(epoch, leader_id)
         return True
 
-    def vote_for(self, candidate_key: Any) -> None:
+    def vote_for(self, candidate: ReplicaKey) -> None:
         """Remembers the vote before it is given."""
         assert isinstance(self.role, Unattached | Prospective), "the others have voted or follow"
         if self.role.voted is None:
-            self.role.voted = candidate_key
-            self._remember(self.role)
+            # First on disk: a vote that could not be written down was not given.
+            self._remember(replace(self.role, voted=candidate))
+            self.role.voted = candidate
             if isinstance(self.role, Unattached):
                 self.role.election_at_ms = self.election_at_ms()
 
@@ -263,7 +265,7 @@ class Core:
             )
         )
 
-    def _follower(self, epoch: int, leader_id: int, endpoint: Endpoint, voted: Any) -> Follower:
+    def _follower(self, epoch: int, leader_id: int, endpoint: Endpoint, voted: ReplicaKey | None) -> Follower:
         fetch_by_ms = self.now_ms + self.settings.fetch_timeout_ms
         return Follower(epoch, leader_id, endpoint, voted, fetch_by_ms=fetch_by_ms, update_voter_at_ms=fetch_by_ms)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from moldau.base.errors import ErrorCode
 from moldau.base.names import METADATA_TOPIC
 from moldau.raft.answers import PARTITION, UNKNOWN_HIGH_WATERMARK
@@ -19,28 +21,33 @@ from moldau.wire.messages.describe_quorum import (
     ResponseTopicData,
 )
 
+UNKNOWN: Final = "The quorum keeps no such partition."
+
 
 def answer_describe(core: Core, ask: DescribeQuorumRequest) -> DescribeQuorumResponse:
     if single(ask.topics, METADATA_TOPIC) is None:
         topics = [
             ResponseTopicData(
                 topic.topic_name,
-                [_refused(each.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for each in topic.partitions],
+                [
+                    _refused(each.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN)
+                    for each in topic.partitions
+                ],
             )
             for topic in ask.topics
         ]
-        return DescribeQuorumResponse(error_message=None, topics=topics)
+        return DescribeQuorumResponse(topics=topics)
     leader = core.role
     if not isinstance(leader, Leader):
-        refused = _refused(PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        return DescribeQuorumResponse(error_message=None, topics=[ResponseTopicData(METADATA_TOPIC, [refused])])
+        refused = _refused(PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER, "This node does not lead the quorum.")
+        return DescribeQuorumResponse(topics=[ResponseTopicData(METADATA_TOPIC, [refused])])
     described = ResponseTopicData(METADATA_TOPIC, [_described(core, leader)])
     nodes = [Node(voter.key.id, [Listener(*each) for each in voter.endpoints]) for voter in core.voters]
-    return DescribeQuorumResponse(error_message=None, topics=[described], nodes=nodes)
+    return DescribeQuorumResponse(topics=[described], nodes=nodes)
 
 
-def _refused(partition: int, code: ErrorCode) -> ResponsePartitionData:
-    return ResponsePartitionData(partition, code, code.name)
+def _refused(partition: int, code: ErrorCode, message: str) -> ResponsePartitionData:
+    return ResponsePartitionData(partition, code, message)
 
 
 def _described(core: Core, leader: Leader) -> ResponsePartitionData:
@@ -50,7 +57,7 @@ def _described(core: Core, leader: Leader) -> ResponsePartitionData:
     return ResponsePartitionData(
         PARTITION,
         ErrorCode.NONE,
-        None,
+        "",
         leader.leader_id,
         leader.epoch,
         UNKNOWN_HIGH_WATERMARK if known is None else known,

@@ -178,6 +178,9 @@ def _begin_download(core: Core, role: Follower, snapshot: SnapshotId) -> None:
 
 def heed_fetch_snapshot(core: Core, asked: Asked, response: FetchSnapshotResponse) -> bool:
     if response.error_code or len(response.topics) != 1 or len(response.topics[0].partitions) != 1:
+        # Apache's leaders answer like this when they no longer have the snapshot: the next fetch tells of another.
+        if isinstance(core.role, Follower):
+            _drop_download(core.role)
         return False
     found = response.topics[0].partitions[0]
     told = found.current_leader

@@ -59,7 +59,8 @@ def answer_fetch(core: Core, ask: FetchRequest) -> FetchResponse | Later[FetchRe
     if ask.max_wait_ms == 0 or _is_worth_sending(response, wanted) or len(leader.parked) >= PARKED_MAX:
         return response
     answer: Later[FetchResponse] = Later()
-    due_ms = core.now_ms + ask.max_wait_ms
+    # Nobody waits longer than it may before it looks for another leader: one who says so has gone by then.
+    due_ms = core.now_ms + min(ask.max_wait_ms, core.settings.fetch_timeout_ms)
     leader.parked.append(ParkedFetch(wanted, ask.max_bytes, due_ms, answer))
     return answer
 
@@ -129,13 +130,10 @@ def compare(core: Core, offset: int, epoch: int) -> EpochEnd | SnapshotId | None
 
 def _is_worth_sending(response: FetchResponse, wanted: FetchPartition) -> bool:
     partition = response.responses[0].partitions[0]
-    assert partition.diverging_epoch is not None
-    assert partition.snapshot_id is not None
     return (
-        bool(partition.error_code)
-        or size_of(partition.records or b"") > 0
-        or partition.diverging_epoch.epoch >= 0
-        or partition.snapshot_id.epoch >= 0
+        size_of(partition.records or b"") > 0
+        or partition.diverging_epoch is not None
+        or partition.snapshot_id is not None
         or wanted.high_watermark < partition.high_watermark
     )
 

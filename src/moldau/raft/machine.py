@@ -126,6 +126,11 @@ class Quorum:
         return self._core.voters
 
     @property
+    def kraft_version(self) -> int:
+        """1 if the log names the voters, 0 if the settings do."""
+        return self._core.history.kraft_version
+
+    @property
     def is_voter(self) -> bool:
         return self._core.is_voter
 

@@ -31,7 +31,7 @@ def answer_add(core: Core, ask: AddRaftVoterRequest) -> AddRaftVoterResponse | L
     try:
         return _add(core, ask)
     except KafkaError as refused:
-        return AddRaftVoterResponse(error_code=refused.code, error_message=refused.message)
+        return AddRaftVoterResponse(error_code=refused.code, error_message=refused.message or "")
 
 
 def _add(core: Core, ask: AddRaftVoterRequest) -> Later[AddRaftVoterResponse]:
@@ -100,7 +100,7 @@ def answer_remove(core: Core, ask: RemoveRaftVoterRequest) -> RemoveRaftVoterRes
     try:
         return _remove(core, ask)
     except KafkaError as refused:
-        return RemoveRaftVoterResponse(error_code=refused.code, error_message=refused.message)
+        return RemoveRaftVoterResponse(error_code=refused.code, error_message=refused.message or "")
 
 
 def _remove(core: Core, ask: RemoveRaftVoterRequest) -> Later[RemoveRaftVoterResponse]:

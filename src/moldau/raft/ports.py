@@ -18,7 +18,10 @@ class EpochEnd(NamedTuple):
     end_offset: int
 
 
-class LeaderLog(Protocol):
+class RaftLog(Protocol):
+    @property
+    def start_offset(self) -> int: ...
+
     @property
     def end_offset(self) -> int: ...
 
@@ -35,11 +38,6 @@ class LeaderLog(Protocol):
     def append(self, batch: bytearray, epoch: int, now_ms: int) -> None:
         """Gives one batch of our own its place at the end."""
         ...
-
-
-class RaftLog(LeaderLog, Protocol):
-    @property
-    def start_offset(self) -> int: ...
 
     def append_from_leader(self, batches: memoryview, now_ms: int) -> None:
         """Takes a leader's batches as they are, a last one that is cut short left out. KafkaError for broken ones."""

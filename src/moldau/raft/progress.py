@@ -12,6 +12,8 @@ from typing import Final
 from moldau.raft.voters import ReplicaKey, Voter, VoterSet
 
 OBSERVER_SESSION_MS: Final = 300_000
+OBSERVERS_MAX: Final = 1_000
+"""Anybody can fetch under any name: of more than these nothing is remembered."""
 CAUGHT_UP_RECENTLY_MS: Final = 3_600_000
 NOT_KNOWN: Final = -1
 NEVER_MS: Final = 1 << 62
@@ -77,7 +79,12 @@ class Progress:
         voter = self.voters.get(key.id)
         if voter is not None and Voter(voter.key).is_replica(key):
             return voter
-        return self.observers.setdefault(key, ReplicaProgress(key))
+        known = self.observers.get(key)
+        if known is None:
+            known = ReplicaProgress(key)
+            if len(self.observers) < OBSERVERS_MAX or key == self._own:
+                self.observers[key] = known
+        return known
 
     def forget_silent_observers(self, elapsed_ms: int) -> None:
         silent = [
@@ -103,6 +110,8 @@ class Progress:
 
     def fetched(self, key: ReplicaKey, offset: int, leader_end: int, elapsed_ms: int, now_ms: int) -> bool:
         """Whether the high watermark moved."""
+        if len(self.observers) >= OBSERVERS_MAX:
+            self.forget_silent_observers(elapsed_ms)
         self.replica(key).fetched(offset, leader_end, elapsed_ms, now_ms)
         self.heard_from(key, elapsed_ms)
         return self._advance()

@@ -12,7 +12,7 @@ from moldau.raft.election import successor_delay_ms
 from moldau.raft.replies import leader_endpoint, learn_from, single
 from moldau.raft.roles import Asked, Follower, Leader, Prospective, Resigned
 from moldau.raft.voters import Endpoint, ReplicaKey, endpoint_of
-from moldau.raft.voting import give_up, is_meant
+from moldau.raft.voting import give_up, is_believed, is_meant, may_be_voter
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages import begin_quorum_epoch as begins
 from moldau.wire.messages import end_quorum_epoch as ends
@@ -53,8 +53,15 @@ def _meet(core: Core, leader_id: int, epoch: int, told: Any) -> ErrorCode | None
     """A leader speaks for itself; why it is not believed, if so."""
     if epoch < core.role.epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
+    if leader_id < 0 or not is_believed(core, epoch):
+        return ErrorCode.INVALID_REQUEST
+    if not may_be_voter(core, leader_id):
+        return ErrorCode.INCONSISTENT_VOTER_SET
     endpoint = endpoint_of((Endpoint(each.name, each.host, each.port) for each in told), core.me.listener)
-    if leader_id < 0 or not core.learn(leader_id, epoch, endpoint):
+    if not core.history.can_change:
+        # Where voters are is then for the settings to say: a request could send us anywhere.
+        endpoint = core.endpoint_of(leader_id)
+    if not core.learn(leader_id, epoch, endpoint):
         return ErrorCode.INVALID_REQUEST
     return None
 

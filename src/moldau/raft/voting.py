@@ -6,6 +6,8 @@ was merely cut off does not unseat a leader. A vote is given once an epoch, to a
 
 from __future__ import annotations
 
+from typing import Final
+
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.names import METADATA_TOPIC
 from moldau.raft import answers, questions
@@ -19,6 +21,10 @@ from moldau.wire.apis import ApiKey
 from moldau.wire.messages.vote import RequestPartitionData, VoteRequest, VoteResponse
 
 PRE_VOTE_VERSION = 2
+EPOCH_BELIEVED_MAX: Final = 1 << 30
+"""Half of all epochs there are. One request that named the last of them would leave none for another election."""
+EPOCH_LEAP_MAX: Final = 1_000
+"""Beyond that half, a node goes on only by as much as elections could have come to while it looked away."""
 
 # --- giving -------------------------------------------------------------------------------------------------------
 
@@ -47,13 +53,25 @@ def _refusal(core: Core, ask: VoteRequest, wanted: RequestPartitionData) -> Erro
         return ErrorCode.INVALID_REQUEST
     if wanted.replica_epoch < core.role.epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
-    if wanted.replica_id < 0 or wanted.replica_id == core.me.node_id:
+    if wanted.replica_id < 0 or wanted.replica_id == core.me.node_id or not is_believed(core, wanted.replica_epoch):
         return ErrorCode.INVALID_REQUEST
+    if not may_be_voter(core, wanted.replica_id):
+        return ErrorCode.INCONSISTENT_VOTER_SET
     if wanted.replica_epoch > core.role.epoch:
         core.become_unattached(wanted.replica_epoch)
     if not is_meant(core, ask.voter_id, bytes(wanted.voter_directory_id)):
         return ErrorCode.INVALID_VOTER_KEY
     return None
+
+
+def is_believed(core: Core, epoch: int) -> bool:
+    """Whether a node may be brought to that epoch by a mere request."""
+    return epoch <= max(EPOCH_BELIEVED_MAX, core.role.epoch + EPOCH_LEAP_MAX)
+
+
+def may_be_voter(core: Core, node_id: int) -> bool:
+    """Where the settings say who votes, nobody else leads or is elected. Otherwise our log may be behind."""
+    return core.history.can_change or core.voters.get(node_id) is not None
 
 
 def is_meant(core: Core, voter_id: int, directory_id: bytes) -> bool:

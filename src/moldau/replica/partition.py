@@ -123,6 +123,8 @@ class Partition:
             self._begin_epoch(state)
         elif self._leadership is not None:
             self._leadership.adopt(state)
+        else:
+            self._leadership = self._over_followers(state)
         self.reconsider()
         if is_new_epoch and self.high_watermark < self.log.end_offset:
             # Found at start and perhaps never synced: without this, it would be seen with the next append only.
@@ -133,14 +135,17 @@ class Partition:
         self.epoch_start_offset = log.end_offset
         if log.epochs.latest < state.leader_epoch:
             log.epochs.assign(state.leader_epoch, log.end_offset)
-        self._leadership = None
-        if self._replication is not None and len(state.replicas) > 1:
-            self._leadership = Leadership(
-                (self.topic_id, self.name.partition), state, self._node_id, log.end_offset, self._replication
-            )
-            if earlier is not None:
-                self._leadership.inherit(earlier)
-            self._replication.hurry()
+        self._leadership = leadership = self._over_followers(state)
+        if earlier is not None and leadership is not None:
+            leadership.inherit(earlier)
+
+    def _over_followers(self, state: PartitionState) -> Leadership | None:
+        """For a new epoch; or within one, when a partition that had one replica is given more."""
+        if self._replication is None or len(state.replicas) == 1:
+            return None
+        self._replication.hurry()
+        topic = (self.topic_id, self.name.partition)
+        return Leadership(topic, state, self._node_id, self.epoch_start_offset, self._replication)
 
     def follow(self, state: PartitionState) -> None:
         """Another node leads the partition, or none does: who waits here waits in vain."""
@@ -234,23 +239,23 @@ class Partition:
     def ask_for_disk(self) -> None:
         self._flusher.request(self)
 
-    def _advance(self, size: int) -> None:
-        """Moves the high watermark to what all in-sync replicas have."""
-        log = self.log
-        committed = log.recovery_point if log.config.flush_messages == 1 else log.end_offset
-        if self._leadership is not None:
-            committed = self._leadership.limit(committed, self.min_insync_replicas)
-        if committed > self.high_watermark:
-            self._move_high_watermark(committed, size)
-
-    def _move_high_watermark(self, offset: int, size: int) -> None:
-        self.high_watermark = offset
+    def _advance(self, size: int, committed: int | None = None) -> None:
+        """Moves the high watermark to what all in-sync replicas have; a follower is told what that is."""
+        if committed is None:
+            log = self.log
+            committed = log.recovery_point if log.config.flush_messages == 1 else log.end_offset
+            if self._leadership is not None:
+                committed = self._leadership.limit(committed, self.min_insync_replicas)
+        if committed <= self.high_watermark:
+            return
+        self.high_watermark = committed
         if self._waiting:
-            _tell_passed(self._waiting, offset)
+            _tell_passed(self._waiting, committed)
         if self._watchers:
             self._tell_consumers(size)
-        for watcher in self._end_watchers:
-            watcher.noted(self)
+        if self._end_watchers:
+            for watcher in self._end_watchers:
+                watcher.noted(self)
 
     # --- reading ------------------------------------------------------------------------------------------------
 
@@ -320,9 +325,7 @@ class Partition:
         if start_offset > log.start_offset:
             log.delete_records(start_offset)
             self._tell_consumers(0)
-        committed = min(high_watermark, log.end_offset)
-        if committed > self.high_watermark:
-            self._move_high_watermark(committed, 0)
+        self._advance(0, min(high_watermark, log.end_offset))
 
     def cut(self) -> None:
         """As a follower: the log was truncated, and ends before what was thought to be committed."""

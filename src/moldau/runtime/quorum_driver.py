@@ -93,6 +93,9 @@ class QuorumDriver:
     def quorum(self) -> Quorum:
         return self._quorum
 
+    def kraft_version(self) -> int:
+        return self._quorum.kraft_version
+
     def leader_address(self) -> tuple[str, int] | None:
         """Where the leader's controller listener is."""
         endpoint = self._quorum.leader_endpoint
@@ -201,6 +204,8 @@ class QuorumDriver:
         return bool(outgoing or replies or news)
 
     def _send(self, asked: Asked) -> None:
+        if not self._is_running:
+            return
         purpose = FETCHING if asked.api in (ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT) else ASKING
         peer = self._peers.to(asked.to.host, asked.to.port, purpose)
         peer.ask(asked.api, asked.request, asked.timeout_ms, asked.version).then(partial(self._heed, asked))

@@ -120,6 +120,12 @@ class TestMetadataQuorum:
             'CurrentObservers:       [{"id": 9}]',
         ]
 
+    def test_a_leader_alone_lags_behind_nobody(self) -> None:
+        alone = Quorum(1, 7, 100, (replica(1, 101, -1),), (), {})
+        assert "MaxFollowerLag:         0\nMaxFollowerLagTimeMs:   0\n" in metadata_quorum.status_text("id", alone)
+        unheard = Quorum(2, 7, 100, (replica(1, 0, -1), replica(2, 101)), (), {})
+        assert "MaxFollowerLagTimeMs:   -1\n" in metadata_quorum.status_text("id", unheard)
+
     def test_replication(self) -> None:
         rows = metadata_quorum.replication_table(self.QUORUM, None).splitlines()
         assert [[cell.strip() for cell in row.split("\t")] for row in rows[1:]] == [

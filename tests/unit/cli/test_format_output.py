@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from moldau.cli.output import Bytes, Table, plain_lines, show, to_yaml
+from moldau.cli.output import Bytes, Styled, Table, has_colours, plain_lines, show, to_yaml
 
 TABLE = Table(("NAME", "RECORDS", "ISR"), [("orders", 5, [1, 2]), ("x", None, [])], "topics")
 
@@ -44,6 +45,33 @@ def test_sizes_are_numbers_for_programs_and_words_for_people(capsys: pytest.Capt
 def test_a_pipe_gets_no_escape_codes(capsys: pytest.CaptureFixture[str]) -> None:
     show("table", TABLE)
     assert "\x1b" not in capsys.readouterr().out
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("no_color", "is_coloured"), [("", True), ("1", False)])
+def test_a_terminal_gets_styles_unless_its_owner_wants_none(
+    monkeypatch: pytest.MonkeyPatch, no_color: str, is_coloured: bool
+) -> None:
+    screen = _Terminal()
+    monkeypatch.setattr("sys.stdout", screen)
+    for name, value in {"NO_COLOR": no_color, "TERM": "xterm-256color", "COLUMNS": "40"}.items():
+        monkeypatch.setenv(name, value)
+    title = "a title that is longer than its table"
+    show("table", Table(("NAME",), [(Styled("up", "bold green"),)], title))
+    assert has_colours() is is_coloured
+    assert ("\x1b[1;32mup" in screen.getvalue()) is is_coloured
+    assert title in screen.getvalue()  # not folded at the table's width
+
+
+def test_styles_are_nothing_to_a_pipe_or_a_program(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table(("NAME",), [(Styled("up", "bold green"),)])
+    show("table", table)
+    show("json", table)
+    assert capsys.readouterr().out == 'NAME\nup\n[\n  {\n    "name": "up"\n  }\n]\n'
 
 
 @pytest.mark.parametrize(

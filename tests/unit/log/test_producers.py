@@ -232,3 +232,23 @@ def test_loading_finds_open_transactions_in_order() -> None:
     producers.load([late, early, ProducerEntry(3, 0, 0)])
     assert producers.oldest_open_transaction == 30
     assert producers.first_unstable_offset(100) == 30
+
+
+def test_a_restart_does_not_forget_batches_that_may_be_repeated() -> None:
+    """Kafka's snapshots hold the last batch alone; a producer with five in flight repeats all of them."""
+    files = MemoryFiles()
+    store, _ = load_store(files)
+    log = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
+    sent = {}
+    for sequence in range(0, 12, 2):
+        sent[sequence] = send(log, sequence, 2)
+        send(log, sequence, 2, producer_id=8)
+    store.close()
+    log = load_store(files.restart())[0].get(PARTITION)
+    assert log is not None
+    for sequence in (2, 4, 6, 8, 10):
+        again = send(log, sequence, 2)
+        assert again.duplicate
+        assert (again.first_offset, again.last_offset) == (sent[sequence].first_offset, sent[sequence].last_offset)
+    assert refused(log, 0, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert not send(log, 12, 2).duplicate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -376,3 +377,20 @@ def test_a_deleted_directory_that_somebody_removed_is_no_fault() -> None:
         files.unlink(f"data/{doomed}/{name}")
     files.rmdir(f"data/{doomed}")
     store.purge(NOW_MS)
+
+
+def test_a_log_that_lost_its_topic_id_is_given_one() -> None:
+    files = MemoryFiles()
+    store, _ = load_store(files)
+    log = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
+    fill(log)
+    log.flush()
+    files.unlink(f"{log.directory}/{layout.PARTITION_METADATA}")
+    store, _ = load_store(files.restart())
+    assert store.topic_id(PARTITION) is None
+    store.assign_topic_id(PARTITION, TOPIC_ID)
+    again, _ = load_store(files.crash(random.Random(1)))
+    assert again.topic_id(PARTITION) == TOPIC_ID
+    found = again.get(PARTITION)
+    assert found is not None
+    assert list(read_values(found).values()) == [b"0", b"1", b"2"]

@@ -70,6 +70,8 @@ class ToyController:
         self.brokers: dict[int, BrokerImage] = {}
         self.configs = dict(configs)
         self.is_reachable = True
+        self.is_fickle = False
+        """Whether it often makes leader who has just come in sync: nobody is more likely to lack something."""
         self.offset = 0
 
     def image(self) -> MetadataImage:
@@ -145,8 +147,11 @@ class ToyController:
             code = ErrorCode.INELIGIBLE_REPLICA
         if code:
             return ResponsePartitionData(index, code)
+        has_grown = len(ask.new_isr_with_epochs) > len(state.isr)
         self.change(index, isr=tuple(each.broker_id for each in ask.new_isr_with_epochs))
         state = self.partitions[index]
+        if self.is_fickle and has_grown and self.world.rng is not None and self.world.rng.random() < 0.5:
+            self.change(index, leader=state.isr[-1])
         return ResponsePartitionData(
             index, 0, state.leader, state.leader_epoch, state.isr, partition_epoch=state.partition_epoch
         )
@@ -378,7 +383,7 @@ class World:
         return 1 if self.rng is None else self.rng.choice([1, 1, 2, 3, 20])
 
     def disk_ms(self) -> int:
-        return 0 if self.rng is None else self.rng.choice([0, 1, 5, 30])
+        return 0 if self.rng is None else self.rng.choice([0, 1, 5, 30, 100])
 
     def metadata_ms(self) -> int:
         return 0 if self.rng is None else self.rng.choice([0, 0, 1, 5, 40, 200])

@@ -66,9 +66,7 @@ class Room:
         self.replication = Replication(self.clock, self.controller, LAG_MS)
         self.replication.brokers = {broker_id: broker(broker_id) for broker_id in EVERYONE}
         log = LogStore(MemoryFiles(), "data").create(NAME, bytes(16), config or LogConfig(), START_MS)
-        self.partition = Partition(
-            NAME, bytes(16), log, state, LEADER, min_insync, 0, self.flusher, self.replication
-        )
+        self.partition = Partition(NAME, bytes(16), log, state, LEADER, min_insync, 0, self.flusher, self.replication)
         self.partition.lead(state)
 
     def append(self, count: int = 1, acks: int = -1) -> int:

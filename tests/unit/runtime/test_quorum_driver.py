@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from quorum_nodes import CLUSTER_ID, LISTENER, Cluster
+from quorum_nodes import CLUSTER_ID, LISTENER, Cluster, QuorumNode
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.later import Later
@@ -228,6 +228,10 @@ def test_voters_survive_in_a_snapshot() -> None:
         node.start()
     cluster.until(cluster.is_level)
     assert voters_of(cluster) == [(1, 2)] * 2
+    cluster.nodes[3] = QuorumNode(cluster, 3)
+    cluster.nodes[3].start()
+    cluster.until(cluster.is_level)
+    assert voters_of(cluster) == [(1, 2)] * 3, "who is given the snapshot knows them too"
 
 
 def test_a_voter_that_lags_is_not_added() -> None:

@@ -25,8 +25,16 @@ from moldau.wire.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
-from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from moldau.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+    ReplicaState,
+)
 from moldau.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from moldau.wire.schema import Message
 
 CALLER = Caller("PLAINTEXT", "test:1", "test", 12)
@@ -65,7 +73,9 @@ class Tap:
         self.said: list[tuple[int, ApiKey, Any]] = []
         real: Callable[..., Later[Any]] = ToyPeer.ask
 
-        def ask(peer: ToyPeer, api: ApiKey, request: Message, timeout_ms: int, version: int | None = None) -> Later[Any]:
+        def ask(
+            peer: ToyPeer, api: ApiKey, request: Message, timeout_ms: int, version: int | None = None
+        ) -> Later[Any]:
             if peer._node.id == asker:
                 self.said.append((peer._target_id, api, request))
             return real(peer, api, request, timeout_ms, version)
@@ -512,7 +522,8 @@ def latest(node: Node, *, timestamp: int = -1, version: int = 9, replica_id: int
 def test_a_throttled_follower_out_of_sync_gets_so_much_a_second_and_one_in_sync_all() -> None:
     world = World(
         fetch_settings={"max_bytes": 1_000, "wait_max_ms": 50},
-        **{"leader_replication_throttled_replicas": "0:1", "max_message_bytes": "100000"},
+        leader_replication_throttled_replicas="0:1",
+        max_message_bytes="100000",
     )
     world.run(100)
     world.kill(3)
@@ -534,7 +545,7 @@ def test_a_throttled_follower_out_of_sync_gets_so_much_a_second_and_one_in_sync_
 def test_a_follower_throttles_itself() -> None:
     world = World(
         fetch_settings={"max_bytes": 1_000, "wait_max_ms": 50},
-        **{"follower_replication_throttled_replicas": "*"},
+        follower_replication_throttled_replicas="*",
     )
     world.run(100)
     world.kill(3)
@@ -560,3 +571,88 @@ def test_a_topic_id_that_nobody_knows_is_not_a_replicas_business() -> None:
     world.controller.publish()
     world.run(1_000)
     assert world.controller.partitions[0].isr == (1, 2, 3), "who has all there is comes back without an append"
+
+
+# --- what a leader does
+
+
+def test_the_cost_of_a_fetch_is_that_of_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader looks at the partitions that have something new for the follower, however many others there are."""
+    world = World(partitions=30)
+    world.run(2_000)
+    looked: list[int] = []
+    real = ReplicaReads.read
+
+    def read(self: ReplicaReads, partition: Partition, index: int, *rest: Any) -> Any:
+        if self.replica_id == 3 and partition.is_leader and world.nodes[1].partition(index) is partition:
+            looked.append(index)
+        return real(self, partition, index, *rest)
+
+    monkeypatch.setattr(ReplicaReads, "read", read)
+    world.run(2_000)
+    assert looked == []
+    append(world, index=6)
+    world.run(100)
+    assert set(looked) == {6}
+
+
+def test_a_client_that_came_to_the_wrong_broker_is_told_the_right_one() -> None:
+    """KIP-951: Fetch from v16 on, Produce from v10 on."""
+    world = World()
+    world.run(100)
+    by_id = [FetchTopic(TOPIC_ID, "", [FetchPartition(0, 7, 0, partition_max_bytes=1 << 20)])]
+    world.controller.change(0, leader=2)
+    world.controller.publish()
+    world.run(10)
+    for version in (15, 16):
+        ask = FetchRequest(min_bytes=1, topics=[FetchTopic(TOPIC_ID, "", [FetchPartition(0, 0, 0)])])
+        response = world.nodes[1].fetch.answer(ask, CALLER._replace(version=version))
+        assert isinstance(response, FetchResponse)
+        assert only(response).error_code == ErrorCode.FENCED_LEADER_EPOCH
+        leader = only(response).current_leader
+        assert (leader and (leader.leader_id, leader.leader_epoch)) == (None if version == 15 else (2, 1))
+        assert [node.host for node in response.node_endpoints] == ([] if version == 15 else ["host2"])
+    response = world.nodes[1].fetch.answer(FetchRequest(min_bytes=1, topics=by_id), CALLER._replace(version=16))
+    assert isinstance(response, FetchResponse)
+    assert only(response).current_leader is None, "who knows of a later leader than we do is told nothing"
+    data = [PartitionProduceData(0, batch(1, timestamp=world.clock.now_ms()))]
+    produced = world.nodes[1].produce.answer(
+        ProduceRequest(acks=-1, timeout_ms=100, topic_data=[TopicProduceData(ZERO_UUID, TOPIC, data)]),
+        CALLER._replace(version=10),
+    )
+    assert isinstance(produced, ProduceResponse)
+    (done,) = produced.responses[0].partition_responses
+    assert done.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert done.current_leader is not None
+    assert (done.current_leader.leader_id, done.current_leader.leader_epoch) == (2, 1)
+    assert [(node.node_id, node.host) for node in produced.node_endpoints] == [(2, "host2")]
+
+
+@pytest.mark.parametrize(
+    ("version", "replica_id", "epoch_offset", "code"),
+    [
+        (14, 2, 0, ErrorCode.INVALID_REQUEST),
+        (17, 2, -10_000, ErrorCode.INVALID_REQUEST),
+        (17, 2, 1, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (17, 9, 0, ErrorCode.UNKNOWN_LEADER_EPOCH),
+    ],
+)
+def test_who_poses_as_a_replica_moves_nothing(
+    version: int, replica_id: int, epoch_offset: int, code: ErrorCode
+) -> None:
+    """CVE-2018-1288: what a replica says moves the high watermark."""
+    world = World(nodes=2)
+    world.run(100)
+    world.cuts.add(frozenset({1, 2}))
+    world.run(1_000)
+    append(world, 3)
+    epoch = world.nodes[2].epoch + epoch_offset
+    ask = FetchRequest(
+        replica_state=ReplicaState(replica_id, epoch) if version >= 15 else None,
+        replica_id=replica_id,
+        topics=[FetchTopic(TOPIC_ID, "", [FetchPartition(0, 0, 3, partition_max_bytes=1 << 20)])],
+    )
+    response = world.nodes[1].fetch.answer(ask, CALLER._replace(version=version))
+    assert isinstance(response, FetchResponse)
+    assert (response.error_code or only(response).error_code) == code
+    assert high_watermarks(world)[0] == 0

@@ -1,8 +1,9 @@
-"""Tests here use the rooms put together for the tests of `replica`."""
+"""Tests here use the rooms put together for the tests of `replica`, and the messages made at random for those of `wire`."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "replica"))
+for room in ("replica", "wire"):
+    sys.path.insert(0, str(Path(__file__).parents[1] / room))

@@ -28,6 +28,7 @@ R = TypeVar("R", alter_configs.AlterConfigsResource, incremental_alter_configs.A
 Outcome = tuple[int, str | None, int, str]
 """Error code, message, resource type and name, as both responses have them."""
 
+BROKER_ID_DIGITS_MAX = 10
 CLUSTER_DEFAULT = ""
 """The broker resource with the empty name stands for all brokers."""
 
@@ -109,10 +110,15 @@ def _check_resource(
         if name not in image.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
     elif kind == ConfigResource.BROKER:
-        if name != CLUSTER_DEFAULT and (not name.isdecimal() or int(name) not in image.brokers):
+        if name != CLUSTER_DEFAULT and not _is_broker(image, name):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"No broker with id {name!r} is registered.")
     else:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {kind}.")
+
+
+def _is_broker(image: MetadataImage, name: str) -> bool:
+    # Longer ones are no ids, and Python does not even read numbers of some thousand digits.
+    return len(name) <= BROKER_ID_DIGITS_MAX and name.isdecimal() and int(name) in image.brokers
 
 
 def _all_given(configs: Mapping[str, str | None]) -> dict[str, str]:

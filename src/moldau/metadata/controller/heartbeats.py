@@ -101,8 +101,9 @@ def _directories_lost(
     image: MetadataImage, found: BrokerImage, ask: BrokerHeartbeatRequest, broker: BrokerLayers
 ) -> tuple[MetadataRecord, ...]:
     """Directories that it had and that went offline. A broker that has none left stops by itself."""
-    lost = [directory for directory in found.log_dirs if directory in ask.offline_log_dirs]
-    left = [directory for directory in found.log_dirs if directory not in ask.offline_log_dirs]
+    offline = set(ask.offline_log_dirs)
+    lost = [directory for directory in found.log_dirs if directory in offline]
+    left = [directory for directory in found.log_dirs if directory not in offline]
     if not lost or not left:
         return ()
     change = BrokerRegistrationChangeRecord(found.id, found.epoch, log_dirs=left)

@@ -15,6 +15,7 @@ from moldau.replica.waiting import ParkedFetches
 from moldau.runtime.controller_channel import ControllerChannel
 from moldau.runtime.group_coordinator import GroupCoordinator
 from moldau.runtime.producer_ids import ProducerIds
+from moldau.server.handlers.alter_replica_log_dirs import AlterReplicaLogDirs
 from moldau.server.handlers.api_versions import ApiVersions
 from moldau.server.handlers.controlled import controlled
 from moldau.server.handlers.delete_records import DeleteRecords
@@ -55,6 +56,7 @@ class Parts:
     clock: Clock
     timers: Timers
     served: Callable[[], dict[int, tuple[int, int]]]
+    kraft_version: Callable[[], int]
     node_id: int
     cluster_id: str
     static: Mapping[str, str]
@@ -82,12 +84,13 @@ def handlers(node: Parts) -> list[Handler]:
         ),
         ListOffsets(partitions),
         Metadata(current, channel, node.cluster_id, node.auto_create_topics),
-        ApiVersions(current, node.served),
+        ApiVersions(current, node.served, node.kraft_version),
         DeleteRecords(partitions, node.timers),
         InitProducerId(node.producer_ids),
         OffsetForLeaderEpoch(partitions),
         DescribeConfigs(current, node.node_id, node.static),
         DescribeLogDirs(partitions, node.log_dir, node.disk_space),
+        AlterReplicaLogDirs(partitions, node.log_dir),
         DescribeCluster(current, node.cluster_id),
         DescribeProducers(partitions),
         DescribeTopicPartitions(current),

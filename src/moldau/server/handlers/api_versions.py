@@ -24,6 +24,9 @@ from moldau.wire.messages.api_versions import (
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
+KRAFT_VERSION = "kraft.version"
+KRAFT_VERSIONS = (0, 1)
+"""The quorum's own feature: kept in its log, not in the image. From 1 on voters can be added and removed (KIP-853)."""
 FEATURES_FROM_ZERO = 4
 """Older versions cannot tell of a feature that may be off: its lowest level is 0."""
 
@@ -37,9 +40,12 @@ class ApiVersions:
     api = ApiKey.API_VERSIONS
     versions = (0, 4)
 
-    def __init__(self, current: CurrentImage, served: Callable[[], dict[int, tuple[int, int]]]) -> None:
+    def __init__(
+        self, current: CurrentImage, served: Callable[[], dict[int, tuple[int, int]]], kraft_version: Callable[[], int]
+    ) -> None:
         self._current = current
         self._served = served
+        self._kraft_version = kraft_version
 
     def answer(self, ask: ApiVersionsRequest, caller: Caller) -> ApiVersionsResponse:
         served = self._served()
@@ -49,13 +55,15 @@ class ApiVersions:
             return ApiVersionsResponse(ErrorCode.INVALID_REQUEST)
         keys = [ApiVersion(key, 0 if key == ApiKey.PRODUCE else low, high) for key, (low, high) in served.items()]
         image = self._current.image
+        supported = {**SUPPORTED, KRAFT_VERSION: KRAFT_VERSIONS}
+        levels = {**image.features, KRAFT_VERSION: self._kraft_version()}
         return ApiVersionsResponse(
             api_keys=keys,
             supported_features=[
                 SupportedFeatureKey(name, low, high)
-                for name, (low, high) in SUPPORTED.items()
+                for name, (low, high) in supported.items()
                 if low or caller.version >= FEATURES_FROM_ZERO
             ],
             finalized_features_epoch=image.offset,
-            finalized_features=[FinalizedFeatureKey(name, level, level) for name, level in image.features.items()],
+            finalized_features=[FinalizedFeatureKey(name, level, level) for name, level in levels.items() if level],
         )

@@ -1,8 +1,8 @@
 """Fetch v4–18. A plan of slices, nothing read: the records leave their files when the reply is sent.
 
 v7: incremental sessions (KIP-227); v11: replicas in a consumer's rack (KIP-392); v12: divergence by epoch; v13: topic
-ids; v15: followers name their broker epoch (KIP-903). The first batch of the first partition that has data is always
-sent whole, however large (KIP-74). With too little to tell, the answer waits for more.
+ids; v15: followers name their broker epoch (KIP-903); v16: who leads, if not we (KIP-951). The first batch of the first
+partition that has data is always sent whole, however large (KIP-74). With too little to tell, the answer waits.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from moldau.replica.sessions import (
 )
 from moldau.replica.throttle import ThrottledReplicas
 from moldau.replica.waiting import ParkedFetches
+from moldau.server.handlers.current_leaders import tell_fetcher
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.codec import size_of
@@ -41,6 +42,7 @@ READ_COMMITTED = 1
 RACK_FROM_VERSION = 11
 TOPIC_ID_FROM_VERSION = 13
 REPLICA_EPOCH_FROM_VERSION = 15
+LEADER_FROM_VERSION = 16
 HURRIED_WAIT_MS = 50
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
@@ -88,7 +90,7 @@ class Fetch:
         try:
             reads = self._reads(ask, caller)
             if ask.session_epoch == FINAL_EPOCH and not ask.session_id and reads.replica_id == CONSUMER:
-                at_once = self._answer_at_once(ask, uses_topic_ids, reads)
+                at_once = self._answer_at_once(ask, uses_topic_ids, reads, caller)
                 if at_once is not None:
                     return at_once
             session = self._session(ask, uses_topic_ids, reads.replica_id)
@@ -96,7 +98,7 @@ class Fetch:
             return FetchResponse(error_code=refused.code)
         is_full = ask.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
         self._update(session, ask, reads)
-        answer = _Answer(self, session, ask, is_full, reads)
+        answer = _Answer(self, session, ask, is_full, reads, caller)
         response = answer.collect()
         if response is not None:
             return response
@@ -122,7 +124,9 @@ class Fetch:
             return ConsumerReads(is_committed, True, nearest)
         return self._plain_reads[is_committed, caller.version >= RACK_FROM_VERSION]
 
-    def _answer_at_once(self, ask: FetchRequest, uses_topic_ids: bool, reads: Reads) -> FetchResponse | None:
+    def _answer_at_once(
+        self, ask: FetchRequest, uses_topic_ids: bool, reads: Reads, caller: Caller
+    ) -> FetchResponse | None:
         """A fetch without a session (librdkafka's are all so) that need not wait: nothing is remembered of it. None if
         it must wait after all, or names a topic twice."""
         if len(ask.topics) > 1 and len({topic.topic or topic.topic_id for topic in ask.topics}) < len(ask.topics):
@@ -142,9 +146,19 @@ class Fetch:
                 found.append(data)
                 size += length
                 left -= length
-                is_urgent = is_urgent or _is_urgent(data)
+                if data.error_code or data.diverging_epoch is not None or data.preferred_read_replica != NO_REPLICA:
+                    is_urgent = True
             topics.append(FetchableTopicResponse(topic.topic_id, topic.topic, found))
-        return FetchResponse(responses=topics) if size >= ask.min_bytes or is_urgent or not topics else None
+        if size < ask.min_bytes and not is_urgent and topics:
+            return None
+        response = FetchResponse(responses=topics)
+        if is_urgent:
+            self.tell_leaders(response, caller)
+        return response
+
+    def tell_leaders(self, response: FetchResponse, caller: Caller) -> None:
+        if caller.version >= LEADER_FROM_VERSION:
+            tell_fetcher(response, self._current.image, caller.listener)
 
     def _session(self, ask: FetchRequest, uses_topic_ids: bool, replica_id: int) -> FetchSession:
         """The session this request belongs to: a new one, one without a name, or one of those we hold."""
@@ -190,14 +204,17 @@ class Fetch:
 class _Answer:
     """One request's answer in the making; asked again each time there is more."""
 
-    __slots__ = ("_ask", "_fetch", "_is_full", "_reads", "_session", "_size")
+    __slots__ = ("_ask", "_caller", "_fetch", "_is_full", "_reads", "_session", "_size")
 
-    def __init__(self, fetch: Fetch, session: FetchSession, ask: FetchRequest, is_full: bool, reads: Reads) -> None:
+    def __init__(
+        self, fetch: Fetch, session: FetchSession, ask: FetchRequest, is_full: bool, reads: Reads, caller: Caller
+    ) -> None:
         self._fetch = fetch
         self._session = session
         self._ask = ask
         self._is_full = is_full
         self._reads = reads
+        self._caller = caller
         self._size = 0
 
     def collect(self, is_last: bool = False) -> FetchResponse | None:
@@ -220,7 +237,10 @@ class _Answer:
             self._rotate(found)
         if not self._is_full:
             found = [(entry, data) for entry, data in found if _is_news(entry, data)]
-        return self._response(found)
+        response = self._response(found)
+        if is_urgent:
+            self._fetch.tell_leaders(response, self._caller)
+        return response
 
     def _begins_elsewhere(self, entry: FetchedPartition, data: PartitionData) -> bool:
         """A follower is told at once that records are deleted: somebody waits for them to be deleted everywhere."""

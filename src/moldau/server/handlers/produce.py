@@ -1,7 +1,7 @@
 """Produce v3–13. Appends first, in order, then promises the rest: an answer now, or when it is acknowledged.
 
-v7: zstd; v8: per-record errors (KIP-467); v13: topic ids instead of names. acks=0 gets no answer at all, so an error
-can only be told by closing the connection, as Kafka does.
+v7: zstd; v8: per-record errors (KIP-467); v10: who leads, if not we (KIP-951); v13: topic ids instead of names. acks=0
+gets no answer at all, so an error can only be told by closing the connection, as Kafka does.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from moldau.log.validate import RecordsRejected
 from moldau.metadata.current import CurrentImage
 from moldau.replica.partition import ACKS_ALL
 from moldau.replica.partitions import Partitions
+from moldau.server.handlers.current_leaders import tell_producer
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.batch import ATTRIBUTES_LOW_BYTE, BATCH_HEADER_BYTES, CODEC_MASK, TRANSACTIONAL_BIT
@@ -30,6 +31,7 @@ from moldau.wire.messages.produce import (
 )
 
 ZSTD_FROM_VERSION = 7
+LEADER_FROM_VERSION = 10
 TOPIC_ID_FROM_VERSION = 13
 ADMIN_CLIENT_ID = "__admin_client"
 Waiting = list[tuple[PartitionProduceResponse, Later[ErrorCode]]]
@@ -48,6 +50,7 @@ class Produce:
     def answer(self, ask: ProduceRequest, caller: Caller) -> ProduceResponse | Later[ProduceResponse] | None:
         now_ms = self._clock.now_ms()
         waiting: Waiting = []
+        refused: list[PartitionProduceResponse] = []
         topics = []
         for topic in ask.topic_data:
             name: str | None = topic.name
@@ -56,9 +59,11 @@ class Produce:
             wanted = topic.partition_data
             if len(wanted) > 1:  # of a partition that is named twice the last batch counts, as in Kafka
                 wanted = list({data.index: data for data in wanted}.values())
-            done = [self._append(name, data, ask, caller, now_ms, waiting) for data in wanted]
+            done = [self._append(name, data, ask, caller, now_ms, waiting, refused) for data in wanted]
             topics.append(TopicProduceResponse(topic.topic_id, topic.name, done))
         response = ProduceResponse(topics)
+        if refused and caller.version >= LEADER_FROM_VERSION:
+            tell_producer(response, self._current.image, caller.listener)
         if ask.acks == 0:
             _check_unanswered(response)
             return None
@@ -74,6 +79,7 @@ class Produce:
         caller: Caller,
         now_ms: int,
         waiting: Waiting,
+        refused: list[PartitionProduceResponse],
     ) -> PartitionProduceResponse:
         """Appends one partition's batch. Whatever is wrong with it is said for this partition alone."""
         if name in INTERNAL_TOPICS and caller.client_id != ADMIN_CLIENT_ID:
@@ -82,13 +88,15 @@ class Produce:
         partition = None if name is None else self._partitions.find(name, data.index)
         if partition is None:
             code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else self._partitions.absence(name, data.index)
-            return PartitionProduceResponse(data.index, code, -1)
+            refused.append(PartitionProduceResponse(data.index, code, -1))
+            return refused[-1]
         try:
             _check(ask, data, caller)
             assert isinstance(data.records, memoryview)
             appended = partition.append(data.records, ask.acks, now_ms)
-        except KafkaError as refused:
-            return _refused(data.index, refused)
+        except KafkaError as refusal:
+            refused.append(_refused(data.index, refusal))
+            return refused[-1]
         done = PartitionProduceResponse(
             data.index, 0, appended.first_offset, appended.log_append_time_ms, partition.log.start_offset
         )

@@ -1,0 +1,40 @@
+"""AlterReplicaLogDirs v1–2. A node has one data directory: a replica is there already, or cannot go where it is to go."""
+
+from __future__ import annotations
+
+from moldau.base.errors import ErrorCode
+from moldau.replica.partitions import Partitions
+from moldau.server.router import Caller
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+
+
+class AlterReplicaLogDirs:
+    api = ApiKey.ALTER_REPLICA_LOG_DIRS
+    versions = (1, 2)
+
+    def __init__(self, partitions: Partitions, log_dir: str) -> None:
+        self._partitions = partitions
+        self._log_dir = log_dir
+
+    def answer(self, ask: AlterReplicaLogDirsRequest, caller: Caller) -> AlterReplicaLogDirsResponse:
+        moved: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+        for directory in ask.dirs:
+            for topic in directory.topics:
+                for index in topic.partitions:
+                    code = self._move(topic.name, index, directory.path)
+                    moved.setdefault(topic.name, []).append(AlterReplicaLogDirPartitionResult(index, code))
+        return AlterReplicaLogDirsResponse(
+            results=[AlterReplicaLogDirTopicResult(name, partitions) for name, partitions in moved.items()]
+        )
+
+    def _move(self, topic: str, index: int, path: str) -> ErrorCode:
+        if path != self._log_dir:
+            return ErrorCode.LOG_DIR_NOT_FOUND
+        is_here = self._partitions.find(topic, index) is not None
+        return ErrorCode.NONE if is_here else ErrorCode.REPLICA_NOT_AVAILABLE

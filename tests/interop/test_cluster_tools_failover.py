@@ -1,0 +1,94 @@
+"""What the tools tell while a node of the cluster is dead, and how leadership goes back when it is there again."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka_tools import Outcome, Tools, eventually
+
+from moldau.cli.cluster_describe import describe
+from moldau.testing import TestCluster, cluster
+
+pytestmark = pytest.mark.moldau_only
+TOPIC = "orders"
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[TestCluster]:
+    # Leaders go back when they are told to, not by themselves.
+    with cluster(offsets_topic_num_partitions=4, auto_leader_rebalance_enable="false") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def bootstrap(three: TestCluster) -> str:
+    return three.bootstrap_servers
+
+
+@pytest.fixture
+def tools(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Tools:
+    return Tools(bootstrap, capsys, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def topic(three: TestCluster, admin: AdminClient) -> str:  # type: ignore[override]
+    """Three partitions, three replicas each, led by nodes 1, 2 and 3."""
+    turns = [[1, 2, 3], [2, 3, 1], [3, 1, 2]]
+    admin.create_topics([NewTopic(TOPIC, 3, replica_assignment=turns)], operation_timeout=15)[TOPIC].result(15)
+    for index in range(3):
+        three.wait_for_isr(TOPIC, index, {1, 2, 3})
+    return TOPIC
+
+
+def drawn(three: TestCluster, *words: str) -> str:
+    result = CliRunner().invoke(describe, ["-b", three.bootstrap_servers, "-t", TOPIC, *words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return str(result.output)
+
+
+def test_a_dead_broker_is_drawn_and_elected_again(three: TestCluster, topic: str, tools: Tools) -> None:
+    three.kill(3)
+    eventually(lambda: json.loads(drawn(three, "--format", "json"))["under_replicated"] == 3, "node 3 is missed")
+    lines = drawn(three).splitlines()
+    assert "2 of 3 brokers up" in lines[0]
+    assert lines[0].endswith("; 3 under-replicated")
+    assert "fenced" in next(line for line in lines if line.split()[:1] == ["3"])
+    grid = [line.split()[2:6] for line in lines if line.startswith(TOPIC)]
+    assert [row[2:] for row in grid] == [["x", "2/3"]] * 3
+    assert [row[:2].count("L") for row in grid] == [1, 1, 1]
+    three.restart(3)
+    for index in range(3):
+        three.wait_for_isr(topic, index, {1, 2, 3})
+    assert three.leader_of(topic, 2) != 3
+    assert "preferred leader: 3" in drawn(three)
+    elected = tools("leader_election", "--election-type", "preferred", "--all-topic-partitions")
+    assert elected == Outcome(0, f"Successfully completed leader election (PREFERRED) for partitions {topic}-2\n", "")
+    eventually(lambda: three.leader_of(topic, 2) == 3, "node 3 leads again")
+    assert drawn(three).splitlines()[0].endswith("; all in sync")
+
+
+def test_another_controller_leads_when_the_active_one_is_dead(three: TestCluster, topic: str, tools: Tools) -> None:
+    def status() -> tuple[int, int] | None:
+        said = tools("metadata_quorum", "describe", "--status").out
+        found = re.search(r"LeaderId: +(\d+)\nLeaderEpoch: +(\d+)\n", said)
+        return (int(found[1]), int(found[2])) if found else None
+
+    before = status()
+    assert before is not None
+    three.kill(before[0])
+    try:
+
+        def has_moved() -> bool:
+            now = status()
+            return now is not None and now[0] != before[0] and now[1] > before[1]
+
+        eventually(has_moved, "another leads, in a later epoch")
+        lag = re.search(r"MaxFollowerLag: +(\d+)\n", tools("metadata_quorum", "describe", "--status").out)
+        assert lag is not None
+    finally:
+        three.restart(before[0])

@@ -1,0 +1,96 @@
+"""Snapshots: their names, their batches, and how a reader tells a whole one."""
+
+from __future__ import annotations
+
+import pytest
+
+from moldau.base.errors import MalformedData
+from moldau.raft.snapshots import (
+    BATCH_BYTES_MAX,
+    BOOTSTRAP,
+    SnapshotId,
+    bootstrap_snapshot,
+    check_snapshot,
+    read_batches,
+    snapshot_batches,
+    snapshot_values,
+)
+from moldau.raft.voters import ReplicaKey, Voter, VoterSet
+from moldau.wire.records import ControlType, control_type, decode_records
+
+VOTERS = VoterSet([Voter(ReplicaKey(1, b"x" * 16))])
+
+
+def test_a_name_tells_end_offset_and_epoch() -> None:
+    assert SnapshotId(1234, 56).file_name == "00000000000000001234-0000000056.checkpoint"
+    assert BOOTSTRAP.file_name == "00000000000000000000-0000000000.checkpoint"
+    assert SnapshotId.of_file("00000000000000001234-0000000056.checkpoint") == SnapshotId(1234, 56)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "00000000000000001234-0000000056.checkpoint.part",
+        "00000000000000001234-0000000056.checkpoint.deleted",
+        "1234-56.checkpoint",
+        "00000000000000001234.log",
+        "bootstrap.checkpoint",
+    ],
+)
+def test_other_files_are_none(name: str) -> None:
+    assert SnapshotId.of_file(name) is None
+
+
+def control_kinds(content: bytes) -> list[list[int]]:
+    return [
+        [control_type(record) for record in decode_records(batch, header)]
+        for header, batch in read_batches(content)
+        if header.is_control
+    ]
+
+
+def test_a_snapshot_begins_with_its_header_and_ends_with_its_footer() -> None:
+    values = [b"%d" % each for each in range(100)]
+    content = b"".join(snapshot_batches(7, values, last_contained_ms=5, now_ms=9))
+    check_snapshot(read_batches(content))
+    assert list(snapshot_values(read_batches(content))) == values
+    assert control_kinds(content) == [[ControlType.SNAPSHOT_HEADER], [ControlType.SNAPSHOT_FOOTER]]
+    headers = [header for header, _ in read_batches(content)]
+    assert [(header.base_offset, header.last_offset) for header in headers] == [(0, 0), (1, 100), (101, 101)]
+    assert {header.leader_epoch for header in headers} == {7}
+
+
+def test_one_that_is_empty_is_whole() -> None:
+    content = b"".join(snapshot_batches(0, [], last_contained_ms=0, now_ms=0))
+    check_snapshot(read_batches(content))
+    assert list(snapshot_values(read_batches(content))) == []
+
+
+def test_with_kraft_version_1_the_voters_are_in_it() -> None:
+    content = bootstrap_snapshot([b"feature"], VOTERS, 9)
+    kinds = [ControlType.SNAPSHOT_HEADER, ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS]
+    assert control_kinds(content) == [kinds, [ControlType.SNAPSHOT_FOOTER]]
+    assert list(snapshot_values(read_batches(content))) == [b"feature"]
+
+
+def test_many_records_become_many_batches_of_moderate_size() -> None:
+    values = [bytes(BATCH_BYTES_MAX // 4)] * 10 + [bytes(2 * BATCH_BYTES_MAX)]
+    batches = list(snapshot_batches(1, values, last_contained_ms=0, now_ms=0))
+    assert len(batches) == 2 + 4
+    assert list(snapshot_values(read_batches(b"".join(batches)))) == values
+
+
+def test_without_one_of_its_batches_it_is_not_whole() -> None:
+    batches = list(snapshot_batches(1, [b"x"], last_contained_ms=0, now_ms=0))
+    for missing in (0, 2):
+        with pytest.raises(MalformedData):
+            check_snapshot(read_batches(b"".join(batch for place, batch in enumerate(batches) if place != missing)))
+    with pytest.raises(MalformedData):
+        check_snapshot(read_batches(b""))
+
+
+def test_a_flipped_bit_is_noticed_by_who_reads_it() -> None:
+    content = bytearray(b"".join(snapshot_batches(1, [b"xyz" * 20], last_contained_ms=0, now_ms=0)))
+    content[content.index(b"xyz")] ^= 1
+    with pytest.raises(MalformedData):
+        list(snapshot_values(read_batches(bytes(content))))

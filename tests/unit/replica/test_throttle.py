@@ -1,0 +1,84 @@
+"""Bounds on replication: so many bytes a second, for the replicas that are named."""
+
+from __future__ import annotations
+
+import pytest
+from immutables import Map
+
+from moldau.base.ids import TopicPartition
+from moldau.metadata.apply import Changes
+from moldau.metadata.image import MetadataImage, TopicImage
+from moldau.metadata.records import ConfigResource
+from moldau.replica.throttle import RateLimit, Throttles
+from moldau.testing.clock import FakeClock
+
+NODE_ID = 1
+TOPIC = (int(ConfigResource.TOPIC), "a")
+BROKER, EVERYONE = (int(ConfigResource.BROKER), "1"), (int(ConfigResource.BROKER), "")
+
+
+def test_a_limit_lets_through_so_much_a_second() -> None:
+    clock = FakeClock()
+    limit = RateLimit(clock)
+    limit.set(1_000)
+    sent = 0
+    for _ in range(1_000):
+        if not limit.is_exceeded:
+            limit.spend(300)
+            sent += 300
+        clock.move(10)
+    assert 10_000 <= sent <= 11_300, "one second's worth ahead at the start"
+
+
+def test_a_large_answer_is_slept_off() -> None:
+    clock = FakeClock()
+    limit = RateLimit(clock)
+    limit.set(1_000)
+    limit.spend(6_000)
+    clock.move(5_000)
+    assert limit.is_exceeded
+    clock.move(1)
+    assert not limit.is_exceeded
+
+
+def test_without_a_limit_nothing_is_exceeded() -> None:
+    limit = RateLimit(FakeClock())
+    limit.spend(1 << 60)
+    assert not limit.is_exceeded
+
+
+def follow(throttles: Throttles, key: tuple[int, str], **configs: str) -> None:
+    image = MetadataImage(configs=Map({key: Map({name.replace("_", "."): text for name, text in configs.items()})}))
+    throttles.follow(image, Changes(configs={key}))
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [("*", [0, 1, 2]), ("0:1,2:1", [0, 2]), ("0:2, 1:1", [1]), ("0:2", []), ("", [])],
+)
+def test_which_replicas_are_meant(text: str, named: list[int]) -> None:
+    throttles = Throttles(NODE_ID, {}, FakeClock())
+    follow(throttles, TOPIC, leader_replication_throttled_replicas=text)
+    assert [index for index in range(3) if throttles.leader.names(TopicPartition("a", index))] == named
+    assert not throttles.leader.names(TopicPartition("b", 0))
+    assert not throttles.follower.names(TopicPartition("a", 0))
+    topic = TopicImage("a", bytes(16), ())
+    throttles.follow(MetadataImage(), Changes(removed=[topic]))
+    assert not throttles.leader.names(TopicPartition("a", named[0] if named else 0))
+
+
+def test_rates_come_from_the_file_and_change_while_running() -> None:
+    throttles = Throttles(NODE_ID, {"follower.replication.throttled.rate": "500"}, FakeClock())
+    follow(throttles, TOPIC, follower_replication_throttled_replicas="*")
+    partition = TopicPartition("a", 0)
+    assert not throttles.follower.holds_back(partition)
+    throttles.follower.limit.spend(500)
+    assert throttles.follower.holds_back(partition)
+    follow(throttles, EVERYONE, follower_replication_throttled_rate="9000")
+    assert not throttles.follower.holds_back(partition)
+    throttles.follower.limit.spend(9000)
+    follow(throttles, BROKER, follower_replication_throttled_rate="100")
+    throttles.follower.limit.spend(99)
+    assert not throttles.follower.holds_back(partition)
+    throttles.follower.limit.spend(1)
+    assert throttles.follower.holds_back(partition)

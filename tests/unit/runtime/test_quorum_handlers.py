@@ -1,0 +1,44 @@
+"""The quorum's APIs as they are asked: every version of every request, from a frame to its reply."""
+
+from __future__ import annotations
+
+import pytest
+from quorum_nodes import Cluster
+
+from moldau.base.later import Later
+from moldau.server.handlers.quorum import VERSIONS, quorum_handlers
+from moldau.server.router import Router
+from moldau.wire.apis import APIS, ApiKey, request_class, response_class
+from moldau.wire.codec import Outgoing
+from moldau.wire.frames import read_response, request_frame
+from moldau.wire.messages.update_raft_voter import KRaftVersionFeature, UpdateRaftVoterRequest
+
+
+@pytest.fixture(scope="module")
+def router() -> Router:
+    cluster = Cluster(1).start()
+    driver = cluster.nodes[1].driver
+    assert driver is not None
+    router = Router()
+    router.serve(quorum_handlers(driver))
+    return router
+
+
+@pytest.mark.parametrize(
+    ("api", "version"), [(api, version) for api, (low, high) in VERSIONS.items() for version in range(low, high + 1)]
+)
+def test_a_request_without_anything_in_it_is_answered(router: Router, api: ApiKey, version: int) -> None:
+    request = request_class(api)()
+    if isinstance(request, UpdateRaftVoterRequest):
+        request.k_raft_version_feature = KRaftVersionFeature()
+    frame = request_frame(api, version, 7, "test", request)
+    reply = router.answer("CONTROLLER", "test", memoryview(bytes(frame))[4:])
+    assert reply is not None
+    assert not isinstance(reply, Later)
+    assert isinstance(reply, Outgoing)
+    correlation_id, _ = read_response(response_class(api), bytes(reply)[4:], api, version)
+    assert correlation_id == 7
+
+
+def test_what_is_served_is_all_that_apache_has() -> None:
+    assert {api: (APIS[api].lowest, APIS[api].highest) for api in VERSIONS} == VERSIONS

@@ -1,0 +1,141 @@
+"""Requests that decode and mean harm: random ones, seasoned with what a node would believe.
+
+Pure noise is refused by the first check. So each field gets, often, a value that is right or nearly so: the cluster's
+id, the topic there is, an epoch one off. What only a member of the cluster could know and what nothing but
+authentication can guard stays out: the epochs of living brokers, and the word of a voter for its own log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+from besieged import CLUSTER_ID, Besieged
+from random_messages import INTEGERS, Mood, random_message
+
+from moldau.base.ids import METADATA_TOPIC_UUID
+from moldau.base.names import METADATA_TOPIC
+from moldau.server.handlers.quorum import VERSIONS
+from moldau.wire.apis import ApiKey, request_class
+from moldau.wire.schema import Field, Message, fields_of
+
+EXTREMES = (-(2**63), -(2**31), -2, -1, 0, 1, 2, 2**15, 2**31 - 1, 2**63 - 1)
+MOODS = (Mood.LEAST, Mood.MOST, *[Mood.MIXED] * 18)
+NAMES = (*["victim"] * 6, METADATA_TOPIC, "nobody", "", "..", "a" * 250, "\x00" * 9, "1", "9" * 5000, "x" * 32_767)
+FEATURES = ("metadata.version", "metadata.version", "group.version", "kraft.version", "", "nothing")
+CONFIGS = ("retention.ms", "cleanup.policy", "min.insync.replicas", "leader.replication.throttled.replicas", "nothing")
+VALUES = ("1", "-1", "", "compact,delete", "9" * 5000, "x" * 32_000, "1:1,2:2", "nan", "0:*")
+HOSTS = ("127.0.0.1", "", "a" * 300, "ž\x00\n", "198.51.100.7")
+STRANGER = 77
+SINGLE = 0.8
+"""How many of the requests of the quorum speak of its one partition, as all should."""
+
+
+class Poison:
+    def __init__(self, besieged: Besieged, seed: int) -> None:
+        self._besieged = besieged
+        self._rng = Random(seed)
+        self._number = 0
+        self._is_of_quorum = False
+
+    def requests(self, api: ApiKey, versions: tuple[int, int], count: int) -> Iterator[tuple[Message, int]]:
+        """So many, over all versions."""
+        low, high = versions
+        for number in range(count):
+            version = low + number % (high - low + 1)
+            yield self.request(api, version), version
+
+    def request(self, api: ApiKey, version: int) -> Message:
+        self._number += 1
+        mood = self._rng.choice(MOODS)
+        made = random_message(request_class(api), version, mood, (self._number, self._rng.random()))
+        self._is_of_quorum = api in VERSIONS
+        if mood is not Mood.LEAST and self._rng.random() < 0.9:
+            self._season(made, version)
+        return made
+
+    def _season(self, message: Message, version: int) -> None:
+        for field in fields_of(type(message)):
+            if version not in field.versions:
+                continue
+            value = getattr(message, field.name)
+            if field.struct is not None:
+                inner = list(value or ()) if field.is_array else [] if value is None else [value]
+                if field.is_array and self._rng.random() < SINGLE:
+                    inner = inner[:1] or [field.struct()]
+                    setattr(message, field.name, inner)
+                for each in inner:
+                    self._season(each, version)
+            elif self._rng.random() < 0.85:
+                self._season_field(message, field, value)
+
+    def _season_field(self, message: Message, field: Field, value: Any) -> None:
+        if field.is_array:
+            if field.type_name in INTEGERS and self._rng.random() < 0.8:
+                low, high = INTEGERS[field.type_name]
+                setattr(message, field.name, [min(max(each, low), high) for each in self._ids()])
+            return
+        likely = self._likely(field.name, field.type_name)
+        if likely is None:
+            return
+        if field.type_name in INTEGERS:
+            low, high = INTEGERS[field.type_name]
+            likely = min(max(likely, low), high)
+        setattr(message, field.name, likely)
+
+    def _ids(self) -> list[int]:
+        return self._rng.choices((1, 1, 2, 3, 3, 0, -1, STRANGER, 2**31 - 1), k=self._rng.randint(0, 4))
+
+    def _likely(self, name: str, kind: str) -> Any:
+        rng, chosen = self._rng, self._rng.choice
+        if kind == "string":
+            if name == "cluster_id":
+                return chosen((CLUSTER_ID,) * 9 + ("another",))
+            if "host" in name:
+                return chosen(HOSTS)
+            return self._name(name)
+        if kind == "uuid":
+            return chosen((METADATA_TOPIC_UUID, self._topic_id(), bytes(16), rng.randbytes(16)))
+        if kind not in INTEGERS:
+            return None
+        if "epoch" in name and "session" not in name:
+            return self._epoch(name)
+        if "partition" in name:
+            return chosen((0, 0, 0, 0, 1, -1, 2**31 - 1))
+        if name.endswith("replica_id"):
+            return chosen((STRANGER, STRANGER, -1, 0, 2**31 - 1))
+        if name.endswith("_id"):
+            return chosen((1, 2, 3, STRANGER, -1, 0, 2**31 - 1))
+        if "offset" in name or "position" in name:
+            return chosen((0, 1, self._end_offset(), self._end_offset() + 1, *EXTREMES))
+        if name.endswith("_ms"):
+            return chosen((0, 1, 100, -1, 2**31 - 1))
+        if "version" in name:
+            return chosen((0, 1, 30, 30, -1, 2**15 - 1))
+        if name.endswith(("type", "operation")):
+            return chosen((0, 1, 2, 3, 4, -1))
+        return chosen((None, *EXTREMES)) if "bytes" in name else None
+
+    def _name(self, field: str) -> str:
+        """Topics, listeners, features and configs have it all in fields that are called alike."""
+        if self._is_of_quorum and self._rng.random() < SINGLE:
+            return "CONTROLLER" if field == "name" and self._rng.random() < 0.5 else METADATA_TOPIC
+        if field == "value":
+            return self._rng.choice(VALUES)
+        kinds = (NAMES, NAMES, FEATURES, CONFIGS) if field in ("name", "feature") else (NAMES,)
+        return self._rng.choice(self._rng.choice(kinds))
+
+    def _epoch(self, name: str) -> int:
+        if name in ("broker_epoch", "previous_broker_epoch"):
+            return self._rng.choice((-1, 0, 2**63 - 1, 2**40))
+        epoch = max(node.driver.leader_epoch for node in self._besieged.nodes.values())
+        return self._rng.choice((epoch, epoch, epoch, epoch - 1, epoch + 1, 0, -1, 2**31 - 1))
+
+    def _end_offset(self) -> int:
+        return max(node.driver.end_offset for node in self._besieged.nodes.values())
+
+    def _topic_id(self) -> bytes:
+        image = next(iter(self._besieged.nodes.values())).current.image
+        topic = image.topics.get("victim")
+        return bytes(16) if topic is None else bytes(topic.id)
