@@ -85,6 +85,7 @@ class Node:
             peers=self._peers,
             apart=self._apart,
             disk_space=self._disk_space,
+            boot_id=_boot_id(),
             on_fault=self._fail,
         )
 
@@ -114,6 +115,8 @@ class Node:
         self._peers.close_all()
         await self._idle()
         if self.failed.done():
+            with suppress(StorageFault):  # told already
+                self.assembly.distrust()
             self.assembly.abandon()
             return
         await asyncio.get_running_loop().run_in_executor(None, self.assembly.close)
@@ -277,6 +280,16 @@ def _calm_the_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+
+
+def _boot_id() -> str:
+    """Linux gives every start of the machine an id; elsewhere nobody knows, and a killed node counts as one that lost
+    its power."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 def _open_files_max() -> int:

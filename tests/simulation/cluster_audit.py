@@ -145,7 +145,9 @@ class Audit:
 
     def _is_newest(self, partition: Any, topic: Any) -> bool:
         index = partition.name.partition
-        return index < len(topic.partitions) and topic.partitions[index].leader_epoch == partition.state.leader_epoch
+        if index >= len(topic.partitions):
+            return False
+        return bool(topic.partitions[index].leader_epoch == partition.state.leader_epoch)
 
     def _check_leader(self, machine: Machine, partition: Any, topic: Any) -> None:
         place = (topic.id, partition.name.partition, partition.state.leader_epoch)

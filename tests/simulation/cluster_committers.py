@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from cluster_client import ClusterClient
 
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.names import CONSUMER_OFFSETS_TOPIC
+from moldau.runtime.shards import java_hash
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from moldau.wire.messages.offset_commit import (
@@ -120,9 +122,25 @@ class Committer(ClusterClient):
         assert self._coordinator is not None
         topics = [OffsetFetchRequestTopics(name=self.topic, partition_indexes=[0])]
         request = OffsetFetchRequest([OffsetFetchRequestGroup(self.group_id, topics=topics)], require_stable=True)
-        self.ask(self._coordinator, ApiKey.OFFSET_FETCH, 9, request, self._looked, "commit")
+        asked, acknowledged = self._coordinator, self.acknowledged
+        is_rightful = self._is_rightful(asked)
 
-    def _looked(self, reply: OffsetFetchResponse | KafkaError) -> None:
+        def then(reply: OffsetFetchResponse | KafkaError) -> None:
+            self._looked(asked, is_rightful, acknowledged, reply)
+
+        self.ask(asked, ApiKey.OFFSET_FETCH, 9, request, then, "commit")
+
+    def _is_rightful(self, node_id: int) -> bool:
+        """Whether it coordinates the group. One that was deposed and does not know yet tells what it knew, as Kafka's
+        would; what it is told to write it cannot commit."""
+        topic = self.world.newest_image().topics.get(CONSUMER_OFFSETS_TOPIC)
+        if topic is None:
+            return False
+        return topic.partitions[java_hash(self.group_id) % len(topic.partitions)].leader == node_id
+
+    def _looked(
+        self, asked: int, was_rightful: bool, acknowledged: int, reply: OffsetFetchResponse | KafkaError
+    ) -> None:
         if isinstance(reply, KafkaError) or reply.groups[0].error_code:
             code = reply.code if isinstance(reply, KafkaError) else ErrorCode(reply.groups[0].error_code)
             self._lost_coordinator("looks", code)
@@ -132,9 +150,12 @@ class Committer(ClusterClient):
             self._lost_coordinator("looks", ErrorCode(found.error_code))
             return
         offset = found.committed_offset
-        self.world.trace(f"{self.name} finds {offset}")
-        if offset != self.acknowledged and offset not in self._doubtful:
+        self.world.trace(f"{self.name} finds {offset} at n{asked}")
+        is_rightful = was_rightful and self._is_rightful(asked)
+        if is_rightful and offset != acknowledged and offset not in self._doubtful:
             self.world.violated(
-                f"{self.name} finds {offset}, committed was {self.acknowledged}, perhaps one of {list(self._doubtful)}"
+                f"{self.name} finds {offset}, committed was {acknowledged}, perhaps one of {list(self._doubtful)}"
             )
+        if not is_rightful:
+            self._coordinator = None
         self._pause()

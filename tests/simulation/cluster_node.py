@@ -6,12 +6,14 @@ The process is a whole node as it is: only its clock, timers, files, chance, flu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
+from cluster_connection import Listening
 from cluster_life import Life, LifeTimers, MachineClock
-from cluster_network import Listening, SimulatedPeers
+from cluster_network import SimulatedPeers
 
 from moldau.assembly import Assembly
 from moldau.assembly import World as Ports
@@ -95,6 +97,7 @@ class Machine:
         self.files = MemoryFiles()
         self.flush_ms = FLUSH_MS
         self.lives = 0
+        self.boots = 1
         self.life: Life | None = None
         self.assembly: Assembly | None = None
         """Of the life that goes on; None while the process is down or could not open its directory yet."""
@@ -154,6 +157,7 @@ class Machine:
             apart=lambda work: self._apart(timers, work),
             disk_space=lambda: (1 << 40, 1 << 40),
             on_fault=self._disk_failed,
+            boot_id=f"{self.host} boot {self.boots}",
         )
         try:
             self.assembly = assembly = Assembly(self.settings, ports)
@@ -202,6 +206,9 @@ class Machine:
             self._world.failed_inside(fault)
         self._world.trace(f"{self.host} stops: {fault}")
         self._world.faults.count("a node stops because of its disk", self.host)
+        if self.assembly is not None:
+            with suppress(StorageFault):
+                self.assembly.distrust()
         self.end(self._rng.randint(*RESTART_MS))
 
     def _failed(self, failure: Exception) -> None:
@@ -224,6 +231,7 @@ class Machine:
         if life is not None:
             self._world.network.power_lost(life)
         self.has_power = False
+        self.boots += 1
         self._world.network.darken(self.host)
         self.files = self.files.crash(self._rng)
         self.start_after_ms(restart_after_ms)

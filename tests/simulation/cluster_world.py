@@ -187,8 +187,10 @@ class World:
         acknowledged = {place: ledger.acknowledged for place, ledger in self.audit.ledgers.items()}
         commits = {committer.name: committer.commits for committer in self.committers}
         self._until(PEACE_MS, lambda: self._is_used(acknowledged, commits), "the cluster is not available")
-        for producer in (*self.producers, *self.careless):
+        for producer in self.producers:
             producer.is_over = True
+        for careless in self.careless:
+            careless.is_over = True
         self._until(DRAIN_MS, self._is_drained, "not everything is there")
         self.fail()
         return Report(

@@ -6,8 +6,9 @@ from random import Random
 from typing import Any
 
 import pytest
+from cluster_connection import Listening
 from cluster_life import RATE_ONE, Life, LifeTimers, MachineClock
-from cluster_network import Listening, Network, SimulatedPeers
+from cluster_network import Network, SimulatedPeers
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.later import Later

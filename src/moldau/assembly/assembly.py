@@ -186,6 +186,11 @@ class Assembly:
         else:
             self.store.close(self.broker_side.housekeeping.high_watermarks(), self.broker_side.lifecycle.epoch)
 
+    def distrust(self) -> None:
+        """The disk failed: the next life must not rely on what this one wrote. StorageFault if not even that works."""
+        if self.broker_side is not None:
+            self.broker_side.distrust()
+
     def abandon(self) -> None:
         """Lets go of the directory as a crash would."""
         self.store.abandon()

@@ -31,6 +31,7 @@ from moldau.runtime.controller_channel import ControllerChannel
 from moldau.runtime.group_coordinator import GroupCoordinator, offsets_topic
 from moldau.runtime.housekeeping import Housekeeping
 from moldau.runtime.isr_changes import IsrChanges
+from moldau.runtime.last_life import LastLife
 from moldau.runtime.lifecycle import BrokerLifecycle
 from moldau.runtime.producer_ids import ProducerIds, allocate_by
 from moldau.runtime.replica_fetcher import ReplicaFetchSettings
@@ -67,6 +68,7 @@ class BrokerSide:
         self._kraft_version = kraft_version
         self._cluster_id = cluster_id
         self._directory_id = directory_id
+        self._last_life = LastLife(world.files, settings.log_dirs[0], world.boot_id)
         self.lifecycle = BrokerLifecycle(
             settings.node_id,
             settings.sessions,
@@ -75,6 +77,7 @@ class BrokerSide:
             world.clock,
             world.timers,
             new_uuid(world.rng),
+            self._last_life.note,
         )
         self._isr_changes = IsrChanges(
             settings.node_id, lambda: self.lifecycle.epoch, lambda api, ask: channel.ask(api, ask, "isr"), world.timers
@@ -185,9 +188,10 @@ class BrokerSide:
         if opened:
             self._follow_partitions(image, Changes(topics=set(opened)))
 
-    def start(self, advertised: Sequence[Listener], previous_epoch: int) -> Later[None]:
-        """Comes when this broker may be asked. `previous_epoch` is what a clean stop left."""
+    def start(self, advertised: Sequence[Listener], cleanly_left_epoch: int) -> Later[None]:
+        """Comes when this broker may be asked. `cleanly_left_epoch` is what a clean stop left, below 0 after another."""
         settings = self._settings
+        previous_epoch = cleanly_left_epoch if cleanly_left_epoch >= 0 else self._last_life.broker_epoch()
         registration = BrokerRegistrationRequest(
             broker_id=settings.node_id,
             cluster_id=self._cluster_id,
@@ -216,6 +220,10 @@ class BrokerSide:
     def leave(self) -> Later[None]:
         """Hands over what this broker leads; comes when others do its work, or nobody is there to."""
         return self.lifecycle.leave()
+
+    def distrust(self) -> None:
+        """The disk failed: what this life wrote may not be there."""
+        self._last_life.forget()
 
     def release(self) -> None:
         """Nobody new will be served: those who wait are answered as things are."""

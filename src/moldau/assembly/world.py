@@ -26,3 +26,5 @@ class World:
     disk_space: DiskSpace
     on_fault: Callable[[Exception], None]
     """Told of what this node cannot go on after."""
+    boot_id: str = ""
+    """Another after every start of the machine; empty where nobody knows."""

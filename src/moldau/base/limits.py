@@ -43,6 +43,17 @@ SEND_FILE_BYTES: Final = 4 << 20
 ACCEPTS_PER_TURN_MAX: Final = 64
 """New connections taken before the others get their turn."""
 
+QUORUM_REQUEST_BYTES_MAX: Final = 64 << 10
+"""Largest request of controllers to each other, and of brokers about themselves: they speak of one thing, in some
+hundred bytes."""
+
+CONTROLLED_REQUEST_BYTES_MAX: Final = 256 << 10
+"""Largest request that the controller decides. An element of a list may be three bytes and cost ten microseconds, and
+all of a request is decided in one go: with 8 MiB a client could hold up a controller until it is thought dead."""
+
+ALTER_PARTITION_BYTES_MAX: Final = 2 << 20
+"""When another broker has died, a leader speaks of all its partitions at once: this is room for thirty thousand."""
+
 PLAIN_REQUEST_BYTES_MAX: Final = 8 << 20
 """Largest request of any API but Produce. Its bytes become objects of up to 56 times their size (measured); records in
 a Produce request stay bytes, so that one may be as large as `socket.request.max.bytes`."""

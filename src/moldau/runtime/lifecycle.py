@@ -7,6 +7,7 @@ asks the controller to hand over what it leads, and goes when told so or when it
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from moldau.base.clock import Clock, Timer, Timers
@@ -38,6 +39,7 @@ class BrokerLifecycle:
         clock: Clock,
         timers: Timers,
         incarnation_id: Uuid,
+        on_registered: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._node_id = node_id
         self._settings = settings
@@ -46,9 +48,12 @@ class BrokerLifecycle:
         self._clock = clock
         self._timers = timers
         self.incarnation_id = incarnation_id
+        self._on_registered = on_registered
         self._registration = BrokerRegistrationRequest()
         self.epoch = NO_EPOCH
         """That of the registration in force; fetches and proposals carry it."""
+        self._refused = ErrorCode.NONE
+        """Why the last registration was; told once."""
         self._is_asking = False
         self._timer: Timer | None = None
         self._serving: Later[None] = Later()
@@ -108,11 +113,14 @@ class BrokerLifecycle:
             return
         code = response.code if isinstance(response, KafkaError) else ErrorCode(response.error_code)
         if code is not ErrorCode.NONE:
-            log.warning("broker %d is not registered yet: %s", self._node_id, code.name)
+            if code is not self._refused:
+                log.warning("broker %d is not registered yet: %s", self._node_id, code.name)
+            self._refused = code
             self._timers.after_ms(REGISTER_RETRY_MS, self._register)
             return
         assert isinstance(response, BrokerRegistrationResponse)
         self.epoch = response.broker_epoch
+        self._on_registered(self.epoch)
         # From here on the id of a process that died is another's: what follows is said for this registration.
         self._beat()
 

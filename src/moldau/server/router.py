@@ -110,7 +110,7 @@ class Router:
             request=request_class(key),
             decode=decoder(request_class(key), version),
             response=Framing(key, version),
-            bytes_max=sys.maxsize if key == ApiKey.PRODUCE else PLAIN_REQUEST_BYTES_MAX,
+            bytes_max=sys.maxsize if key == ApiKey.PRODUCE else _bytes_max(handler),
         )
         return route
 
@@ -133,6 +133,12 @@ class Router:
         except Exception as fault:
             log.exception("%s v%d from %s failed", route.name, caller.version, caller.address)
             raise MalformedData(f"{route.name} failed here: {fault!r}") from fault
+
+
+def _bytes_max(handler: Handler) -> int:
+    """Some APIs have a limit of their own, `request_bytes_max`."""
+    limit: int = getattr(handler, "request_bytes_max", PLAIN_REQUEST_BYTES_MAX)
+    return limit
 
 
 def _late_frame(route: _Route, correlation_id: int, response: Message) -> Outgoing:

@@ -94,6 +94,45 @@ def test_another_process_leaves_every_isr_and_leads_nothing_until_it_is_back() -
     assert leaders(cluster) == [2, 2, 3]
 
 
+def test_another_process_that_has_what_the_last_one_wrote_stays_in_sync() -> None:
+    """It names the epoch of the last one: killed, but not with its machine."""
+    cluster = three()
+    epoch = cluster.image.brokers[1].epoch
+    cluster.now_ms += SESSION_TIMEOUT_MS
+    cluster.register(1, incarnation=2, previous_broker_epoch=epoch)
+    assert [cluster.told("a", index) for index in range(3)] == [
+        "2:1,2,3 of 1,2,3 @1",
+        "2:2,3,1 of 2,3,1 @0",
+        "3:3,1,2 of 3,1,2 @0",
+    ]
+    cluster.beat(1)
+    assert leaders(cluster) == [2, 2, 3]
+
+
+def test_two_of_three_that_were_all_killed_go_on_without_the_third() -> None:
+    cluster = three()
+    epochs = [cluster.image.brokers[broker_id].epoch for broker_id in (1, 2)]
+    cluster.take_over()
+    cluster.now_ms += SESSION_TIMEOUT_MS
+    for broker_id, epoch in zip((1, 2), epochs, strict=True):
+        cluster.register(broker_id, incarnation=2, previous_broker_epoch=epoch)
+        cluster.beat(broker_id)
+    cluster.fence_stale()
+    assert [set(state.isr) for state in cluster.image.topics["a"].partitions] == [{1, 2}] * 3
+    assert set(leaders(cluster)) <= {1, 2}
+
+
+def test_an_epoch_of_an_earlier_life_proves_nothing() -> None:
+    cluster = three()
+    earlier = cluster.image.brokers[1].epoch
+    cluster.now_ms += SESSION_TIMEOUT_MS
+    cluster.register(1, incarnation=2, previous_broker_epoch=earlier)
+    cluster.beat(1)
+    cluster.now_ms += SESSION_TIMEOUT_MS
+    cluster.register(1, incarnation=3, previous_broker_epoch=earlier)
+    assert all(1 not in state.isr for state in cluster.image.topics["a"].partitions)
+
+
 @pytest.mark.parametrize(
     ("wrong", "code"),
     [

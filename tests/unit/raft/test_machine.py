@@ -13,7 +13,7 @@ from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.later import Later
 from moldau.raft.machine import Quorum
 from moldau.raft.member import Member
-from moldau.raft.roles import Asked, Candidate, Follower, Leader, Resigned, Unattached
+from moldau.raft.roles import Asked, Candidate, Follower, Leader, Prospective, Resigned, Unattached
 from moldau.raft.snapshots import SnapshotId
 from moldau.raft.states import QuorumState
 from moldau.raft.voters import Endpoint, static_voters
@@ -177,6 +177,22 @@ def test_an_epoch_in_the_log_that_the_memory_forgot_is_not_used_again() -> None:
     replica = Replica(log=log, state=QuorumState(CLUSTER_ID, -1, 3, -1, ()))
     assert replica.quorum.leader_epoch == 9
     assert replica.lead().quorum.leader_epoch == 10
+
+
+# --- elections that are lost
+
+
+def test_a_candidate_that_only_a_dead_voter_could_elect_does_not_wait_for_it() -> None:
+    replica = Replica()
+    replica.wait(1_000)
+    replica._grant()
+    assert isinstance(replica.quorum.role, Candidate)
+    for asked in replica.sent(ApiKey.VOTE):
+        no = vote.ResponsePartitionData(0, 0, -1, 1, False)
+        refused = vote.VoteResponse(0, [vote.ResponseTopicData(TOPIC, [no])])
+        replica.quorum.heed(asked, refused if asked.node_id == 2 else KafkaError(ErrorCode.NETWORK_EXCEPTION))
+    replica.wait(2 * SETTINGS.retry_backoff_ms)
+    assert isinstance(replica.quorum.role, Prospective), "long before the election timeout"
 
 
 # --- one leader an epoch

@@ -296,6 +296,10 @@ def test_who_has_not_reached_where_the_epoch_began_may_lack_what_is_committed() 
     assert room.controller.wanted == [], "above the high watermark that is known here, below what another knew"
     room.fetched(TWO, 4)
     assert room.controller.wanted == [(LEADER, ONE, TWO)]
+    room.controller.refuse(ErrorCode.INELIGIBLE_REPLICA)
+    room.clock.move(LAG_MS - 1)
+    room.fetched(TWO, 3)
+    assert room.controller.wanted == [], "it had all a moment ago, and has lost some of it"
 
 
 def test_the_dead_do_not_come_back_by_themselves() -> None:
@@ -351,7 +355,9 @@ def test_an_image_that_is_behind_the_controllers_answer_changes_nothing() -> Non
     room.controller.agree()
     assert room.partition.state.isr == (LEADER, ONE, TWO)
     room.partition.lead(replace(STATE, isr=(LEADER, ONE)))
+    room.partition.follow(replace(STATE, leader=ONE, leader_epoch=4, partition_epoch=9))
     assert room.partition.state.isr == (LEADER, ONE, TWO)
+    assert room.partition.is_leader
     room.partition.lead(replace(STATE, replicas=(LEADER, ONE), isr=(LEADER, ONE), partition_epoch=11))
     assert room.partition.state.replicas == (LEADER, ONE), "the same change may have ended a reassignment"
 

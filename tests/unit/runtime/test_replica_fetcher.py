@@ -316,7 +316,7 @@ def told(answer: Later[DeleteRecordsResponse]) -> tuple[int, int]:
 
 
 def test_what_is_wrong_with_one_partition_disturbs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(partitions=4)
+    world = World(partitions=4, fetch_settings={"wait_max_ms": 20})
     world.run(2_000)
     reads = ReplicaReads.read
 

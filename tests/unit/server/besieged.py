@@ -183,6 +183,7 @@ class Besieged:
             apart=_at_once,
             disk_space=lambda: (0, 0),
             on_fault=self.faults.append,
+            boot_id="the one and only",
         )
 
     # --- time -----------------------------------------------------------------------------------------------------

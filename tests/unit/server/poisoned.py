@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from besieged import CLUSTER_ID, Besieged
-from random_messages import INTEGERS, Mood, random_message
+from random_messages import INTEGERS, Mood, least_element, random_message
 
 from moldau.base.ids import METADATA_TOPIC_UUID
 from moldau.base.names import METADATA_TOPIC
@@ -63,7 +63,7 @@ class Poison:
             if field.struct is not None:
                 inner = list(value or ()) if field.is_array else [] if value is None else [value]
                 if field.is_array and self._rng.random() < SINGLE:
-                    inner = inner[:1] or [field.struct()]
+                    inner = inner[:1] or [least_element(field, version)]
                     setattr(message, field.name, inner)
                 for each in inner:
                     self._season(each, version)

@@ -1,22 +1,29 @@
 """BrokerRegistration v0–4: a broker comes, comes back, or amends what it said of itself.
 
 It is fenced until a heartbeat shows that it has read its own registration. Another incarnation of it is another
-process: whatever the last one had in memory is gone, so the broker leaves every ISR that has other members, and its
-leaderships move. A clean stop has done both before, and nothing is left to do.
+process, and its leaderships move. If it names the epoch of the last one, nothing of what that one wrote is lost, and
+it stays in sync where it was. If it cannot, the broker leaves every ISR that has other members (KIP-966's reason).
+A clean stop has handed over everything before, and nothing is left to do.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from moldau.base.config_def import BrokerLayers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.metadata.controller.broker_sessions import BrokerSessions
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.features import METADATA_VERSION
-from moldau.metadata.controller.leaderships import leaves
+from moldau.metadata.controller.leaderships import leaves, steps_back
 from moldau.metadata.image import BrokerImage, MetadataImage
 from moldau.metadata.records import BrokerEndpoint, BrokerFeature, MetadataRecord, RegisterBrokerRecord
 from moldau.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 
+BROKERS_MAX: Final = 1_000
+"""Registered at a time; unregistering makes room."""
+ENTRIES_MAX: Final = 256
+HOST_LENGTH_MAX: Final = 255
 RESERVED_DIRECTORIES = frozenset(bytes(15) + bytes([number]) for number in range(100))
 
 
@@ -39,7 +46,9 @@ def decide_broker_registration(
         record = _registration(ask, known.epoch, known)
         return Decision(BrokerRegistrationResponse(broker_epoch=known.epoch), (record,))
     sessions.end(ask.broker_id)
-    records: list[MetadataRecord] = [*leaves(image, [ask.broker_id], broker)]
+    has_all = known is not None and ask.previous_broker_epoch == known.epoch
+    changes = steps_back(image, ask.broker_id, broker) if has_all else leaves(image, [ask.broker_id], broker)
+    records: list[MetadataRecord] = [*changes]
     epoch = next_offset + len(records)
     records.append(_registration(ask, epoch, None))
     return Decision(BrokerRegistrationResponse(broker_epoch=epoch), tuple(records))
@@ -59,10 +68,23 @@ def _check(
         and sessions.is_live(known.id, known.epoch, now_ms)
     ):
         raise KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, "Another broker is registered with that broker id.")
+    _check_bounds(image, ask)
     if ask.is_migrating_zk_broker:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, "Controller does not support registering ZK brokers.")
     _check_directories(image, ask)
     _check_features(image, ask)
+
+
+def _check_bounds(image: MetadataImage, ask: BrokerRegistrationRequest) -> None:
+    """Registrations are for ever, in every node's memory: who asks for absurd ones or for ever more is no broker."""
+    if ask.broker_id < 0:
+        raise KafkaError(ErrorCode.INVALID_REGISTRATION, "Broker ids are not negative")
+    if ask.broker_id not in image.brokers and len(image.brokers) >= BROKERS_MAX:
+        raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"There are {BROKERS_MAX} brokers already")
+    if max(len(ask.listeners), len(ask.features), len(ask.log_dirs)) > ENTRIES_MAX:
+        raise KafkaError(ErrorCode.INVALID_REGISTRATION, "Too many listeners, features or directories")
+    if any(not 0 < len(each.host) <= HOST_LENGTH_MAX or not each.host.isprintable() for each in ask.listeners):
+        raise KafkaError(ErrorCode.INVALID_REGISTRATION, "A listener without a host that could be one")
 
 
 def _check_directories(image: MetadataImage, ask: BrokerRegistrationRequest) -> None:

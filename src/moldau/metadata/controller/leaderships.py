@@ -28,6 +28,13 @@ def leaves(image: MetadataImage, gone: Collection[int], broker: BrokerLayers) ->
     )
 
 
+def steps_back(image: MetadataImage, broker_id: int, broker: BrokerLayers) -> list[PartitionChangeRecord]:
+    """This broker leads nothing for now, and is in sync as before: what it had, it has."""
+    is_active = active_in(image)
+    found = _find(image, lambda state: state.leader == broker_id)
+    return _changes(image, found, lambda state: state.isr, lambda id: id != broker_id and is_active(id), broker)
+
+
 def returns(image: MetadataImage, broker_id: int, broker: BrokerLayers) -> list[PartitionChangeRecord]:
     """This broker is unfenced: what has no leader gets one if it can have one now."""
     is_active = active_in(image)

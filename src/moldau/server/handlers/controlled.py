@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from moldau.base.errors import KafkaError
 from moldau.base.later import Later
+from moldau.base.limits import CONTROLLED_REQUEST_BYTES_MAX
 from moldau.server.handlers.refusals import refusal
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
@@ -41,6 +42,8 @@ CONTROLLED: Final[dict[ApiKey, tuple[int, int]]] = {
 
 class Controlled:
     """One such API."""
+
+    request_bytes_max = CONTROLLED_REQUEST_BYTES_MAX
 
     def __init__(self, api: ApiKey, versions: tuple[int, int], ask: Ask) -> None:
         self.api = api

@@ -163,13 +163,21 @@ class Fetch:
     def _session(self, ask: FetchRequest, uses_topic_ids: bool, replica_id: int) -> FetchSession:
         """The session this request belongs to: a new one, one without a name, or one of those we hold."""
         now_ms = self._clock.elapsed_ms()
+        replica_epoch = -1 if ask.replica_state is None else ask.replica_state.replica_epoch
         if ask.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
             return self._sessions.resume(ask.session_id, ask.session_epoch, uses_topic_ids, now_ms, replica_id)
         if ask.session_id:
             self._sessions.remove(ask.session_id)
         if ask.session_epoch == FINAL_EPOCH:
             return FetchSession(0, uses_topic_ids, replica_id)
+        if replica_id != CONSUMER and not self._is_broker(replica_id, replica_epoch):
+            # Followers' sessions take the place of consumers': who only claims to be one gets none.
+            return FetchSession(0, uses_topic_ids, replica_id)
         return self._sessions.create(uses_topic_ids, now_ms, replica_id)
+
+    def _is_broker(self, replica_id: int, replica_epoch: int) -> bool:
+        broker = self._current.image.brokers.get(replica_id)
+        return broker is not None and broker.epoch == replica_epoch
 
     def _update(self, session: FetchSession, ask: FetchRequest, reads: Reads) -> None:
         by_id = session.uses_topic_ids

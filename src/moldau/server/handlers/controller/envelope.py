@@ -5,10 +5,11 @@ Whether the controller could be asked at all is told on the envelope; what becam
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.later import Later
+from moldau.base.limits import CONTROLLED_REQUEST_BYTES_MAX
 from moldau.server.handlers.controlled import CONTROLLED, Ask
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey, request_class
@@ -16,10 +17,14 @@ from moldau.wire.codec import decode_from
 from moldau.wire.frames import Framing, read_request_header
 from moldau.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
+OWN_BYTES_MAX: Final = 1 << 10
+"""What an envelope is, besides what is in it."""
+
 
 class Envelope:
     api = ApiKey.ENVELOPE
     versions = (0, 0)
+    request_bytes_max = CONTROLLED_REQUEST_BYTES_MAX + OWN_BYTES_MAX
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask

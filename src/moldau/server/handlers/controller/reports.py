@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.later import Later
+from moldau.base.limits import ALTER_PARTITION_BYTES_MAX, QUORUM_REQUEST_BYTES_MAX
 from moldau.server.handlers.controlled import Ask
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey, response_class
@@ -31,6 +32,8 @@ class Report:
         self.versions = versions
         self._ask = ask
         self._heard_of = heard_of
+        is_long = api is ApiKey.ALTER_PARTITION
+        self.request_bytes_max = ALTER_PARTITION_BYTES_MAX if is_long else QUORUM_REQUEST_BYTES_MAX
 
     def answer(self, ask: Message, caller: Caller) -> Later[Message]:
         answered = self._ask(self.api, ask, caller.version)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from moldau.base.later import Later
+from moldau.base.limits import QUORUM_REQUEST_BYTES_MAX
 from moldau.runtime.quorum_driver import QuorumDriver
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
@@ -30,6 +31,8 @@ VERSIONS = {
 
 class OfQuorum:
     """One of these APIs."""
+
+    request_bytes_max = QUORUM_REQUEST_BYTES_MAX
 
     def __init__(self, api: ApiKey, driver: QuorumDriver) -> None:
         self.api = api

@@ -1,0 +1,300 @@
+"""A connection between two processes in virtual time: two pipes that carry bytes in order, and fail as TCP does."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cluster_life import Life
+
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
+from moldau.base.later import Later
+from moldau.server.conversation import Conversation, ReceiveBudget
+from moldau.server.router import Router
+from moldau.wire.apis import APIS, ApiKey, response_class
+from moldau.wire.codec import Outgoing
+from moldau.wire.frames import read_response, request_frame
+from moldau.wire.schema import Message
+
+if TYPE_CHECKING:
+    from cluster_network import Network, SimulatedPeer
+
+ZOMBIE_SHARE = 0.5
+"""Of what is under way when its sender gives up, so much arrives all the same."""
+FRAME_BYTES_MAX = 1 << 24
+Deliver = Callable[[], None]
+
+
+class Listening(NamedTuple):
+    """A process that takes connections at an address."""
+
+    life: Life
+    router: Router
+    name: str
+    on_closed: Callable[[str], None]
+    """Told the address of a client whose connection is gone."""
+
+
+class Pipe:
+    """One direction of a connection: what goes in comes out in the same order, or waits where the way is cut."""
+
+    __slots__ = ("_due_ms", "_network", "_queue", "is_lost", "source", "target", "waiting")
+
+    def __init__(self, network: Network, source: str, target: str) -> None:
+        self._network = network
+        self.source = source
+        self.target = target
+        self._queue: deque[Deliver] = deque()
+        self.waiting = 0
+        """How many could be there by now if the way were free."""
+        self.is_lost = False
+        """Nothing comes out any more, and nobody is told."""
+        self._due_ms = 0
+
+    def send(self, deliver: Deliver) -> None:
+        if not self.is_lost:
+            self._queue.append(deliver)
+            self._schedule()
+
+    def _schedule(self) -> None:
+        network = self._network
+        now_ms = network.now_ms()
+        self._due_ms = max(self._due_ms, now_ms + network.latency_ms(self.source, self.target))
+        network.timers.after_ms(self._due_ms - now_ms, self._arrive)
+
+    def _arrive(self) -> None:
+        """One more arrives: whichever is first."""
+        if self.is_lost or not self._queue:
+            return
+        if self._network.is_cut(self.source, self.target):
+            self.waiting += 1
+            self._network.blocked[self] = None
+        else:
+            self._queue.popleft()()
+
+    def release(self) -> None:
+        """The way is free: what waited goes on."""
+        waiting, self.waiting = self.waiting, 0
+        for _ in range(waiting):
+            self._schedule()
+
+    def discard(self) -> None:
+        self._queue.clear()
+        self.waiting = 0
+
+
+class Asked:
+    __slots__ = ("api", "correlation_id", "is_over", "later", "request", "timer", "version")
+
+    def __init__(self, api: ApiKey, request: Message, version: int | None) -> None:
+        self.api = api
+        self.request = request
+        self.version = version
+        self.later: Later[Any] = Later()
+        self.correlation_id = 0
+        self.is_over = False
+        self.timer: Any = None
+
+
+class Connection:
+    """Both ends of it. The one that asks is `owner`'s; the other is made when the first bytes arrive."""
+
+    def __init__(self, network: Network, owner: Life, host: str, port: int, peer: SimulatedPeer) -> None:
+        self._network = network
+        self._owner = owner
+        self._peer = peer
+        self._address = (host, port)
+        self._number = network.next_number()
+        self._client_address = f"{owner.host}:{self._number}"
+        self._there = Pipe(network, owner.host, host)
+        self._back = Pipe(network, host, owner.host)
+        self._unsent: deque[Asked] | None = deque()
+        """Before the connection is open."""
+        self._in_flight: deque[Asked] = deque()
+        self.is_closed = False
+        """At the end that asks."""
+        self._server: Listening | None = None
+        self._served: dict[int, tuple[int, int]] = {}
+        self._conversation: Conversation | None = None
+        self._there.send(self._syn_arrived)
+
+    # --- the end that asks ----------------------------------------------------------------------------------------
+
+    def ask(self, asked: Asked) -> None:
+        if self._unsent is not None:
+            self._unsent.append(asked)
+        else:
+            self._send(asked)
+
+    def _opened(self) -> None:
+        if self.is_closed or self._unsent is None:
+            return
+        unsent, self._unsent = self._unsent, None
+        for asked in unsent:
+            if not self.is_closed:
+                self._send(asked)
+
+    def _send(self, asked: Asked) -> None:
+        served = self._served.get(asked.api)
+        highest = APIS[asked.api].highest
+        version = asked.version if asked.version is not None else min(highest, served[1]) if served else -1
+        if served is None or not served[0] <= version <= served[1]:
+            self.drop(asked, ErrorCode.UNSUPPORTED_VERSION)
+            return
+        asked.version = version
+        asked.correlation_id = self._network.next_number()
+        self._in_flight.append(asked)
+        frame = request_frame(asked.api, version, asked.correlation_id, self._owner.host, asked.request)
+        if self._network.loses():
+            self._lose()
+        else:
+            self._there.send(lambda: self._bytes_arrived(frame))
+
+    def _lose(self) -> None:
+        """A message is lost for good: the connection breaks, or hangs until somebody loses patience."""
+        network = self._network
+        network.lost += 1
+        self._there.is_lost = self._back.is_lost = True
+        if network.rng.random() < 0.5:
+            network.timers.after_ms(network.latency_ms(self._there.source, self._there.target), self._reset)
+
+    def _replied(self, frame: bytes) -> None:
+        if self.is_closed:
+            return
+        asked = self._in_flight.popleft()
+        assert asked.version is not None
+        correlation_id, response = read_response(response_class(asked.api), frame[4:], asked.api, asked.version)
+        assert correlation_id == asked.correlation_id, "a reply to another question"
+        self._settle(asked, response)
+
+    def _settle(self, asked: Asked, value: Any) -> None:
+        if not asked.is_over:
+            asked.is_over = True
+            asked.timer.cancel()
+            asked.later.complete(value)
+
+    def timed_out(self, asked: Asked) -> None:
+        self.drop(asked, ErrorCode.REQUEST_TIMED_OUT)
+
+    def _reset(self) -> None:
+        self._owner.act(lambda: self.drop(None, ErrorCode.NETWORK_EXCEPTION))
+
+    def drop(self, culprit: Asked | None, code: ErrorCode) -> None:
+        """The end that asks gives up: all that is unanswered fails."""
+        if self.is_closed:
+            return
+        self._hang_up()
+        failed = [*self._in_flight, *(self._unsent or ())]
+        if culprit is not None and culprit not in failed:
+            failed.append(culprit)
+        self._in_flight.clear()
+        for asked in failed:
+            self._settle(asked, KafkaError(code if asked is culprit else ErrorCode.NETWORK_EXCEPTION))
+
+    def _hang_up(self) -> None:
+        self.is_closed = True
+        self._peer.connection_closed(self)
+        self._network.connections.pop(self._number, None)
+        if self._there.waiting and self._network.rng.random() >= ZOMBIE_SHARE:
+            self._there.discard()
+        self._there.send(self._fin_arrived)
+
+    def process_died(self, life: Life) -> None:
+        """Its kernel says so to the other end."""
+        if life is self._owner and not self.is_closed:
+            self._hang_up()
+        if self._server is not None and life is self._server.life:
+            self._back.send(self._reset)
+
+    def power_lost(self, life: Life) -> None:
+        """Nobody says anything any more."""
+        if life is self._owner:
+            self.is_closed = True
+            self._network.connections.pop(self._number, None)
+            self._there.discard()
+
+    # --- the end that answers -------------------------------------------------------------------------------------
+
+    def _syn_arrived(self) -> None:
+        listening = self._network.listening.get(self._address)
+        if listening is None or not listening.life.is_alive:
+            self._back.send(self._reset)  # refused
+            return
+        self._server = listening
+        self._served = listening.router.served()
+        # The kernel takes connections also for a process that is stopped.
+        self._conversation = Conversation(
+            lambda frame: listening.router.answer(listening.name, self._client_address, frame),
+            self._send_replies,
+            FRAME_BYTES_MAX,
+            ReceiveBudget(FRAME_BYTES_MAX),
+        )
+        self._back.send(lambda: self._owner.act(self._opened))
+
+    def _bytes_arrived(self, frame: bytearray) -> None:
+        assert self._server is not None
+        if not self._server.life.is_alive:
+            self._back.send(self._reset)
+            return
+        self._server.life.act(lambda: self._feed(frame))
+
+    def _feed(self, frame: bytearray) -> None:
+        conversation = self._conversation
+        if conversation is None:
+            return
+        try:
+            conversation.feed(memoryview(frame))
+        except MalformedData as bad:
+            self._network.judge_refusal(bad)
+            self._close_server()
+            return
+        self._send_replies()
+
+    def _send_replies(self) -> None:
+        while self._conversation is not None and (reply := self._conversation.next_reply()) is not None:
+            if not reply:
+                self._network.world.violated("a reply could not be written")
+                self._close_server()
+                return
+            try:
+                frame = _whole(reply)
+            except StorageFault:
+                self._close_server()
+                return
+            if self._network.loses():
+                self._lose()
+            else:
+                self._back.send(self._reply_delivery(frame))
+
+    def _reply_delivery(self, frame: bytes) -> Deliver:
+        return lambda: self._owner.act(lambda: self._replied(frame))
+
+    def _close_server(self) -> None:
+        self._closed_by_client()
+        self._back.send(self._reset)
+
+    def _fin_arrived(self) -> None:
+        server = self._server
+        if server is not None and server.life.is_alive:
+            server.life.act(self._closed_by_client)
+
+    def _closed_by_client(self) -> None:
+        if self._conversation is not None and self._server is not None:
+            self._conversation.close()
+            self._conversation = None
+            self._server.on_closed(self._client_address)
+
+
+def _whole(reply: Outgoing) -> bytes:
+    """With the records that are still in their files, as they are at this moment."""
+    if not reply.slices:
+        return bytes(reply)
+    out = bytearray()
+    position = 0
+    for place, records in reply.slices:
+        out += reply[position:place]
+        out += records.read()
+        position = place
+    out += reply[position:]
+    return bytes(out)
