@@ -189,7 +189,7 @@ class BrokerSide:
             self._follow_partitions(image, Changes(topics=set(opened)))
 
     def start(self, advertised: Sequence[Listener], cleanly_left_epoch: int) -> Later[None]:
-        """Comes when this broker may be asked. `cleanly_left_epoch` is what a clean stop left, below 0 after another."""
+        """Comes when this broker may be asked. `cleanly_left_epoch` is what a clean stop left, below 0 after others."""
         settings = self._settings
         previous_epoch = cleanly_left_epoch if cleanly_left_epoch >= 0 else self._last_life.broker_epoch()
         registration = BrokerRegistrationRequest(

@@ -1,8 +1,8 @@
 """Whether what the last process wrote is still there, although it did not stop cleanly.
 
-A process that is killed leaves its writes to the kernel, which loses them only with the machine. So a node notes its epoch
-together with the machine's boot: found again under the same boot, nothing is lost, and its replicas may stay in sync. After
-a disk that would not sync, nothing is certain, and the note goes.
+A process that is killed leaves its writes to the kernel, which loses them only with the machine. So a node notes its
+epoch together with the machine's boot: found again under the same boot, nothing is lost, and its replicas may stay in
+sync. After a disk that would not sync, nothing is certain, and the note goes.
 """
 
 from __future__ import annotations

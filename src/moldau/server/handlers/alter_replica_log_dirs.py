@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs v1–2. A node has one data directory: a replica is there already, or cannot go where it is to go."""
+"""AlterReplicaLogDirs v1–2. A node has one data directory: a replica is there already, or cannot go where it should."""
 
 from __future__ import annotations
 
