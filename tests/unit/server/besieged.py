@@ -150,7 +150,9 @@ class _PromptFlusher:
 
 
 class Besieged:
-    def __init__(self, nodes: int, seed: int = 1) -> None:
+    def __init__(self, nodes: int, seed: int = 1, **properties: str) -> None:
+        """Settings are Kafka's, with underscores."""
+        self._properties = {name.replace("_", "."): value for name, value in properties.items()}
         self.clock = FakeClock()
         self.timers = FakeTimers(self.clock)
         self.rng = Random(seed)
@@ -163,7 +165,7 @@ class Besieged:
         self.create("victim", partitions=2)
 
     def _node(self, address: NodeAddress, addresses: list[NodeAddress]) -> Assembly:
-        properties = node_properties(address, addresses, "data") | {"offsets.topic.num.partitions": "1"}
+        properties = node_properties(address, addresses, "data") | self._properties
         settings = replace(from_properties(properties), cluster_id=CLUSTER_ID)
         node = Assembly(settings, self._world())
         assert node.broker_side is not None

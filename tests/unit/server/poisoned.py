@@ -21,7 +21,7 @@ from moldau.wire.apis import ApiKey, request_class
 from moldau.wire.schema import Field, Message, fields_of
 
 EXTREMES = (-(2**63), -(2**31), -2, -1, 0, 1, 2, 2**15, 2**31 - 1, 2**63 - 1)
-MOODS = (Mood.LEAST, Mood.MOST, *[Mood.MIXED] * 18)
+MOODS = (*[Mood.LEAST] * 4, Mood.MOST, *[Mood.MIXED] * 75)
 NAMES = (*["victim"] * 6, METADATA_TOPIC, "nobody", "", "..", "a" * 250, "\x00" * 9, "1", "9" * 5000, "x" * 32_767)
 FEATURES = ("metadata.version", "metadata.version", "group.version", "kraft.version", "", "nothing")
 CONFIGS = ("retention.ms", "cleanup.policy", "min.insync.replicas", "leader.replication.throttled.replicas", "nothing")
@@ -111,6 +111,8 @@ class Poison:
             return chosen((0, 1, self._end_offset(), self._end_offset() + 1, *EXTREMES))
         if name.endswith("_ms"):
             return chosen((0, 1, 100, -1, 2**31 - 1))
+        if name in ("count", "num_partitions", "replication_factor"):
+            return chosen((-1, -1, 1, 2, 3, 5, *EXTREMES))
         if "version" in name:
             return chosen((0, 1, 30, 30, -1, 2**15 - 1))
         if name.endswith(("type", "operation")):
