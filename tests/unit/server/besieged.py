@@ -56,6 +56,7 @@ class Sent:
     told: Callable[[Any], None] = lambda _: None
     outcome: Any = None
     """A response, `Refused`, or None while it waits."""
+    size: int = 0
 
     @property
     def is_waiting(self) -> bool:
@@ -232,7 +233,7 @@ class Besieged:
         """Sends a request to a node, the leader if none is named, and does not wait."""
         frame = request_frame(api, version, 7, "besieger", request)
         node = node or self.led().settings.node_id
-        return self.put(node, frame, Sent(api, version), to_controller=to_controller)
+        return self.put(node, frame, Sent(api, version, size=len(frame)), to_controller=to_controller)
 
     def ask(self, request: Message, api: ApiKey, version: int, node: int = 0, *, to_controller: bool = True) -> Any:
         """Sends a request and gives the response to it, or `Refused`."""

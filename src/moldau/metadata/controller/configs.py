@@ -118,7 +118,7 @@ def _check_resource(
 
 def _is_broker(image: MetadataImage, name: str) -> bool:
     # Longer ones are no ids, and Python does not even read numbers of some thousand digits.
-    return len(name) <= BROKER_ID_DIGITS_MAX and name.isdecimal() and int(name) in image.brokers
+    return len(name) <= BROKER_ID_DIGITS_MAX and name.isascii() and name.isdecimal() and int(name) in image.brokers
 
 
 def _all_given(configs: Mapping[str, str | None]) -> dict[str, str]:
