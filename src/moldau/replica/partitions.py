@@ -149,14 +149,16 @@ class Partitions:
         )
 
     def _log(self, name: TopicPartition, topic_id: Uuid, config: LogConfig, now_ms: int) -> Log:
-        """The log that was found at start, or a new one. One of an earlier topic of the same name gives way."""
+        """The log that was found at start, or a new one. One of an earlier topic of the same name gives way, and so does
+        one that may be: its id was lost with all that was never synced, and of that nothing was promised."""
         found = self._store.get(name)
-        if found is not None and self._store.topic_id(name) not in (topic_id, None):
+        known_id = self._store.topic_id(name)
+        if found is not None and (known_id not in (topic_id, None) or (known_id is None and not found.recovery_point)):
             self._store.delete(name, self._rng.randbytes(16), now_ms)
             found = None
         if found is None:
             return self._store.create(name, topic_id, config, now_ms)
-        if self._store.topic_id(name) is None:
+        if known_id is None:
             self._store.assign_topic_id(name, topic_id)
         found.update_config(config)
         return found

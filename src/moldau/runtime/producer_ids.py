@@ -21,10 +21,10 @@ class ProducerIds:
 
     def next(self) -> Later[int | KafkaError]:
         """An id nobody else has or ever had; a KafkaError if the controller grants none."""
-        if not self._block and not self._is_asked:
-            self._ask()
         answer: Later[int | KafkaError] = Later()
         self._waiting.append(answer)
+        if not self._block and not self._is_asked:
+            self._ask()
         self._give()
         return answer
 

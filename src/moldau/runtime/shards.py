@@ -120,7 +120,7 @@ class Shards(Generic[M]):
 
     def _reopen(self, index: int, failed: Shard) -> None:
         known = self._shards.get(index)
-        if known is not None and known[0] is failed and not failed.partition.is_closed:
+        if known is not None and known[0] is failed and failed.partition.is_leader:
             self._open(index, failed.partition)
 
     def close(self, code: ErrorCode) -> None:

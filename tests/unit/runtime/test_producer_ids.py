@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from itertools import count
 
-import pytest
 from rooms import Rooms
 
-from moldau.base.errors import StorageFault
+from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.later import Later
 from moldau.runtime.producer_ids import ProducerIds
 
@@ -100,7 +99,8 @@ def test_a_disk_that_was_full_for_a_moment_does_not_keep_the_next_from_an_id() -
     rooms = Rooms().start()
     ids = ProducerIds(rooms.allocate_producer_ids)
     rooms.files.bytes_left = 0
-    with pytest.raises(StorageFault):
-        ids.next()
+    refused = ids.next().value()
+    assert isinstance(refused, KafkaError)
+    assert refused.code is ErrorCode.KAFKA_STORAGE_ERROR
     rooms.files.bytes_left = None
     assert rooms.committed(ids.next()) == 0

@@ -158,6 +158,7 @@ class Besieged:
         self.timers = FakeTimers(self.clock)
         self.rng = Random(seed)
         self.wires = _Wires(self.timers)
+        self.routers: dict[int, Router] = {}
         self.faults: list[Exception] = []
         addresses = [NodeAddress(node, CLIENT_PORT + node, CONTROLLER_PORT + node) for node in range(1, nodes + 1)]
         self.nodes = {each.id: self._node(each, addresses) for each in addresses}
@@ -171,8 +172,9 @@ class Besieged:
         node = Assembly(settings, self._world())
         assert node.broker_side is not None
         assert node.controller_side is not None
-        self.wires.routers[address.port] = node.broker_side.router
-        self.wires.routers[address.controller_port] = node.controller_side.router
+        self.routers[address.port] = node.broker_side.router
+        self.routers[address.controller_port] = node.controller_side.router
+        self.wires.routers.update(self.routers)
         return node
 
     def _world(self) -> World:
@@ -223,11 +225,18 @@ class Besieged:
         leader = self.led()
         return leader.settings.node_id, leader.driver.leader_epoch, leader.driver.high_watermark
 
+    def cut_off(self, node: int) -> None:
+        """Nobody fetches from that node any more; its clients still reach it."""
+        del self.wires.routers[CLIENT_PORT + node]
+
+    def heal(self) -> None:
+        self.wires.routers.update(self.routers)
+
     # --- a hostile client -----------------------------------------------------------------------------------------
 
     def put(self, node: int, frame: bytes | bytearray, sent: Sent, *, to_controller: bool = True) -> Sent:
         port = (CONTROLLER_PORT if to_controller else CLIENT_PORT) + node
-        return put(self.wires.routers[port], frame, sent, "CONTROLLER" if to_controller else "PLAINTEXT")
+        return put(self.routers[port], frame, sent, "CONTROLLER" if to_controller else "PLAINTEXT")
 
     def post(self, request: Message, api: ApiKey, version: int, node: int = 0, *, to_controller: bool = True) -> Sent:
         """Sends a request to a node, the leader if none is named, and does not wait."""
@@ -266,14 +275,19 @@ class Besieged:
 
     def write(self, name: str, value: bytes = b"v") -> int:
         """Produces with acks=all to the leader of partition 0; gives the offset."""
+        sent = self.begin_write(name, value)
+        self.until(lambda: not sent.is_waiting, f"{name} is written to")
+        written = sent.outcome.responses[0].partition_responses[0]
+        assert written.error_code == ErrorCode.NONE, ErrorCode(written.error_code).name
+        return int(written.base_offset)
+
+    def begin_write(self, name: str, value: bytes = b"v") -> Sent:
         image = self.led().current.image
         leader = image.topics[name].partitions[0].leader
         batch = build_batch([Record(IN_LINE, self.clock.now_ms(), None, value)])
         data = [TopicProduceData(name=name, partition_data=[PartitionProduceData(0, bytes(batch))])]
         asked = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=data)
-        written = self.ask(asked, ApiKey.PRODUCE, 11, leader, to_controller=False).responses[0].partition_responses[0]
-        assert written.error_code == ErrorCode.NONE, ErrorCode(written.error_code).name
-        return int(written.base_offset)
+        return self.post(asked, ApiKey.PRODUCE, 11, leader, to_controller=False)
 
 
 def _at_once(work: Callable[[], None]) -> Later[StorageFault | None]:

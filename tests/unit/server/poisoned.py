@@ -33,7 +33,9 @@ SINGLE = 0.8
 
 
 class Poison:
-    def __init__(self, besieged: Besieged, seed: int) -> None:
+    def __init__(self, besieged: Besieged, seed: int, *, of_quorum: bool = True) -> None:
+        """Unless `of_quorum`, Fetch is meant for brokers."""
+        self._may_be_of_quorum = of_quorum
         self._besieged = besieged
         self._rng = Random(seed)
         self._number = 0
@@ -50,7 +52,7 @@ class Poison:
         self._number += 1
         mood = self._rng.choice(MOODS)
         made = random_message(request_class(api), version, mood, (self._number, self._rng.random()))
-        self._is_of_quorum = api in VERSIONS
+        self._is_of_quorum = self._may_be_of_quorum and api in VERSIONS
         if mood is not Mood.LEAST and self._rng.random() < 0.9:
             self._season(made, version)
         return made

@@ -137,7 +137,6 @@ def least_forms(api: ApiKey, version: int) -> Iterator[Message]:
     """Everything empty; and each array in turn with one element whose own arrays are empty."""
     cls = request_class(api)
     yield random_message(cls, version, Mood.LEAST, 0)
-    yield cls()
     for field in fields_of(cls):
         if field.is_array and version in field.versions:
             made = random_message(cls, version, Mood.LEAST, 0)
