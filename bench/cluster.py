@@ -23,9 +23,11 @@ from bench.cluster_failover import CASES, Case
 from bench.cluster_footprint import AFTER, FIRST_TOPIC, IDLE, IDLE_CPU, READY, idle, memory, start_up
 from bench.cluster_servers import Cluster, KafkaCluster, MoldauCluster
 from bench.cluster_size import (
+    ALL_KILLED,
     ALL_RESTARTED,
     FAILED_OVER,
     RESTARTED,
+    STOPPED,
     Change,
     agreed,
     change,
@@ -55,7 +57,7 @@ RESTARTS = 3
 FILES = 200_000
 CHANGE = Quantity("one more topic", "ms", higher_is_better=False)
 STARTED = (READY, FIRST_TOPIC)
-RESTARTS_OF_MANY = (FAILED_OVER, RESTARTED, ALL_RESTARTED)
+RESTARTS_OF_MANY = (FAILED_OVER, RESTARTED, ALL_KILLED, STOPPED, ALL_RESTARTED)
 
 
 class Found:

@@ -36,7 +36,7 @@ def start_up(clusters: Sequence[Cluster], repeats: Callable[[Cluster], int], pro
             first_topic.samples[cluster.name].values.append(time.perf_counter() - began)
             progress.step()
             if turn + 1 < repeats(cluster):
-                cluster.stop()
+                cluster.kill_all()
     return [ready, first_topic]
 
 

@@ -64,7 +64,7 @@ class Cluster(ABC):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        self.kill_all()
 
     @abstractmethod
     def start_anew(self) -> float:
@@ -79,8 +79,12 @@ class Cluster(ABC):
         """Starts a node that was killed on the data that it has."""
 
     @abstractmethod
-    def stop(self) -> None:
-        """Ends all nodes in an orderly way."""
+    def stop(self, patience_s: float = STOP_TIMEOUT_S) -> None:
+        """Ends all nodes in order, and after a while without."""
+
+    @abstractmethod
+    def kill_all(self) -> None:
+        """Ends all nodes at once with -9: what they hold is not needed any more, or is to survive that."""
 
     def others(self, node: int) -> list[str]:
         return [address for each, address in self.addresses.items() if each != node]
@@ -127,12 +131,12 @@ class MoldauCluster(Cluster):
 
     def __exit__(self, *_: object) -> None:
         try:
-            self.stop()
+            self.kill_all()
         finally:
             shutil.rmtree(self._directory, ignore_errors=True)
 
     def start_anew(self) -> float:
-        self.stop()
+        self.kill_all()
         shutil.rmtree(self._directory / "data", ignore_errors=True)
         self._base_port = free_ports()
         self.addresses = {1 + number: f"127.0.0.1:{self._base_port + number}" for number in range(NODES)}
@@ -167,18 +171,22 @@ class MoldauCluster(Cluster):
             timeout=START_TIMEOUT_S,
         )
 
-    def stop(self) -> None:
+    def stop(self, patience_s: float = STOP_TIMEOUT_S) -> None:
         process, self._process = self._process, None
         if process is None:
             return
         process.terminate()
         try:
-            process.wait(STOP_TIMEOUT_S)
+            process.wait(patience_s)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        end(self.pids.values())
+        end(self.pids.values(), 0.0)
         self.pids = {}
+
+    def kill_all(self) -> None:
+        end(self.pids.values(), 0.0)
+        self.stop()
 
     def _command(self, verb: str, *words: str) -> list[str]:
         data = ["--data-dir", str(self._directory / "data")]
@@ -210,7 +218,7 @@ class KafkaCluster(Cluster):
             raise
 
     def start_anew(self) -> float:
-        self.stop()
+        self.kill_all()
         for command in self._commands.values():
             for directory in _log_dirs(command):
                 shutil.rmtree(directory, ignore_errors=True)
@@ -230,15 +238,18 @@ class KafkaCluster(Cluster):
         )
         self.pids[node] = self._nodes[node].pid
 
-    def stop(self) -> None:
-        end(self.pids.values())
+    def stop(self, patience_s: float = STOP_TIMEOUT_S) -> None:
+        end(self.pids.values(), patience_s)
         for process in self._nodes.values():
             process.wait()
         self._nodes, self.pids = {}, {}
 
+    def kill_all(self) -> None:
+        self.stop(0.0)
+
     def __exit__(self, *_: object) -> None:
         try:
-            self.stop()
+            self.kill_all()
         finally:
             self._run_script("stop")
 
@@ -273,21 +284,22 @@ def _log_dirs(command: Sequence[str]) -> list[str]:
     return found[1].split(",")
 
 
-def end(pids: Iterable[int]) -> None:
-    """Asks them all to end, and after a while no longer asks."""
+def end(pids: Iterable[int], patience_s: float) -> None:
+    """Asks them all to end, and when patience is over no longer asks."""
     left = [pid for pid in pids if not has_ended(pid)]
-    for number, patience_s in (
-        (signal.SIGCONT, 0.0),
-        (signal.SIGTERM, STOP_TIMEOUT_S),
-        (signal.SIGKILL, STOP_TIMEOUT_S),
-    ):
-        for pid in left:
-            with suppress(ProcessLookupError):
-                os.kill(pid, number)
-        deadline = time.perf_counter() + patience_s
-        while left and time.perf_counter() < deadline:
-            time.sleep(LOOK_AGAIN_S)
-            left = [pid for pid in left if not has_ended(pid)]
+    for number, wait_s in ((signal.SIGTERM, patience_s), (signal.SIGKILL, STOP_TIMEOUT_S)):
+        if wait_s:
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            left = _still_there(left, wait_s)
+
+
+def _still_there(pids: Sequence[int], wait_s: float) -> list[int]:
+    deadline = time.perf_counter() + wait_s
+    while (left := [pid for pid in pids if not has_ended(pid)]) and time.perf_counter() < deadline:
+        time.sleep(LOOK_AGAIN_S)
+    return left
 
 
 def await_true(is_so: Callable[[], bool], what: str, timeout_s: float = START_TIMEOUT_S) -> None:

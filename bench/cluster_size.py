@@ -30,7 +30,10 @@ ASK_AGAIN_S = 0.002
 
 FAILED_OVER = Quantity("controller killed, to the next topic created", "s", higher_is_better=False)
 RESTARTED = Quantity("its node started again, to ready", "s", higher_is_better=False)
-ALL_RESTARTED = Quantity("all nodes started again, to the next topic created", "s", higher_is_better=False)
+ALL_KILLED = Quantity("all nodes killed and started, to the next topic created", "s", higher_is_better=False)
+STOPPED = Quantity("all nodes stopped in order", "s", higher_is_better=False)
+ALL_RESTARTED = Quantity("then started, to the next topic created", "s", higher_is_better=False)
+STOP_PATIENCE_S = 1200.0
 
 
 def agreed(topics: int) -> Quantity:
@@ -107,14 +110,23 @@ def change_results(found: Mapping[str, Mapping[int, Change]]) -> list[Result]:
 
 
 def restarts(cluster: Cluster, topics: int, repeats: int, progress: Progress) -> list[Result]:
-    """Its controller is killed and started again, then all nodes are stopped and started."""
-    found = [Result(quantity, {cluster.name: Samples()}) for quantity in (FAILED_OVER, RESTARTED, ALL_RESTARTED)]
+    """Its controller is killed and started again, then all nodes are; at last all are stopped in order and started."""
+    taken: dict[Quantity, list[float]] = {}
     for turn in range(repeats):
         progress.say(f"restarting {cluster.name} with {topics * PARTITIONS:,} partitions: {turn + 1} of {repeats}")
-        taken = [*_lose_controller(cluster, topics), _start_all_again(cluster)]
-        for result, value in zip(found, taken, strict=True):
-            result.samples[cluster.name].values.append(value)
-    return found
+        failed_over, restarted = _lose_controller(cluster, topics)
+        taken.setdefault(FAILED_OVER, []).append(failed_over)
+        taken.setdefault(RESTARTED, []).append(restarted)
+        cluster.await_whole()
+        cluster.kill_all()
+        taken.setdefault(ALL_KILLED, []).append(_start_again(cluster))
+    progress.say(f"stopping {cluster.name} with {topics * PARTITIONS:,} partitions")
+    cluster.await_whole()
+    began = time.perf_counter()
+    cluster.stop(STOP_PATIENCE_S)
+    taken[STOPPED] = [time.perf_counter() - began]
+    taken[ALL_RESTARTED] = [_start_again(cluster)]
+    return [Result(quantity, {cluster.name: Samples(values)}) for quantity, values in taken.items()]
 
 
 def restart_table(results: Sequence[Result], topics: int) -> Table:
@@ -140,9 +152,7 @@ def _lose_controller(cluster: Cluster, topics: int) -> tuple[float, float]:
     return failed_over, age_s(cluster.pids[victim])
 
 
-def _start_all_again(cluster: Cluster) -> float:
-    cluster.await_whole()
-    cluster.stop()
+def _start_again(cluster: Cluster) -> float:
     began = cluster.start_again()
     cluster.await_ready()
     _create_somehow(list(cluster.addresses.values()))

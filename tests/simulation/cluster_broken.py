@@ -117,6 +117,10 @@ def votes_are_forgotten(patch: Patch) -> None:
     patch.setattr(QuorumStateFile, "read", lambda self: None)
 
 
+def a_vote_is_given_to_everybody_who_asks(patch: Patch) -> None:
+    patch.setattr(Role, "_may_grant_freely", lambda self, candidate, is_up_to_date, is_pre_vote: is_up_to_date)
+
+
 def logs_that_are_behind_are_voted_for(patch: Patch) -> None:
     honest = Role._may_grant_freely
     patch.setattr(
@@ -145,6 +149,7 @@ WAYS: dict[Way, int] = {
     offsets_are_acknowledged_before_they_are_committed: 0,
     metadata_that_is_not_on_disk_counts: 0,
     votes_are_forgotten: 0,
+    a_vote_is_given_to_everybody_who_asks: 0,
     logs_that_are_behind_are_voted_for: 0,
     metadata_is_not_truncated: 0,
 }

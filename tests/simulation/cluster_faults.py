@@ -68,6 +68,7 @@ class Faults:
 
     def begin(self) -> None:
         self.is_over = False
+        self._world.network.loss = LOSS
         self._befall()
         self._administer()
 

@@ -86,7 +86,7 @@ class Network:
         self.connections: dict[int, Connection] = {}
         self.blocked: dict[Pipe, None] = {}
         """Those in which something waits."""
-        self.loss = LOSS
+        self.loss = 0.0
         self.lost = 0
         self._cuts: dict[tuple[str, str], int] = {}
         """How many things keep messages from one host from getting to another."""

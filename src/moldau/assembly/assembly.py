@@ -83,7 +83,8 @@ class Assembly:
         self.channel = ControllerChannel(self.driver, local, world.peers, world.clock, world.timers)
         self.driver.follow(committed if self.controller_side is None else self.controller_side.controller)
         self.driver.follow(self)
-        snapshots = MetadataSnapshots(self.driver, settings.quorum.bytes_between_snapshots, world.apart)
+        between = settings.quorum.bytes_between_snapshots
+        snapshots = MetadataSnapshots(self.driver, between, world.apart, world.on_fault)
         self.current.follow(snapshots.follow)
         self.broker_side: BrokerSide | None = None
         if settings.is_broker:

@@ -8,11 +8,14 @@ sync. After a disk that would not sync, nothing is certain, and the note goes.
 from __future__ import annotations
 
 import json
+import logging
 from typing import Final
 
+from moldau.base.errors import StorageFault
 from moldau.log.checkpoints import replace_file
 from moldau.log.files import Files
 
+log = logging.getLogger("moldau.lifecycle")
 FILE: Final = ".moldau_last_life"
 UNKNOWN: Final = -1
 
@@ -36,8 +39,12 @@ class LastLife:
             return UNKNOWN
 
     def note(self, broker_epoch: int) -> None:
+        """A note that the disk refuses is no harm: the one that is there names an epoch that is over."""
         content = json.dumps({"version": 0, "bootId": self._boot_id, "brokerEpoch": broker_epoch})
-        replace_file(self._files, self._directory, FILE, content.encode())
+        try:
+            replace_file(self._files, self._directory, FILE, content.encode())
+        except StorageFault as fault:
+            log.warning("if this process is killed, its replicas will have to catch up: %s", fault)
 
     def forget(self) -> None:
         self._files.unlink(f"{self._directory}/{FILE}")

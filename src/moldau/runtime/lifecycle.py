@@ -104,7 +104,9 @@ class BrokerLifecycle:
 
     def _register(self) -> None:
         self._is_asking = True
-        asked = self._channel.ask(ApiKey.BROKER_REGISTRATION, self._registration)
+        asked = self._channel.ask(
+            ApiKey.BROKER_REGISTRATION, self._registration, timeout_ms=self._settings.session_timeout_ms
+        )
         asked.then(self._registered)
 
     def _registered(self, response: BrokerRegistrationResponse | KafkaError) -> None:

@@ -5,6 +5,7 @@ not read all that ever happened, and the log can let go of it. Every node takes 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from moldau.base.errors import StorageFault
 from moldau.metadata.apply import Changes
@@ -19,10 +20,14 @@ log = logging.getLogger("moldau.controller")
 
 
 class MetadataSnapshots:
-    def __init__(self, driver: QuorumDriver, bytes_between: int, apart: Apart) -> None:
+    def __init__(
+        self, driver: QuorumDriver, bytes_between: int, apart: Apart, on_fault: Callable[[StorageFault], None]
+    ) -> None:
+        """`on_fault` is told of what a node cannot go on after; a full disk is not that."""
         self._driver = driver
         self._bytes_between = bytes_between
         self._apart = apart
+        self._on_fault = on_fault
         self._size_before = 0
         """Of the log, when the last snapshot was taken."""
         self._is_writing = False
@@ -49,6 +54,7 @@ class MetadataSnapshots:
                 log.info("metadata up to offset %d is in a snapshot of %d records", image.offset, len(values))
         except StorageFault as fault:
             if fault.cause.errno not in DISK_IS_FULL:
-                raise
+                self._on_fault(fault)
+                return
             log.warning("there is no room for a snapshot of the metadata: %s", fault)
         self._size_before = self._driver.log.size_bytes

@@ -289,6 +289,18 @@ class Besieged:
         asked = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=data)
         return self.post(asked, ApiKey.PRODUCE, 11, leader, to_controller=False)
 
+    def check_health(self) -> None:
+        """All brokers take part, and a topic can be made and written to by a client of any of them."""
+        self.until(self._all_live, "all brokers are unfenced")
+        name = f"healthy-{self.rng.randrange(1 << 60)}"
+        self.create(name)
+        assert [self.write(name), self.write(name)] == [0, 1]
+        assert not self.faults
+
+    def _all_live(self) -> bool:
+        live = {broker.id for broker in self.led().current.image.live_brokers()}
+        return live >= set(self.nodes)
+
 
 def _at_once(work: Callable[[], None]) -> Later[StorageFault | None]:
     done: Later[StorageFault | None] = Later()

@@ -1,4 +1,4 @@
-"""Tests here use the rooms put together for the tests of `replica`, and the messages made at random for those of `wire`."""
+"""Tests here use the rooms put together for the tests of `replica`, and the random messages of those of `wire`."""
 
 from __future__ import annotations
 

@@ -20,7 +20,6 @@ from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic,
 
 FETCHES = (4, 18)
 REPLICA_EPOCH_FROM = 15
-TOPIC_ID_FROM = 13
 RANDOM_REQUESTS = 1_000
 CLIENTS_OF_REPLICAS = {ApiKey.FETCH: FETCHES, ApiKey.LIST_OFFSETS: (1, 10), ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4)}
 
@@ -103,7 +102,9 @@ def test_whoever_names_a_replica_without_its_epoch_moves_nothing(three: Besieged
     for broker in brokers.values():
         for epoch in (-1, 0, broker.epoch - 1, broker.epoch + 1, 2**63 - 1):
             for offset in (10, 11):
-                assert code_of(fetch(three, version, broker.id, epoch, offset)) != ErrorCode.NONE
+                response = fetch(three, version, broker.id, epoch, offset)
+                # The oldest versions have no place for an error but with a partition.
+                assert not response.responses or code_of(response) != ErrorCode.NONE
     assert waiting.is_waiting
     assert partition(three, leader_of(three)).high_watermark == 10
 
@@ -121,10 +122,9 @@ def test_a_broker_that_is_no_replica_of_the_partition_is_refused(three: Besieged
     three.ask(asked, ApiKey.CREATE_TOPICS, 7, node=1, to_controller=False)
     three.until(lambda: "narrow" in three.led().current.image.topics, "it is there")
     three.timers.advance(100)
-    leader = leader_of(three, "narrow")
     for broker in three.led().current.image.brokers.values():
         code = code_of(fetch(three, 17, broker.id, broker.epoch, 0, topic="narrow"))
-        assert code == ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {broker.id} of {leader}"
+        assert code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 @pytest.mark.parametrize("offset", [-(2**63), -1, 12, 1 << 40, 2**63 - 1])

@@ -1,0 +1,260 @@
+"""Hostile bytes on the controllers' listeners of three real nodes, while a real producer works with acks=all.
+
+Whatever comes in, nobody else may notice: no error for the producer, no failover, no node that dies.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+from clients import confluent_producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from raw import ConnectionEnded, Wire, encode_request, message
+
+from moldau.testing import TestCluster, cluster
+
+pytestmark = pytest.mark.moldau_only
+
+TOPIC = "besieged"
+SEED = 20_261_115
+METADATA_TOPIC = "__cluster_metadata"
+FLOOD_FRAMES = 2_000
+SILENT_CONNECTIONS = 100
+REQUEST_MAX_BYTES = 104_857_600
+LONGER_THAN_ANY_SESSION_S = 1.6
+"""A broker's in a test cluster, and what a voter waits for its leader."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def broker_answers() -> None:
+    """Nothing here speaks to the broker that the other tests of this directory share."""
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[TestCluster]:
+    with cluster() as running:
+        admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
+        admin.create_topics([NewTopic(TOPIC, 3, 3)], operation_timeout=10)[TOPIC].result(15)
+        for partition in range(3):
+            running.wait_for_isr(TOPIC, partition, running.nodes)
+        yield running
+
+
+class Writer:
+    """A producer that never pauses, in a thread of its own. It keeps what it was told."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._producer = confluent_producer(bootstrap, acks="all", enable_idempotence=True)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._write, name="writer")
+        self.faults: list[object] = []
+        self.acknowledged = 0
+
+    def __enter__(self) -> Writer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _write(self) -> None:
+        while not self._stop.is_set():
+            self._producer.produce(TOPIC, b"precious", on_delivery=self._told)
+            if self._producer.flush(20):
+                self.faults.append("not acknowledged within 20 s")
+
+    def _told(self, error: object, _: object) -> None:
+        if error:
+            self.faults.append(error)
+        else:
+            self.acknowledged += 1
+
+
+def standing(kafka: TestCluster) -> tuple[object, ...]:
+    """Who leads what, in which epoch, and which process of each broker it is."""
+    leader = kafka.controller()
+    assert leader is not None
+    node = kafka.nodes[leader].node
+    assert node is not None
+    image = node.assembly.current.image
+    partitions = [(state.leader, state.leader_epoch, state.isr) for state in image.topics[TOPIC].partitions]
+    epochs = sorted((broker.id, broker.epoch, broker.fenced) for broker in image.brokers.values())
+    return leader, node.assembly.driver.leader_epoch, *partitions, *epochs
+
+
+def controller_addresses(kafka: TestCluster) -> list[str]:
+    listeners = [node.settings.controller_listeners[0] for node in kafka.nodes.values()]
+    return [f"{each.host}:{each.port}" for each in listeners]
+
+
+def harmless(kafka: TestCluster, attack: Callable[[], None]) -> None:
+    before = standing(kafka)
+    with Writer(kafka.bootstrap_servers) as writer:
+        kafka.wait_for(lambda: writer.acknowledged >= 10, what="a producer that works")
+        began_at = writer.acknowledged
+        attack()
+        kafka.wait_for(lambda: writer.acknowledged >= began_at + 10, what="a producer that goes on")
+    assert not writer.faults
+    assert standing(kafka) == before
+    assert all(node.is_running for node in kafka.nodes.values())
+
+
+def frame(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def answered(address: str, raw: bytes) -> bytes | None:
+    """What one connection answers to these bytes; None if it is closed."""
+    with Wire(address) as attacker:
+        try:
+            attacker.send_bytes(raw)
+        except ConnectionEnded:
+            return None
+        return attacker.answer_or_close()
+
+
+def requests_of_the_quorum() -> list[bytes]:
+    """Those of a stranger, each with something wrong in it, and none that may end a term."""
+    stranger = {"partition_index": 0, "replica_epoch": 2**31 - 1, "replica_id": 77, "last_offset_epoch": 0}
+    snapshot = {"partition": 0, "current_leader_epoch": -1, "snapshot_id": {"end_offset": 1, "epoch": 1}, "position": 0}
+    wanted = [{"name": METADATA_TOPIC, "partitions": [snapshot]}]
+    vote = [{"topic_name": METADATA_TOPIC, "partitions": [{**stranger, "last_offset": 0}]}]
+    forged = {"broker_id": 1, "broker_epoch": -1, "current_metadata_offset": 2**62}
+    nothing = [{"topic_name": METADATA_TOPIC, "partitions": []}]
+    payloads = [
+        message("fetch_snapshot", 0, replica_id=-1, max_bytes=-1, topics=[]),
+        message("fetch_snapshot", 0, replica_id=-1, max_bytes=1, topics=[{"name": METADATA_TOPIC, "partitions": []}]),
+        message("fetch_snapshot", 0, replica_id=1, max_bytes=1, topics=wanted),
+        message("vote", 0, cluster_id=None, topics=[]),
+        message("vote", 0, cluster_id=None, topics=nothing),
+        message("vote", 0, cluster_id=None, topics=vote),
+        message("describe_quorum", 0, topics=[]),
+        message("describe_quorum", 0, topics=nothing),
+        message("begin_quorum_epoch", 0, cluster_id="another", topics=[]),
+        message("end_quorum_epoch", 0, cluster_id="another", topics=[]),
+        message("broker_heartbeat", 0, want_fence=True, want_shut_down=True, **forged),
+        message("unregister_broker", 0, broker_id=2**31 - 1),
+        message("envelope", 0, request_data=b"\x00" * 40, request_principal=None, client_host_address=b""),
+    ]
+    return [encode_request(payload, 1) for payload in payloads]
+
+
+def test_well_formed_attacks_are_answered_on_every_node(kafka: TestCluster) -> None:
+    def attack() -> None:
+        for address in controller_addresses(kafka):
+            for body in requests_of_the_quorum():
+                found = answered(address, frame(body))
+                assert found is not None
+                assert found[:4] == struct.pack(">i", 1)
+
+    harmless(kafka, attack)
+
+
+def test_garbage_closes_only_its_own_connection(kafka: TestCluster) -> None:
+    chance = random.Random(SEED)
+    header = struct.pack(">hhi", 52, 2, 1) + b"\xff\xff\x00"
+    pieces = [
+        struct.pack(">i", -1) + bytes(10),
+        struct.pack(">i", REQUEST_MAX_BYTES + 1) + b"x",
+        struct.pack(">i", 0),
+        frame(struct.pack(">hhi", 999, 0, 1) + b"\xff\xff"),
+        frame(struct.pack(">hhi", 0, 9, 1) + b"\xff\xff\x00" + bytes(20)),
+        frame(header + b"\xff\xff\xff\xff\x0f" + bytes(50)),
+        frame(header + bytes(100_000)),
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        *(frame(b"\x7f" + chance.randbytes(chance.randint(1, 200))) for _ in range(30)),
+    ]
+
+    def attack() -> None:
+        for address in controller_addresses(kafka):
+            for raw in pieces:
+                assert answered(address, raw) is None
+
+    harmless(kafka, attack)
+
+
+def test_half_frames_and_declared_sizes_hold_nothing_up(kafka: TestCluster) -> None:
+    def attack() -> None:
+        held: list[Wire] = []
+        whole = frame(requests_of_the_quorum()[0])
+        for number in range(SILENT_CONNECTIONS):
+            slow = Wire(controller_addresses(kafka)[number % 3])
+            held.append(slow)
+            cut = 1 + number % (len(whole) - 1)
+            slow.send_bytes(whole[:cut] if number % 2 else struct.pack(">i", REQUEST_MAX_BYTES))
+        until = time.monotonic() + LONGER_THAN_ANY_SESSION_S
+        kafka.wait_for(lambda: time.monotonic() > until)
+        for slow in held:
+            slow.socket.close()
+
+    harmless(kafka, attack)
+
+
+def test_a_flood_of_wounded_requests_costs_nobody_the_lead(kafka: TestCluster) -> None:
+    def attack() -> None:
+        threads = [
+            threading.Thread(target=flood, args=(address, random.Random(SEED + number)))
+            for number, address in enumerate(controller_addresses(kafka))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    harmless(kafka, attack)
+
+
+def flood(address: str, chance: random.Random) -> None:
+    """One connection after the other, each with as many requests as it is allowed."""
+    bodies = requests_of_the_quorum()
+    sent = 0
+    while sent < FLOOD_FRAMES:
+        with Wire(address, timeout=2) as attacker, suppress(ConnectionEnded, TimeoutError):
+            for _ in range(40):
+                sent += 1
+                attacker.send_bytes(frame(wounded(chance, chance.choice(bodies))))
+            attacker.receive_frame()
+
+
+def wounded(chance: random.Random, body: bytes) -> bytes:
+    """A few bytes behind the header are others, or gone."""
+    found = bytearray(body)
+    for _ in range(chance.randint(0, 2)):
+        place = chance.randrange(10, len(found))
+        if chance.random() < 0.5:
+            found[place] = chance.choice((0, 1, 0x7F, 0x80, 0xFF))
+        else:
+            del found[place : place + chance.randint(1, 4)]
+    return bytes(found)
+
+
+def test_a_list_that_would_take_a_minute_to_decide_is_refused(kafka: TestCluster) -> None:
+    """Eight mebibytes of three-byte elements: on the controllers' listener, and where brokers pass on."""
+    header = struct.pack(">hhi", 43, 2, 1) + b"\xff\xff\x00"  # ElectLeaders
+    count = 2_700_000
+    body = header + b"\x00" + encode_count(count) + b"\x01\x01\x00" * count + struct.pack(">i", 1000) + b"\x00"
+    addresses = [*controller_addresses(kafka), *(node.address for node in kafka.nodes.values())]
+
+    def attack() -> None:
+        for address in addresses:
+            began = time.monotonic()
+            assert answered(address, frame(body)) is None
+            assert time.monotonic() - began < 5
+
+    harmless(kafka, attack)
+
+
+def encode_count(count: int) -> bytes:
+    """A compact array's: one more, as a varint."""
+    left, out = count + 1, bytearray()
+    while left > 0x7F:
+        out.append(left & 0x7F | 0x80)
+        left >>= 7
+    return bytes([*out, left])

@@ -1,0 +1,192 @@
+"""Who claims to be a broker and is none: registrations, heartbeats and in-sync sets that nobody must believe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from besieged import CLUSTER_ID, Besieged
+from poisoned import STRANGER
+
+from moldau.base.errors import ErrorCode
+from moldau.metadata.controller.broker_registration import BROKERS_MAX, ENTRIES_MAX
+from moldau.server.handlers.controller.reports import REPORTS
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages import broker_registration as registrations
+from moldau.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from moldau.wire.messages.alter_partition import (
+    AlterPartitionRequest,
+    BrokerState,
+    RequestPartitionData,
+    RequestTopicData,
+)
+from moldau.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from moldau.wire.schema import Message
+
+
+@pytest.fixture(params=[1, 3], ids=["alone", "three"])
+def besieged(request: pytest.FixtureRequest) -> Iterator[Besieged]:
+    found = Besieged(request.param)
+    yield found
+    found.check_health()
+
+
+@pytest.fixture
+def three() -> Iterator[Besieged]:
+    found = Besieged(3)
+    yield found
+    found.check_health()
+
+
+def a_registration(broker: int, **given: Any) -> registrations.BrokerRegistrationRequest:
+    made = registrations.BrokerRegistrationRequest(
+        broker_id=broker,
+        cluster_id=CLUSTER_ID,
+        incarnation_id=(broker % 2**31).to_bytes(16, "little"),
+        listeners=[registrations.Listener("PLAINTEXT", "198.51.100.7", 9092, 0)],
+        features=[registrations.Feature("metadata.version", 1, 30), registrations.Feature("group.version", 0, 1)],
+        log_dirs=[(1 << 100 | broker % 2**31).to_bytes(16, "big")],
+        previous_broker_epoch=-1,
+    )
+    for name, value in given.items():
+        setattr(made, name, value)
+    return made
+
+
+def register(besieged: Besieged, broker: int, **given: Any) -> ErrorCode:
+    answer = besieged.ask(a_registration(broker, **given), ApiKey.BROKER_REGISTRATION, 4)
+    return ErrorCode(answer.error_code)
+
+
+REGISTRATIONS: dict[str, tuple[dict[str, Any], ErrorCode]] = {
+    "another cluster": ({"cluster_id": "another"}, ErrorCode.INCONSISTENT_CLUSTER_ID),
+    "no features": ({"features": []}, ErrorCode.INVALID_REGISTRATION),
+    "features of the future": (
+        {"features": [registrations.Feature("metadata.version", 31, 99)]},
+        ErrorCode.UNSUPPORTED_VERSION,
+    ),
+    "features upside down": (
+        {"features": [registrations.Feature("metadata.version", 99, -1)]},
+        ErrorCode.UNSUPPORTED_VERSION,
+    ),
+    "no directories": ({"log_dirs": []}, ErrorCode.INVALID_REGISTRATION),
+    "the directory of nobody": ({"log_dirs": [bytes(16)]}, ErrorCode.INVALID_REGISTRATION),
+    "the same directory twice": ({"log_dirs": [b"d" * 16] * 2}, ErrorCode.INVALID_REGISTRATION),
+    "too many directories": (
+        {"log_dirs": [(1 << 99 | each).to_bytes(16, "big") for each in range(ENTRIES_MAX + 1)]},
+        ErrorCode.INVALID_REGISTRATION,
+    ),
+    "a listener without a host": (
+        {"listeners": [registrations.Listener("PLAINTEXT", "", 9092, 0)]},
+        ErrorCode.INVALID_REGISTRATION,
+    ),
+    "a host that ends lines": (
+        {"listeners": [registrations.Listener("PLAINTEXT", "a\nb", 9092, 0)]},
+        ErrorCode.INVALID_REGISTRATION,
+    ),
+    "a host without end": (
+        {"listeners": [registrations.Listener("PLAINTEXT", "a" * 300, 9092, 0)]},
+        ErrorCode.INVALID_REGISTRATION,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REGISTRATIONS)
+def test_impossible_registrations_are_refused(besieged: Besieged, case: str) -> None:
+    standing = besieged.standing
+    given, code = REGISTRATIONS[case]
+    assert register(besieged, STRANGER, **given) == code
+    assert besieged.standing == standing
+
+
+@pytest.mark.parametrize("broker", [-1, -2, -(2**31)])
+def test_brokers_have_no_negative_ids(besieged: Besieged, broker: int) -> None:
+    """Where a leader is named, -1 means nobody."""
+    assert register(besieged, broker) == ErrorCode.INVALID_REGISTRATION
+
+
+def test_nobody_registers_under_the_id_of_a_living_broker(besieged: Besieged) -> None:
+    standing = besieged.standing
+    for broker in besieged.nodes:
+        assert register(besieged, broker) == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    assert besieged.standing == standing
+
+
+def test_nobody_registers_with_the_directory_of_another(besieged: Besieged) -> None:
+    taken = besieged.led().current.image.brokers[1].log_dirs
+    assert register(besieged, STRANGER, log_dirs=list(taken)) == ErrorCode.INVALID_REGISTRATION
+
+
+def test_registrations_without_end_are_refused_and_the_cluster_goes_on() -> None:
+    besieged = Besieged(1)
+    codes = [register(besieged, broker) for broker in range(100, 100 + BROKERS_MAX + 10)]
+    assert codes.count(ErrorCode.NONE) == BROKERS_MAX - 1
+    assert set(codes[BROKERS_MAX:]) == {ErrorCode.INVALID_REGISTRATION}
+    assert register(besieged, 100) == ErrorCode.NONE, "who is known may say more of itself"
+    besieged.check_health()
+
+
+@pytest.mark.parametrize("epoch_of", [lambda epoch: -1, lambda epoch: epoch - 1, lambda epoch: epoch + 1])
+def test_under_an_epoch_that_is_not_its_own_nobody_speaks_for_a_broker(
+    three: Besieged, epoch_of: Callable[[int], int]
+) -> None:
+    standing = three.standing
+    for broker in three.led().current.image.brokers.values():
+        forged = broker.id, epoch_of(broker.epoch)
+        beat = BrokerHeartbeatRequest(*forged, current_metadata_offset=1 << 40, want_fence=True, want_shut_down=True)
+        asked: list[tuple[ApiKey, Message]] = [
+            (ApiKey.BROKER_HEARTBEAT, beat),
+            (ApiKey.ALLOCATE_PRODUCER_IDS, AllocateProducerIdsRequest(*forged)),
+            (ApiKey.ALTER_PARTITION, AlterPartitionRequest(*forged)),
+        ]
+        for api, request in asked:
+            answer = three.ask(request, api, REPORTS[api][1])
+            assert answer.error_code == ErrorCode.STALE_BROKER_EPOCH, api.name
+    assert three.standing == standing
+
+
+# --- in-sync sets -------------------------------------------------------------------------------------------------
+
+ISRS: dict[str, tuple[list[int], ErrorCode]] = {
+    "nobody": ([], ErrorCode.INVALID_REQUEST),
+    "without the leader": ([], ErrorCode.INVALID_REQUEST),
+    "a stranger": ([STRANGER], ErrorCode.INVALID_REQUEST),
+    "somebody twice": ([1, 1, 2, 3], ErrorCode.INVALID_REQUEST),
+    "impossible ids": ([-1, 2**31 - 1], ErrorCode.INVALID_REQUEST),
+}
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("case", ISRS)
+def test_impossible_in_sync_sets_are_refused(three: Besieged, case: str, version: int) -> None:
+    image = three.led().current.image
+    topic = image.topics["victim"]
+    state = topic.partitions[0]
+    members, code = ISRS[case]
+    if case == "without the leader":
+        members = [replica for replica in state.replicas if replica != state.leader]
+    elif members and case != "somebody twice":
+        members = [state.leader, *members]
+    wanted = RequestPartitionData(0, state.leader_epoch, partition_epoch=state.partition_epoch)
+    wanted.new_isr = members
+    wanted.new_isr_with_epochs = [BrokerState(member, -1) for member in members]
+    leader = image.brokers[state.leader]
+    topics = [RequestTopicData(topic.id, [wanted, wanted])]
+    answer = three.ask(AlterPartitionRequest(leader.id, leader.epoch, topics), ApiKey.ALTER_PARTITION, version)
+    assert {each.error_code for each in answer.topics[0].partitions} == {code}
+    assert three.led().current.image.topics["victim"].partitions[0] == state
+
+
+def test_only_the_leader_proposes(three: Besieged) -> None:
+    image = three.led().current.image
+    topic = image.topics["victim"]
+    state = topic.partitions[0]
+    for broker in image.brokers.values():
+        if broker.id != state.leader:
+            wanted = RequestPartitionData(0, state.leader_epoch, partition_epoch=state.partition_epoch)
+            wanted.new_isr_with_epochs = [BrokerState(broker.id, broker.epoch)]
+            request = AlterPartitionRequest(broker.id, broker.epoch, [RequestTopicData(topic.id, [wanted])])
+            answer = three.ask(request, ApiKey.ALTER_PARTITION, 3)
+            assert answer.topics[0].partitions[0].error_code == ErrorCode.INVALID_REQUEST
+    assert three.led().current.image.topics["victim"].partitions[0] == state
