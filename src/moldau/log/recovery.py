@@ -103,6 +103,9 @@ def open_log(
         recovered, end_offset = _Recovery(files, directory, epochs, producers, report).recover(doubtful)
         segments = Segments([*believed, *recovered])
         unsynced = [segment.path + suffix for segment in recovered for suffix in layout.SEGMENT_FILES]
+        if layout.PARTITION_METADATA in names:
+            # Whoever made the log may have been killed before its first flush: the id must not be lost before the rest.
+            unsynced.append(f"{directory}/{layout.PARTITION_METADATA}")
     # Thousands of partitions mostly sleep: each opens its files again when it is first used.
     for segment in segments:
         segment.rest()
@@ -114,7 +117,7 @@ def open_log(
     log = Log(
         files, directory, partition, config, segments, epochs, producers,
         start_offset=start_offset, end_offset=end_offset, recovery_point=max(0, min(recovery_point, end_offset)),
-        now_ms=now_ms, unsynced=unsynced,
+        now_ms=now_ms, unsynced=unsynced, is_new=not is_clean and recovery_point == 0,
     )  # fmt: skip
     return log, report
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import random
 import subprocess
@@ -394,3 +395,18 @@ def test_a_log_that_lost_its_topic_id_is_given_one() -> None:
     found = again.get(PARTITION)
     assert found is not None
     assert list(read_values(found).values()) == [b"0", b"1", b"2"]
+
+
+def test_the_topic_id_of_a_log_whose_maker_was_killed_is_synced_with_its_first_records() -> None:
+    files = MemoryFiles()
+    store, _ = load_store(files)
+    store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
+    files = files.restart()
+    store, _ = load_store(files)
+    log = store.get(PARTITION)
+    assert log is not None
+    fill(log)
+    log.flush()
+    for seed in range(20):
+        crashed = copy.deepcopy(files).crash(random.Random(seed))
+        assert load_store(crashed)[0].topic_id(PARTITION) == TOPIC_ID
