@@ -78,9 +78,9 @@ class Network:
         return int(server.sockets[0].getsockname()[1])
 
     async def _serve(self, node: int, port: int, near: asyncio.StreamReader, answer: asyncio.StreamWriter) -> None:
-        source = self._source(answer)
         ask: asyncio.StreamWriter | None = None
         try:
+            source = self._source(answer)
             await self._passes(source, node)
             far, ask = await asyncio.open_connection("127.0.0.1", port)
             async with asyncio.TaskGroup() as both:
@@ -108,8 +108,10 @@ class Network:
             await self._changed.wait()
 
     def _source(self, writer: asyncio.StreamWriter) -> int:
-        here, there = writer.get_extra_info("sockname")[1], writer.get_extra_info("peername")[1]
-        inode = _socket_inode(there, here)
+        here, there = writer.get_extra_info("sockname"), writer.get_extra_info("peername")
+        if here is None or there is None:
+            raise ConnectionResetError  # it has gone before it was looked at
+        inode = _socket_inode(there[1], here[1])
         for node, pid in self._pids.items():
             if _holds(pid, f"socket:[{inode}]"):
                 return node

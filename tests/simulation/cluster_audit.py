@@ -89,6 +89,7 @@ class Audit:
         self._world.trace(f"n{node_id} leads the quorum in epoch {epoch}")
         if leader != node_id:
             self._world.violated(f"n{leader} and n{node_id} lead the quorum in epoch {epoch}")
+        self._world.faults.quorum_elected(node_id)
 
     def process_ended(self, node_id: int) -> None:
         """The next one is judged from the beginning."""

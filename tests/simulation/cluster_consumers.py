@@ -109,6 +109,7 @@ class Consumer(ClusterClient):
                 continue
             place.is_fetching = True
             if place.checked_epoch < leader.epoch and place.last_epoch >= 0:
+                self._look_at_end(place, leader)
                 self._check_position(place, leader)
             else:
                 node_id = place.replica if place.replica in self.brokers else leader.node_id
@@ -268,11 +269,13 @@ class Consumer(ClusterClient):
             return
         place = self.rng.choice(list(self.places.values()))
         leader = self.leader_of(place.partition)
-        if leader is None:
-            return
+        if leader is not None:
+            self._look_at_end(place, leader)
+
+    def _look_at_end(self, place: Place, leader: Leader) -> None:
         asked = ListOffsetsPartition(place.partition, leader.epoch, LATEST)
         request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(self.topic, [asked])])
-        known = place.end
+        known = max(place.end, place.position)
         self.ask(
             leader.node_id, ApiKey.LIST_OFFSETS, 8, request, lambda reply: self._end_found(place, known, reply), "end"
         )

@@ -28,6 +28,10 @@ SHORT_MS = (200, 6_000)
 JUMP_MS = 1_200_000
 SLOW_FLUSH_MS = 600
 POWER_OPERATIONS_MAX = 40
+POWER_PATIENCE = 20
+POWER_RETRY_MS = 200
+DISTURBED_SHARE = 0.25
+"""Of elections."""
 Call = Callable[[], None]
 
 
@@ -164,11 +168,35 @@ class Faults:
         life.stop()
         self._for_a_while(life.go_on)
 
+    def quorum_elected(self, node_id: int) -> None:
+        """The moment after an election is a delicate one: the leader is cut off, and one who voted for it may die."""
+        if self.is_over or self._tainted or self._rng.random() >= DISTURBED_SHARE:
+            return
+        host = self._world.machines[node_id].host
+        self.count("an election is disturbed", host)
+        others = [each for each in self._hosts() if each != host]
+        self._later(self._rng.randint(0, 8), lambda: self._cut_off(host, others))
+        voters = [each for each in self._world.machines.values() if each.is_controller and each.node_id != node_id]
+        victim = self._rng.choice(voters)
+        self._later(self._rng.randint(0, 8), lambda: self._kill_briefly(victim))
+
+    def _cut_off(self, host: str, others: list[str]) -> None:
+        if not self.is_over:
+            self._cut([pair for other in others for pair in ((host, other), (other, host))])
+
+    def _kill_briefly(self, machine: Machine) -> None:
+        if not self.is_over and machine.is_up:
+            self.count("a process is killed", machine.host)
+            machine.end(self._rng.randint(20, 300))
+
     # --- power ----------------------------------------------------------------------------------------------------
 
-    def _power(self) -> None:
+    def _power(self, patience: int = POWER_PATIENCE) -> None:
+        """As soon as it may be."""
         machine = self._some_running()
         if machine is None or not self._may_lose(machine):
+            if patience and not self.is_over:
+                self._later(POWER_RETRY_MS, lambda: self._power(patience - 1))
             return
         if self._rng.random() < 0.5:
             self.lose_power(machine, "between two writes")
@@ -264,7 +292,7 @@ class Faults:
         if self._rng.random() < 0.5:
             others += [client.name for client in self._world.clients]
         self.count("a machine is cut off", host)
-        self._cut([pair for other in others for pair in ((host, other), (other, host))])
+        self._cut_off(host, others)
 
     def _split(self) -> None:
         """In two, with the clients on either side."""

@@ -149,8 +149,8 @@ class Partitions:
         )
 
     def _log(self, name: TopicPartition, topic_id: Uuid, config: LogConfig, now_ms: int) -> Log:
-        """The log that was found at start, or a new one. One of an earlier topic of the same name gives way, and so does
-        one that may be: its id was lost with all that was never synced, and of that nothing was promised."""
+        """The log that was found at start, or a new one. One of an earlier topic of the same name gives way, and so
+        does one that may be: its id was lost with all that was never synced, of which nothing was promised."""
         found = self._store.get(name)
         known_id = self._store.topic_id(name)
         if found is not None and (known_id not in (topic_id, None) or (known_id is None and not found.recovery_point)):
