@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import threading
 from collections import Counter
 from collections.abc import Iterable
@@ -30,8 +31,9 @@ class Network:
         self._held: frozenset[Link] = frozenset()
         self._changed = asyncio.Event()
         self._pids: dict[int, int] = {}
-        self._servers: list[asyncio.Server] = []
+        self._doors: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        """One for each connection."""
         self.bytes_held: Counter[Link] = Counter()
         """What had to wait, by where it was going."""
 
@@ -66,32 +68,37 @@ class Network:
         self._changed = asyncio.Event()
 
     async def _open(self, node: int, port: int) -> int:
-        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = asyncio.current_task()
-            assert task is not None
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-            await self._serve(node, port, reader, writer)
+        door = socket.create_server(("127.0.0.1", 0), backlog=1000)
+        door.setblocking(False)
+        self._doors.append(door)
+        self._loop.add_reader(door, self._accept, node, port, door)
+        return int(door.getsockname()[1])
 
-        server = await asyncio.start_server(connected, "127.0.0.1", 0, backlog=1000)
-        self._servers.append(server)
-        return int(server.sockets[0].getsockname()[1])
+    def _accept(self, node: int, port: int, door: socket.socket) -> None:
+        """By hand: asyncio's own server forgets whom it has accepted in the moment in which it is closed."""
+        accepted, _ = door.accept()
+        accepted.setblocking(False)
+        task = self._loop.create_task(self._serve(node, port, accepted))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    async def _serve(self, node: int, port: int, near: asyncio.StreamReader, answer: asyncio.StreamWriter) -> None:
-        ask: asyncio.StreamWriter | None = None
+    async def _serve(self, node: int, port: int, accepted: socket.socket) -> None:
+        writers: list[asyncio.StreamWriter] = []
         try:
+            near, answer = await asyncio.open_connection(sock=accepted)
+            writers.append(answer)
             source = self._source(answer)
             await self._passes(source, node)
             far, ask = await asyncio.open_connection("127.0.0.1", port)
+            writers.append(ask)
             async with asyncio.TaskGroup() as both:
                 both.create_task(self._pump(near, ask, (source, node)))
                 both.create_task(self._pump(far, answer, (node, source)))
         except* OSError:
             pass  # one of the two is not there or gone: so is the connection
         finally:
-            for writer in (ask, answer):
-                if writer is not None:
-                    writer.transport.abort()
+            for writer in writers:
+                writer.transport.abort()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: Link) -> None:
         while data := await reader.read(CHUNK_BYTES):
@@ -118,13 +125,14 @@ class Network:
         return CLIENT
 
     async def _close(self) -> None:
-        for server in self._servers:
-            server.close()
-        for _ in range(5):  # who was accepted just now is given its task first
-            await asyncio.sleep(0)
-        for task in list(self._tasks):
+        for door in self._doors:
+            self._loop.remove_reader(door)
+            door.close()
+        await asyncio.sleep(0)  # a task that has not begun cannot clean up
+        left = list(self._tasks)
+        for task in left:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*left, return_exceptions=True)
         await asyncio.sleep(0)  # what was aborted is closed in the next turn of the loop
 
 

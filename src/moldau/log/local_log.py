@@ -270,7 +270,14 @@ class LocalLog:
         # Before anything new is written: a segment that a crash brought back would stand behind other records.
         self._files.sync_directory(self.directory)
         self.end_offset = self.segments.active.truncate(offset)
-        self._after_cut()
+        try:
+            # Nor may what was cut come back: it would be taken for what all replicas have, once the log is so long again.
+            self.segments.active.file.sync()
+        except StorageFault as fault:
+            self._refusal = fault
+            raise
+        finally:
+            self._after_cut()
 
     def truncate_fully(self, offset: int) -> None:
         """Forgets everything and begins anew at `offset`: for a follower whose leader has nothing older."""
@@ -304,6 +311,10 @@ class LocalLog:
         self._notice_failed_flush()
         if self._refusal is not None:
             raise self._refusal
+        if self._is_blank:
+            # Nothing would be lost with it, and to sync it costs as much as to sync any other.
+            self.refuse(StorageFault(self.directory, OSError("the log is closed")))
+            return
         if self._settled != (self.end_offset, self._generation):
             snapshot = write_snapshot(self._files, self.directory, self.end_offset, self.producers)
             self._unsynced += [snapshot, *self.segments.active.seal()]
@@ -311,6 +322,11 @@ class LocalLog:
         self.flush()
         self.segments.active.rest()
         self.refuse(StorageFault(self.directory, OSError("the log is closed")))
+
+    @property
+    def _is_blank(self) -> bool:
+        """Whether nothing was ever written here."""
+        return not self.end_offset and not self._generation
 
     def refuse(self, reason: Exception) -> None:
         """Takes no more writes."""

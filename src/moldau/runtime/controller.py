@@ -97,6 +97,10 @@ class Controller:
             except KafkaError as refused:
                 answer.complete(refused)
                 return answer
+            if not self._is_active:
+                # It was the last thing this leader wrote: appending, it noticed that nobody follows it any more.
+                answer.complete(KafkaError(ErrorCode.NOT_CONTROLLER))
+                return answer
             self._image, changes = apply(self._image, decision.records, end_offset - 1, self._writer.leader_epoch)
         self._parked.append(_Parked(self._writer.end_offset, self._image, changes, answer, decision.response))
         self._release()

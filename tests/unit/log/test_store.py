@@ -410,3 +410,18 @@ def test_the_topic_id_of_a_log_whose_maker_was_killed_is_synced_with_its_first_r
     for seed in range(20):
         crashed = copy.deepcopy(files).crash(random.Random(seed))
         assert load_store(crashed)[0].topic_id(PARTITION) == TOPIC_ID
+
+
+def test_what_was_cut_does_not_come_back_with_a_crash() -> None:
+    files = MemoryFiles()
+    store, _ = load_store(files)
+    log = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
+    fill(log, 5)
+    log.flush()
+    store.truncate(PARTITION, 3)
+    log.append(batch_of([b"another"]), leader_epoch=4, now_ms=NOW_MS)
+    for seed in range(20):
+        found = load_store(copy.deepcopy(files).crash(random.Random(seed)))[0].get(PARTITION)
+        assert found is not None
+        assert read_values(found).get(3) in (None, b"another")
+        assert found.end_offset in (3, 4)

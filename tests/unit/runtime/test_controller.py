@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
+from typing import cast
 
 import pytest
 from rooms import NODE_ID, Rooms
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.later import Later
+from moldau.metadata.apply import Changes
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.producer_ids import decide_allocate
+from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import ConfigRecord, ConfigResource, FeatureLevelRecord
+from moldau.runtime.committed_metadata import CommittedMetadata
+from moldau.runtime.controller import Controller
 from moldau.wire.apis import ApiKey
 from moldau.wire.batch import BatchHeader, split_batches
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -225,3 +230,38 @@ def test_what_is_decided_after_the_quorum_state_was_lost_survives_a_crash(rooms:
     rooms.create_topic("a")
     rooms = rooms.crash()
     assert "a" in rooms.current.image.topics
+
+
+class LastWords:
+    """A quorum that notices while it writes that nobody follows it any more."""
+
+    leader_epoch = 1
+    high_watermark = 0
+    end_offset = 0
+
+    def __init__(self) -> None:
+        self.controller: Controller | None = None
+
+    def append(self, values: Sequence[bytes]) -> int:
+        self.end_offset += len(values)
+        assert self.controller is not None
+        self.controller.resigned()
+        return self.end_offset
+
+
+class EmptyLog:
+    """Nothing was ever committed."""
+
+    def read(self, up_to: int) -> tuple[MetadataImage, Changes]:
+        return MetadataImage(), Changes()
+
+
+def test_a_controller_that_is_deposed_by_its_own_decision_forgets_it() -> None:
+    quorum, current = LastWords(), CurrentImage()
+    controller = quorum.controller = Controller(quorum, cast(CommittedMetadata, EmptyLog()), current)
+    controller.leading(1)
+    answer = controller.submit(lambda _: feature("transaction.version"))
+    assert answer.value().code is ErrorCode.NOT_CONTROLLER
+    quorum.high_watermark = quorum.end_offset
+    controller.leading(2)
+    assert not current.image.features, "what was never committed is not published when the node leads again"
