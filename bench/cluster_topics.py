@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack
 
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from bench.cluster_servers import Cluster, await_true
@@ -37,8 +39,16 @@ def create(admin: AdminClient, names: Sequence[str], partitions: int) -> float:
     for first in range(0, len(names), TOPICS_A_REQUEST):
         new = [NewTopic(name, partitions, REPLICAS, config=CONFIG) for name in names[first : first + TOPICS_A_REQUEST]]
         for created in admin.create_topics(new, request_timeout=TIMEOUT_S).values():
-            created.result(TIMEOUT_S)
+            _agreed(created)
     return time.perf_counter() - began
+
+
+def _agreed(created: Future[None]) -> None:
+    try:
+        created.result(TIMEOUT_S)
+    except KafkaException as refused:
+        if refused.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # the client asked twice, after a lost answer
+            raise
 
 
 def led_by(cluster: Cluster, leader: int) -> str:

@@ -33,6 +33,7 @@ from moldau.runtime.housekeeping import Housekeeping
 from moldau.runtime.isr_changes import IsrChanges
 from moldau.runtime.last_life import LastLife
 from moldau.runtime.lifecycle import BrokerLifecycle
+from moldau.runtime.piece_by_piece import PieceByPiece
 from moldau.runtime.producer_ids import ProducerIds, allocate_by
 from moldau.runtime.replica_fetcher import ReplicaFetchSettings
 from moldau.runtime.replica_fetchers import ReplicaFetchers
@@ -101,7 +102,8 @@ class BrokerSide:
         self.router = Router()
         self.handlers = handlers(self._parts(channel))
         self.router.serve(self.handlers)
-        registered = SinceRegistration(settings.node_id, self.lifecycle.incarnation_id, self._follow)
+        self._laying_out = PieceByPiece(self._follow, world.timers)
+        registered = SinceRegistration(settings.node_id, self.lifecycle.incarnation_id, self._laying_out.follow)
         current.follow(registered.follow)
         current.follow(self.lifecycle.follow)
 
@@ -201,7 +203,14 @@ class BrokerSide:
             log_dirs=[self._directory_id],
             previous_broker_epoch=previous_epoch,
         )
-        return self.lifecycle.start(registration).map(lambda _: self._begin_chores())
+        serving: Later[None] = Later()
+        unfenced = self.lifecycle.start(registration)
+        unfenced.then(lambda _: self._laying_out.when_done(lambda: self._begin_to_serve(serving)))
+        return serving
+
+    def _begin_to_serve(self, serving: Later[None]) -> None:
+        self._begin_chores()
+        serving.complete(None)
 
     def _begin_chores(self) -> None:
         settings, keep, world = self._settings, self.housekeeping, self._world

@@ -271,7 +271,7 @@ class LocalLog:
         self._files.sync_directory(self.directory)
         self.end_offset = self.segments.active.truncate(offset)
         try:
-            # Nor may what was cut come back: it would be taken for what all replicas have, once the log is so long again.
+            # Nor may what was cut come back: it would pass for what all replicas have, once the log is as long again.
             self.segments.active.file.sync()
         except StorageFault as fault:
             self._refusal = fault

@@ -97,7 +97,7 @@ class Controller:
             except KafkaError as refused:
                 answer.complete(refused)
                 return answer
-            if not self._is_active:
+            if not self.is_active:
                 # It was the last thing this leader wrote: appending, it noticed that nobody follows it any more.
                 answer.complete(KafkaError(ErrorCode.NOT_CONTROLLER))
                 return answer
