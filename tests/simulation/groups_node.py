@@ -5,6 +5,7 @@ When the process dies, nothing of it happens any more; the next life begins with
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from random import Random
@@ -172,7 +173,9 @@ class Process:
             moved = self._timers.run_soon()
             if self._fault is not None:
                 raise self._fault
-            assert moved or is_done(), "the node does not come up"
+            if not moved and not is_done():
+                # It would try again in a while: registered it can be only when there is room for the record.
+                raise StorageFault("data", OSError(errno.ENOSPC, "the node waits for its disk"))
 
     def die(self) -> None:
         self.life.is_alive = False

@@ -72,7 +72,8 @@ class BrokerLifecycle:
         if self._left.done or self._is_leaving:
             return self._left
         self._is_leaving = True
-        if self.epoch == NO_EPOCH or not self._settings.is_shutdown_controlled:
+        others = [each for each in self._current.image.live_brokers() if each.id != self._node_id]
+        if self.epoch == NO_EPOCH or not self._settings.is_shutdown_controlled or not others:
             self._left.complete(None)
             return self._left
         self._timers.after_ms(LEAVE_PATIENCE_MS, self._leave_anyway)

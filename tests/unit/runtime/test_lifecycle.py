@@ -26,7 +26,8 @@ BEAT_MS = 2_000
 class Life:
     """A lifecycle and the controller it talks to: what was asked, to be answered by hand."""
 
-    def __init__(self, is_shutdown_controlled: bool = True) -> None:
+    def __init__(self, is_shutdown_controlled: bool = True, is_alone: bool = False) -> None:
+        self.is_alone = is_alone
         self.timers = FakeTimers()
         self.asked: list[tuple[ApiKey, Any, Later[Any]]] = []
         self.current = CurrentImage()
@@ -53,7 +54,9 @@ class Life:
 
     def publish(self, epoch: int, fenced: bool) -> None:
         broker = BrokerImage(NODE_ID, epoch, b"i" * 16, (), None, fenced)
-        self.current.publish(MetadataImage(offset=epoch, brokers=Map({NODE_ID: broker})), Changes())
+        other = BrokerImage(NODE_ID + 1, 1, b"o" * 16, (), None, self.is_alone)
+        brokers = Map({NODE_ID: broker, other.id: other})
+        self.current.publish(MetadataImage(offset=epoch, brokers=brokers), Changes())
         self.timers.run_soon()
 
     def unfenced(self, epoch: int = 5) -> Life:
@@ -145,6 +148,13 @@ def test_it_leaves_when_nobody_tells_it_in_time() -> None:
     assert not left.done
     life.timers.advance(1)
     assert left.done
+
+
+def test_one_that_has_nobody_to_hand_over_to_leaves_at_once() -> None:
+    life = Life(is_alone=True).unfenced()
+    before = len(life.asked)
+    assert life.lifecycle.leave().done
+    assert len(life.asked) == before
 
 
 def test_one_that_was_never_taken_leaves_at_once() -> None:
