@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from clients import confluent_consumer, poll_messages
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from failover_senders import KAFKA_LIBS, SENDERS, Sender, java
 from group_readers import FLAVOURS, Read, Reader
@@ -77,7 +77,13 @@ def bootstrap(three: TestCluster) -> str:
 @pytest.fixture
 def topic(three: TestCluster, admin: AdminClient) -> str:
     name = f"failover-{uuid.uuid4().hex[:8]}"
-    admin.create_topics([NewTopic(name, PARTITIONS, 3)], operation_timeout=15)[name].result(15)
+    try:
+        admin.create_topics([NewTopic(name, PARTITIONS, 3)], operation_timeout=15)[name].result(15)
+    except KafkaException as refused:
+        # An answer that was lost with the controller before is asked for again, by the broker or the client.
+        if refused.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
+    three.wait_for_topic(name)
     await_in_sync(admin, name)
     return name
 

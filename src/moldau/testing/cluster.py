@@ -182,6 +182,15 @@ class TestCluster:
             f"an in-sync set {wanted} of {topic}-{partition}",
         )
 
+    def wait_for_topic(self, topic: str, timeout_s: float = PATIENCE_S) -> None:
+        """Waits until every node that runs knows the topic: whoever asks any of them is told of it."""
+
+        def is_known() -> bool:
+            nodes = [node.node for node in self._at_work()]
+            return all(node is not None and topic in node.assembly.current.image.topics for node in nodes)
+
+        self.wait_for(is_known, timeout_s, f"every node knows {topic}")
+
     def _partition(self, topic: str, partition: int) -> tuple[int, tuple[int, ...]] | None:
         """Leader and in-sync set, as the node says that has heard most."""
         images = [node.node.assembly.current.image for node in self._at_work() if node.node is not None]
