@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from clients import CLIENTS, confluent_producer
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from failover_writers import WRITERS
 from group_readers import FLAVOURS, until
@@ -57,7 +58,13 @@ def new_topic(kafka: TestCluster, partitions: int = 1) -> str:
     """A topic with a replica on every node, all in sync."""
     name = f"topic-{next(_names)}"
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.create_topics([NewTopic(name, partitions, len(kafka.nodes))], operation_timeout=10)[name].result(15)
+    try:
+        admin.create_topics([NewTopic(name, partitions, len(kafka.nodes))], operation_timeout=10)[name].result(15)
+    except KafkaException as refused:
+        # An answer that is lost with a node that dies is asked for again, by the broker or the client.
+        if refused.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
+    kafka.wait_for_topic(name)
     for partition in range(partitions):
         kafka.wait_for_isr(name, partition, kafka.nodes)
         kafka.wait_for_leader(name, partition)

@@ -75,8 +75,11 @@ class ControllerChannel:
         return self.forward(ApiKey.CREATE_TOPICS, request, CREATE_TOPICS_VERSION)
 
     def leader_changed(self) -> None:
-        """Whoever waits for the old leader's answer may wait in vain: they ask the new one."""
+        """Whoever waits for the old leader's answer may wait in vain: they ask the new one. While nobody is known to
+        lead, the old one may well be there still, and answer."""
         address = self._leadership.leader_address()
+        if address is None:
+            return
         if self._address is not None and address != self._address:
             waiting, self._open = self._open, {}
             for peer in waiting.values():

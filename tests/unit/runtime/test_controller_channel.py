@@ -140,6 +140,19 @@ def test_a_new_leader_is_asked_at_once_what_the_old_one_left_unanswered(desk: De
     assert answer.done
 
 
+def test_an_answer_that_is_under_way_is_waited_for_while_nobody_is_known_to_lead(desk: Desk) -> None:
+    desk.channel.leader_changed()
+    answer = desk.heartbeat()
+    desk.address = None
+    desk.channel.leader_changed()
+    desk.address = THERE
+    desk.channel.leader_changed()
+    desk.timers.advance(RETRY_MS)
+    assert len(desk.sent) == 1
+    desk.sent[0].answer.complete(BrokerHeartbeatResponse())
+    assert answer.done
+
+
 # --- envelopes ----------------------------------------------------------------------------------------------------
 
 ASK = CreateTopicsRequest([CreatableTopic("a", 3, 2)])
