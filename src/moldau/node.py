@@ -115,8 +115,6 @@ class Node:
         self._peers.close_all()
         await self._idle()
         if self.failed.done():
-            with suppress(StorageFault):  # told already
-                self.assembly.distrust()
             self.assembly.abandon()
             return
         await asyncio.get_running_loop().run_in_executor(None, self.assembly.close)
@@ -197,7 +195,10 @@ class Node:
         return usage.total, usage.free
 
     def _fail(self, fault: Exception) -> None:
-        if not isinstance(fault, StorageFault):
+        if isinstance(fault, StorageFault):
+            with suppress(StorageFault):  # one fault of the disk is told, and that is the first
+                self.assembly.distrust()
+        else:
             log.error("a fault in a chore", exc_info=fault)
         if not self.failed.done():
             self.failed.set_result(fault)

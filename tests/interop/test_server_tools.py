@@ -25,7 +25,8 @@ from moldau.cli.kafka import server_start, server_stop, storage
 from moldau.cli.kafka.server_stop import Process, as_server
 from moldau.log import meta_properties
 from moldau.raft.control_records import read_voters
-from moldau.raft.snapshots import check_snapshot, read_batches
+from moldau.raft.snapshots import check_snapshot
+from moldau.wire.batch import split_batches
 from moldau.wire.records import ControlType, control_type, decode_records
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
@@ -203,9 +204,11 @@ def test_the_first_voters_are_left_for_the_first_start(
 
 def voters_of(snapshot: Path) -> dict[int, bytes]:
     """Who votes, and with which directory, as the snapshot's record of them says."""
-    check_snapshot(read_batches(snapshot.read_bytes()))
+    check_snapshot(split_batches(memoryview(snapshot.read_bytes())))
     records = [
-        record for header, batch in read_batches(snapshot.read_bytes()) for record in decode_records(batch, header)
+        record
+        for header, batch in split_batches(memoryview(snapshot.read_bytes()))
+        for record in decode_records(batch, header)
     ]
     (told,) = (record for record in records if control_type(record) == ControlType.KRAFT_VOTERS)
     return {voter.key.id: voter.key.directory_id for voter in read_voters(told)}

@@ -11,7 +11,7 @@
     isr a 0 1,2                                 AlterPartition by the leader
     elect preferred a 0 1                       ElectLeaders, preferred or unclean
     move a 0 4,5 | move a 0 off                 AlterPartitionReassignments, or calling it off
-    balance percent=10                          leaderships back to whom they were meant for
+    balance                                     leaderships back to whom they were meant for
     brokers                                     who is there and how
 
 Every answer tells, behind its own words, the partitions that changed: `leader:isr of replicas @leader epoch`, `+` what
@@ -120,7 +120,7 @@ class BrokersActor:
         return [_code(self._cluster.reassign(name, None if target == "off" else _ids(target), int(index)))]
 
     def _balance(self, said: Said) -> list[str]:
-        self._cluster.do(decide_balance(self._cluster.image, said.number("percent", 10)))
+        self._cluster.do(decide_balance(self._cluster.image))
         return []
 
 

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from moldau.base.errors import MalformedData
 from moldau.raft.control_records import kraft_version_record, snapshot_footer, snapshot_header, voters_record
 from moldau.raft.voters import VoterSet
-from moldau.wire.batch import BatchHeader, check_crc, split_batches
+from moldau.wire.batch import BatchHeader, check_crc
 from moldau.wire.records import ControlType, Record, build_batch, control_type, decode_records
 
 SUFFIX: Final = ".checkpoint"
@@ -114,7 +114,3 @@ def snapshot_values(batches: Iterable[tuple[BatchHeader, memoryview]]) -> Iterat
         if not header.is_control:
             for record in decode_records(batch, header):
                 yield record.value or b""
-
-
-def read_batches(content: bytes) -> Iterator[tuple[BatchHeader, memoryview]]:
-    return split_batches(memoryview(content))

@@ -9,7 +9,6 @@ from typing import Any
 
 from moldau.base.clock import Clock
 from moldau.base.config_def import BrokerLayers
-from moldau.base.errors import ErrorCode
 from moldau.base.later import Later
 from moldau.metadata.controller.alter_partition import decide_alter_partition
 from moldau.metadata.controller.broker_registration import decide_broker_registration
@@ -17,12 +16,11 @@ from moldau.metadata.controller.broker_sessions import BrokerSessions
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.fencing import decide_unregister_broker
 from moldau.metadata.controller.heartbeats import decide_heartbeat
-from moldau.metadata.controller.producer_ids import decide_allocate
+from moldau.metadata.controller.producer_ids import decide_allocate_producer_ids
 from moldau.metadata.image import MetadataImage
 from moldau.runtime.controller import Controller
 from moldau.runtime.controller_duties import ControllerDuties
 from moldau.wire.apis import ApiKey
-from moldau.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from moldau.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from moldau.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from moldau.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
@@ -51,7 +49,7 @@ class BrokerReports:
             ApiKey.BROKER_HEARTBEAT: self._heartbeat,
             ApiKey.UNREGISTER_BROKER: self._unregister,
             ApiKey.ALTER_PARTITION: self._alter_partition,
-            ApiKey.ALLOCATE_PRODUCER_IDS: _allocate,
+            ApiKey.ALLOCATE_PRODUCER_IDS: decide_allocate_producer_ids,
         }
 
     def __contains__(self, api: ApiKey) -> bool:
@@ -84,14 +82,3 @@ class BrokerReports:
 
     def _alter_partition(self, image: MetadataImage, ask: AlterPartitionRequest) -> Decision[AlterPartitionResponse]:
         return decide_alter_partition(image, ask, self._layers(image))
-
-
-def _allocate(image: MetadataImage, ask: AllocateProducerIdsRequest) -> Decision[AllocateProducerIdsResponse]:
-    broker = image.brokers.get(ask.broker_id)
-    if broker is None or broker.epoch != ask.broker_epoch:
-        return Decision(AllocateProducerIdsResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
-    granted = decide_allocate(image, ask.broker_id, ask.broker_epoch)
-    block = granted.response
-    return Decision(
-        AllocateProducerIdsResponse(producer_id_start=block.start, producer_id_len=len(block)), granted.records
-    )

@@ -1,19 +1,18 @@
-"""What the active controller does unasked: fence brokers that are not heard of, and give leadership back to preferred
-replicas now and then.
+"""What the active controller does unasked: fence brokers that are not heard of, and now and then give leadership back
+to preferred replicas, and a leader to what has none where an unclean one was allowed.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
 
 from moldau.base.clock import Clock, Timer, Timers
 from moldau.base.cluster_settings import BalanceSettings, BrokerSessionSettings
 from moldau.base.config_def import BrokerLayers
 from moldau.metadata.controller.broker_sessions import BrokerSessions
 from moldau.metadata.controller.decision import Decision
-from moldau.metadata.controller.elections import decide_balance
+from moldau.metadata.controller.elections import decide_balance, decide_unclean_elections
 from moldau.metadata.controller.features import decide_bootstrap
 from moldau.metadata.controller.fencing import decide_fence_stale
 from moldau.metadata.image import MetadataImage
@@ -49,10 +48,9 @@ class ControllerDuties:
         """By which connection each broker was last heard of."""
 
     def take_over(self) -> None:
-        self._submit(decide_bootstrap)
-        self._submit(self._begin_sessions)
-        if self._balance.is_automatic:
-            self._balancing = self._timers.after_ms(self._balance.check_interval_ms, self._keep_balance)
+        self._controller.submit(decide_bootstrap)
+        self._controller.submit(self._begin_sessions)
+        self._balancing = self._timers.after_ms(self._balance.check_interval_ms, self._look_after_leaders)
         self.arm()
 
     def lay_down(self) -> None:
@@ -98,16 +96,26 @@ class ControllerDuties:
         now_ms = self._clock.elapsed_ms()
         if now_ms - self._fencing_ms > self._settings.heartbeat_interval_ms:
             # It was this node that slept: what the others sent meanwhile is still to be read.
-            self._submit(self._begin_sessions)
+            self._controller.submit(self._begin_sessions)
         else:
-            self._submit(lambda image: decide_fence_stale(image, self._sessions, now_ms, self._layers(image)))
+            self._controller.submit(
+                lambda image: decide_fence_stale(image, self._sessions, now_ms, self._layers(image))
+            )
         self.arm()
 
-    # --- balance ------------------------------------------------------------------------------------------------
+    # --- leaders ------------------------------------------------------------------------------------------------
 
-    def _keep_balance(self) -> None:
-        self._submit(lambda image: decide_balance(image, 0))
-        self._balancing = self._timers.after_ms(self._balance.check_interval_ms, self._keep_balance)
+    def _look_after_leaders(self) -> None:
+        self._elect(lambda image: decide_unclean_elections(image, self._layers(image)))
+        if self._balance.is_automatic:
+            self._elect(decide_balance)
+        self._balancing = self._timers.after_ms(self._balance.check_interval_ms, self._look_after_leaders)
 
-    def _submit(self, decide: Callable[[MetadataImage], Decision[Any]]) -> None:
-        self._controller.submit(decide)
+    def _elect(self, decide: Callable[[MetadataImage], Decision[bool]]) -> None:
+        """Round by round, each committed before the next, until there is nothing more to do."""
+
+        def go_on(has_more: object) -> None:
+            if has_more is True:
+                self._timers.soon(lambda: self._elect(decide))
+
+        self._controller.submit(decide).then(go_on)

@@ -9,14 +9,14 @@ from clusters import applied, cluster, create, defaults, layers, topic, with_top
 
 from moldau.base.errors import MalformedData
 from moldau.metadata.apply import apply
-from moldau.metadata.controller.brokers import decide_register_broker
 from moldau.metadata.controller.configs import decide_incremental_alter_configs
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.features import decide_bootstrap
 from moldau.metadata.controller.producer_ids import decide_allocate
 from moldau.metadata.controller.topics import decide_create_partitions, decide_create_topics, decide_delete_topics
-from moldau.metadata.image import Endpoint, MetadataImage
+from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import (
+    BrokerEndpoint,
     ConfigRecord,
     ConfigResource,
     FeatureLevelRecord,
@@ -24,6 +24,7 @@ from moldau.metadata.records import (
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RegisterBrokerRecord,
     RemoveTopicRecord,
     TopicRecord,
     decode_record,
@@ -62,11 +63,16 @@ def some_decision(image: MetadataImage, rng: Random) -> Decision:  # type: ignor
             alter = IncrementalAlterConfigsRequest([AlterConfigsResource(kind, resource, [change])])
             return decide_incremental_alter_configs(image, alter, layers(image))
         case 4:
-            endpoints = [Endpoint("PLAINTEXT", "host", 9092, 0)]
-            broker = rng.randint(1, 4)
-            return decide_register_broker(
-                image, broker, rng.randbytes(16), endpoints, rng.choice([None, "r1", "r2"]), [rng.randbytes(16)], {}
+            record = RegisterBrokerRecord(
+                broker_id=rng.randint(1, 4),
+                incarnation_id=rng.randbytes(16),
+                broker_epoch=image.offset + 1,
+                end_points=[BrokerEndpoint("PLAINTEXT", "host", 9092, 0)],
+                rack=rng.choice([None, "r1", "r2"]),
+                fenced=False,
+                log_dirs=[rng.randbytes(16)],
             )
+            return Decision(None, (record,))
         case 5:
             return decide_allocate(image, 1, 1)
     if rng.random() < 0.5 or name not in image.topics:

@@ -158,7 +158,7 @@ class Chaos:
 
     def elect(self) -> None:
         if self.rng.random() < 0.5:
-            self.cluster.do(decide_balance(self.cluster.image, 10))
+            self.cluster.do(decide_balance(self.cluster.image))
         else:
             self.cluster.elect(0, "a", 0, 1, 2)
 

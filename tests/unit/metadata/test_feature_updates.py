@@ -6,10 +6,9 @@ import pytest
 from controlled_cluster import ControlledCluster
 
 from moldau.base.errors import ErrorCode as E
-from moldau.metadata.controller.controller_registration import decide_controller_registration
+from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.features import decide_bootstrap, decide_update_features
-from moldau.metadata.records import FeatureLevelRecord
-from moldau.wire.messages.controller_registration import ControllerRegistrationRequest, Feature
+from moldau.metadata.records import ControllerFeature, FeatureLevelRecord, RegisterControllerRecord
 from moldau.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
 
 UPGRADE, SAFE, UNSAFE = 1, 2, 3
@@ -78,9 +77,8 @@ def test_every_broker_and_controller_must_be_able_to() -> None:
     refused = update(cluster, FeatureUpdateKey("group.version", 1, UPGRADE))
     assert "Broker 2 does not support this feature" in (refused.error_message or "")
     cluster.unregister(2)
-    ask = ControllerRegistrationRequest(7, b"i" * 16, features=[Feature("group.version", 0, 0)])
-    assert cluster.do(decide_controller_registration(cluster.image, ask)).error_code == 0
-    assert decide_controller_registration(cluster.image, ask).records == ()
+    able = [ControllerFeature("group.version", 0, 0)]
+    cluster.do(Decision(None, (RegisterControllerRecord(controller_id=7, incarnation_id=b"i" * 16, features=able),)))
     refused = update(cluster, FeatureUpdateKey("group.version", 1, UPGRADE))
     assert "Controller 7 does not support this feature" in (refused.error_message or "")
 

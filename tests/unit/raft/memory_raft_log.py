@@ -8,10 +8,10 @@ from random import Random
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.raft.ports import EpochEnd
-from moldau.raft.snapshots import SnapshotId, check_snapshot, read_batches, snapshot_batches, snapshot_values
+from moldau.raft.snapshots import SnapshotId, check_snapshot, snapshot_batches, snapshot_values
 from moldau.raft.states import QuorumState
 from moldau.raft.voters import VoterSet
-from moldau.wire.batch import BATCH_HEADER_BYTES, BatchHeader, check_crc, read_header, stamp
+from moldau.wire.batch import BATCH_HEADER_BYTES, BatchHeader, check_crc, read_header, split_batches, stamp
 
 
 class MemoryRaftLog:
@@ -117,7 +117,7 @@ class MemoryRaftLog:
         return self.snapshots[snapshot][position : position + max_bytes]
 
     def snapshot_batches(self, snapshot: SnapshotId) -> Iterator[tuple[BatchHeader, memoryview]]:
-        return read_batches(self.snapshots[snapshot])
+        return split_batches(memoryview(self.snapshots[snapshot]))
 
     def read_snapshot(self, snapshot: SnapshotId) -> Iterator[bytes]:
         return snapshot_values(self.snapshot_batches(snapshot))
@@ -177,7 +177,7 @@ class MemoryDownload:
         self._bytes += piece
 
     def freeze(self) -> None:
-        check_snapshot(read_batches(bytes(self._bytes)))
+        check_snapshot(split_batches(memoryview(self._bytes)))
         self._log.snapshots[self._snapshot] = bytes(self._bytes)
 
     def abandon(self) -> None:

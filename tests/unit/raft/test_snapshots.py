@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from moldau.base.errors import MalformedData
@@ -11,14 +13,18 @@ from moldau.raft.snapshots import (
     SnapshotId,
     bootstrap_snapshot,
     check_snapshot,
-    read_batches,
     snapshot_batches,
     snapshot_values,
 )
 from moldau.raft.voters import ReplicaKey, Voter, VoterSet
+from moldau.wire.batch import BatchHeader, split_batches
 from moldau.wire.records import ControlType, control_type, decode_records
 
 VOTERS = VoterSet([Voter(ReplicaKey(1, b"x" * 16))])
+
+
+def read_batches(content: bytes) -> Iterator[tuple[BatchHeader, memoryview]]:
+    return split_batches(memoryview(content))
 
 
 def test_a_name_tells_end_offset_and_epoch() -> None:

@@ -6,7 +6,6 @@ lives, if nobody in sync does: it is asked for by name, and acknowledged records
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Final
@@ -81,24 +80,9 @@ def _elected(image: MetadataImage, name: str, index: int, kind: int) -> Partitio
     return record
 
 
-def decide_balance(image: MetadataImage, imbalance_percentage: int) -> Decision[bool]:
-    """Gives brokers back what others lead, if it is more than so many of a hundred; True if there may be more to do."""
-    meant: Counter[int] = Counter()
-    astray: Counter[int] = Counter()
-    for topic in image.topics.values():
-        for state in topic.partitions:
-            meant[state.replicas[0]] += 1
-            if not _has_preferred_leader(state):
-                astray[state.replicas[0]] += 1
-    active = active_in(image)
-    out_of_balance = {id for id in astray if active(id) and astray[id] * 100 > meant[id] * imbalance_percentage}
-    if not out_of_balance:
-        return Decision(False)
-    places = (
-        (topic, index)
-        for topic, index, state in _all(image)
-        if state.replicas[0] in out_of_balance and not _has_preferred_leader(state)
-    )
+def decide_balance(image: MetadataImage) -> Decision[bool]:
+    """Gives brokers back what others lead for them; True if there may be more to do."""
+    places = ((topic, index) for topic, index, state in _all(image) if not _has_preferred_leader(state))
     return _round(image, places, Election.PREFERRED)
 
 
