@@ -115,7 +115,11 @@ class KafkaPythonReader(Reader):
             consumer.subscribe(topics=list(self.topics), listener=listener)
         try:
             while not self.closing.is_set():
-                for records in consumer.poll(timeout_ms=KAFKA_PYTHON_POLL_MS).values():
+                try:
+                    polled = consumer.poll(timeout_ms=KAFKA_PYTHON_POLL_MS)
+                except kafka.errors.KafkaConnectionError:
+                    continue  # It lets a poll fail when the node it asks for the coordinator is just gone.
+                for records in polled.values():
                     self.found += [Read(each.topic, each.partition, each.offset, each.value) for each in records]
                 self.assigned = frozenset((each.topic, each.partition) for each in consumer.assignment())
         finally:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import shutil
 import time
 import uuid
@@ -27,7 +28,7 @@ from moldau.testing import TestCluster, cluster
 
 pytestmark = pytest.mark.moldau_only
 PARTITIONS = 3
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class JavaReader(Reader):
@@ -86,6 +87,12 @@ def topic(three: TestCluster, admin: AdminClient) -> str:
     three.wait_for_topic(name)
     await_in_sync(admin, name)
     return name
+
+
+@pytest.fixture(autouse=True)
+def told(caplog: pytest.LogCaptureFixture) -> None:
+    """What the one client says that logs in this process: without it nobody could say why it waited in vain."""
+    caplog.set_level(logging.DEBUG, "kafka.coordinator")
 
 
 @pytest.fixture(autouse=True)
