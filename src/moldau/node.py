@@ -23,6 +23,7 @@ from moldau.base.limits import RECEIVE_BUDGET_BYTES
 from moldau.base.listeners import Listener as Address
 from moldau.client.peer_connections import PeerConnections
 from moldau.log.files import DiskFiles, Files
+from moldau.runtime.cleaning_process import CleaningProcess
 from moldau.runtime.flusher import GroupFlusher
 from moldau.runtime.timers import LoopTimers
 from moldau.server.conversation import ReceiveBudget
@@ -51,6 +52,8 @@ class Node:
         self.settings = settings
         self._clock = clock or SystemClock()
         self._files = files or DiskFiles()
+        self._cleans_elsewhere = files is None
+        """Another process sees nothing but the machine's own disk."""
         self._rng = rng or SystemRandom()
         self._peers = peers
         self.addresses: list[Address] = []
@@ -87,6 +90,7 @@ class Node:
             disk_space=self._disk_space,
             boot_id=_boot_id(),
             on_fault=self._fail,
+            cleans=CleaningProcess(loop) if self._cleans_elsewhere else None,
         )
 
     async def _begin(self) -> None:

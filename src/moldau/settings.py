@@ -29,8 +29,10 @@ from moldau.base.ids import NodeId
 from moldau.base.listeners import WILDCARD_HOSTS, Listener, parse_listener, parse_protocol_map
 from moldau.base.setting_sources import Said, SettingsError, Values, read_environment, read_file
 from moldau.base.topic_configs import TOPIC_CONFIGS, topic_config_values
+from moldau.base.transaction_settings import TransactionLogSettings, read_transaction_log
 from moldau.coordinator.group.assignors import ASSIGNORS
 from moldau.coordinator.group.settings import GroupSettings
+from moldau.coordinator.transaction.settings import TransactionSettings
 
 __all__ = ["Settings", "SettingsError", "check_cluster_id", "from_properties", "load"]
 
@@ -75,6 +77,8 @@ class Settings:
     offsets_topic_segment_bytes: int
     offsets_retention_check_interval_ms: int
     groups: GroupSettings
+    transactions: TransactionSettings
+    transaction_log: TransactionLogSettings
     quorum: QuorumSettings
     sessions: BrokerSessionSettings
     replication: ReplicationSettings
@@ -134,10 +138,10 @@ def _directories_left_out(values: Values) -> Iterator[str]:
         yield f"{values.said['log.dirs'].origin}: of several log.dirs only the first is used in Moldau yet"
 
 
-def _compaction_left_out(values: Values) -> Iterator[str]:
-    given = values.said.get("log.cleanup.policy")
-    if given and "compact" in values.items("log.cleanup.policy"):
-        yield f"{given.origin}: log.cleanup.policy={given.text}: nothing is compacted in Moldau yet"
+def _cleaner_threads_left_out(values: Values) -> Iterator[str]:
+    if values.integer("log.cleaner.threads") > 1:
+        origin = values.said["log.cleaner.threads"].origin
+        yield f"{origin}: log.cleaner.threads: one log is compacted at a time in Moldau"
 
 
 def check_cluster_id(cluster_id: str, origin: str) -> None:
@@ -152,6 +156,7 @@ def _settings(said: Mapping[str, Said], cluster_id: str | None) -> Settings:
     if cluster_id is not None:
         check_cluster_id(cluster_id, "CLUSTER_ID")
     _check_topic_defaults(values)
+    _check_cleaner(values)
     controllers = {name.upper() for name in values.items("controller.listener.names")}
     protocols = _protocols(values, controllers)
     listeners = _listeners(values, protocols)
@@ -193,12 +198,17 @@ def _settings(said: Mapping[str, Said], cluster_id: str | None) -> Settings:
         offsets_topic_segment_bytes=values.integer("offsets.topic.segment.bytes"),
         offsets_retention_check_interval_ms=values.integer("offsets.retention.check.interval.ms"),
         groups=_groups(values),
+        transactions=TransactionSettings(
+            timeout_max_ms=values.integer("transaction.max.timeout.ms"),
+            id_expiration_ms=values.integer("transactional.id.expiration.ms"),
+        ),
+        transaction_log=read_transaction_log(values),
         quorum=quorum,
         sessions=read_sessions(values),
         replication=read_replication(values),
         balance=read_balance(values),
         properties={key: each.text for key, each in said.items() if broker_config(key)},
-        warnings=(*values.warnings(), *_directories_left_out(values), *_compaction_left_out(values)),
+        warnings=(*values.warnings(), *_directories_left_out(values), *_cleaner_threads_left_out(values)),
     )
 
 
@@ -235,6 +245,12 @@ def _refuse_security(values: Values) -> None:
         raise values.refusal("security.inter.broker.protocol", "not supported yet; expected PLAINTEXT")
     if values.text("authorizer.class.name"):
         raise values.refusal("authorizer.class.name", "access control is not supported yet; expected no authorizer")
+
+
+def _check_cleaner(values: Values) -> None:
+    key = "log.cleaner.dedupe.buffer.size"
+    if values.integer(key) // max(values.integer("log.cleaner.threads"), 1) <= 1 << 20:
+        raise values.refusal(key, "expected more than 1048576 for each of log.cleaner.threads")
 
 
 def _check_topic_defaults(values: Values) -> None:

@@ -28,11 +28,10 @@ from moldau.coordinator.group.records import (
     MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
-    RecordKey,
-    RecordValue,
 )
 from moldau.coordinator.group.serde import encode_record
 from moldau.coordinator.machine import CoordinatorRecord
+from moldau.coordinator.records import RecordKey, RecordValue
 from moldau.testing import TestBroker, broker
 from moldau.wire.codec import encode
 from moldau.wire.consumer_protocol import Assignment, Subscription, TopicPartitions, write

@@ -148,13 +148,15 @@ def test_an_empty_group_id_is_as_good_as_any(group: Group, name: str) -> None:
 # ---- topics and partitions that are not there
 
 
-def commit_many(group: Group, version: int, offsets: dict[tuple[Any, int], int]) -> dict[tuple[Any, int], int]:
+def commit_many(
+    group: Group, version: int, offsets: dict[tuple[Any, int], int], **fields: Any
+) -> dict[tuple[Any, int], int]:
     key = "topic_id" if version >= 10 else "name"
     topics = [
         {key: topic, "partitions": [{"partition_index": index, "committed_offset": at, "committed_metadata": ""}]}
         for (topic, index), at in offsets.items()
     ]
-    answer = group.ask("offset_commit", version, group_id=group.id, member_id="", topics=topics)
+    answer = group.ask("offset_commit", version, **({"group_id": group.id, "member_id": "", "topics": topics} | fields))
     return {(getattr(t, key), p.partition_index): int(p.error_code) for t in answer.topics for p in t.partitions}
 
 
@@ -185,6 +187,12 @@ def test_fetching_what_is_unknown_by_name_is_no_error(group: Group, name: str) -
 def test_only_commits_of_known_topics_are_judged_by_member(two: tuple[ClassicMember, ClassicMember]) -> None:
     leader, _ = two
     assert leader.commit("no-such-topic", 1, generation=77) == ErrorCode.unknown_topic_or_partition
+
+
+def test_whoever_may_not_commit_is_told_what_is_unknown_all_the_same(group: Group, name: str) -> None:
+    stranger = {"generation_id_or_member_epoch": 3, "member_id": "stranger"}
+    found = commit_many(group, 9, {(name, 0): 5, (f"{name}-none", 0): 6, (name, 7): 7}, **stranger)
+    assert found == {(name, 0): ErrorCode.group_id_not_found, (f"{name}-none", 0): 3, (name, 7): 3}
 
 
 def test_offsets_of_a_deleted_topic_vanish(group: Group, name: str, create_topic: CreateTopic) -> None:

@@ -33,7 +33,7 @@ from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.group.records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey
 from moldau.coordinator.group.settings import GroupSettings
-from moldau.coordinator.machine import Client, CoordinatorRecord, Outcome
+from moldau.coordinator.machine import Client, CoordinatorRecord, Outcome, ProducerIdAndEpoch
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
@@ -65,7 +65,8 @@ class ClassicGroupsActor:
         topics = {name: TopicImage(name, name.encode().ljust(16), (ONE, ONE)) for name in ("t", "u")}
         self._current.image = MetadataImage(topics=topics)
         self._groups = self._new()
-        self._log: list[tuple[bytes, bytes | None]] = []
+        self._log: list[Callable[[Groups], None]] = []
+        """What lays each of its records over a machine."""
         self._ids: dict[str, str] = {}
         self._generations: dict[str, int] = {}
         self._happened: list[str] = []
@@ -205,8 +206,8 @@ class ClassicGroupsActor:
         for waiting in self._groups.waiting():
             waiting.complete(KafkaError(ErrorCode.NOT_COORDINATOR))
         self._groups = self._new()
-        for key, value in self._log:
-            self._groups.replay(key, value)
+        for lay_over in self._log:
+            lay_over(self._groups)
         self._groups.loaded()
 
     def _too_large(self, said: Said) -> None:
@@ -239,11 +240,19 @@ class ClassicGroupsActor:
             self._take(outcome.refused(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)))
             return
         for record in outcome.records:
-            self._log.append(serde.encode_record(record))
-            self._groups.apply(record)
+            self._write(record, outcome.producer)
             self._written.append(self._record(record))
         for waiting, response in outcome.answers:
             waiting.complete(response)
+
+    def _write(self, record: CoordinatorRecord, producer: ProducerIdAndEpoch | None) -> None:
+        key, value = serde.encode_record(record)
+        if producer is None:
+            self._log.append(lambda groups: groups.replay(key, value))
+            self._groups.apply(record)
+        else:
+            self._log.append(lambda groups: groups.replay_transactional(producer.producer_id, key, value))
+            self._groups.apply_transactional(producer.producer_id, record)
 
     # --- what is known ------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from group_migration_actor import GroupMigrationActor
 from quorum_actor import QuorumActor
 from replication_actor import ReplicationActor
 from sessions_actor import SessionsActor
+from transactional_offsets_actor import TransactionalOffsetsActor
 
 HERE = Path(__file__).parent
 ACTORS: dict[
@@ -28,6 +29,7 @@ ACTORS: dict[
     "classic_groups": ClassicGroupsActor,
     "consumer_groups": ConsumerGroupsActor,
     "group_migration": GroupMigrationActor,
+    "transactional_offsets": TransactionalOffsetsActor,
     "replication": ReplicationActor,
     "quorum": QuorumActor,
 }

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from moldau.base.errors import ErrorCode
+from moldau.coordinator.group import offset_removal
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.classic.groups import ClassicGroups
 from moldau.coordinator.group.classic.rebalance import Effects, Rebalance
@@ -137,12 +138,12 @@ def offsets_expire_while_they_are_read(patch: Patch) -> None:
 
 
 def offsets_of_a_new_topic_go_with_its_namesake(patch: Patch) -> None:
-    honest = Offsets.of_deleted_topics
+    honest = offset_removal.of_deleted_topics
     patch.setattr(
-        Offsets,
+        offset_removal,
         "of_deleted_topics",
-        lambda self, removed, image: [
-            record for topic in removed for record in honest(self, [topic], type(image)(topics={}))
+        lambda state, removed, image: [
+            record for topic in removed for record in honest(state, [topic], type(image)(topics={}))
         ],
     )
 

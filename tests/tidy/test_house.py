@@ -21,7 +21,8 @@ GENERATED = PACKAGE / "wire" / "messages"
 MAY_IMPORT = {
     "base": set(),
     "wire": {"base"},
-    "log": {"base", "wire"},
+    "columns": {"base"},
+    "log": {"base", "wire", "columns"},
     "raft": {"base", "wire"},
     "metadata": {"base", "wire"},
     "coordinator": {"base", "wire", "metadata"},
@@ -29,7 +30,7 @@ MAY_IMPORT = {
     "client": {"base", "wire"},
     "runtime": {"base", "wire", "log", "raft", "metadata", "coordinator", "replica", "client"},
     "server": {"base", "wire", "log", "metadata", "coordinator", "replica", "runtime"},
-    "spark": {"base", "wire", "client"},
+    "spark": {"base", "wire", "columns", "client"},
     "pipelines": {"base", "wire", "client", "spark"},
     "cli": {
         "base",

@@ -233,11 +233,19 @@ def test_directories_left_out_are_named() -> None:
     )
 
 
-def test_compaction_that_does_not_come_is_named() -> None:
-    assert from_properties({"log.cleanup.policy": "compact,delete"}).warnings == (
-        "properties: log.cleanup.policy=compact,delete: nothing is compacted in Moldau yet",
+def test_cleaner_threads_left_out_are_named() -> None:
+    assert from_properties({"log.cleaner.threads": "4"}).warnings == (
+        "properties: log.cleaner.threads: one log is compacted at a time in Moldau",
     )
-    assert from_properties({"log.cleanup.policy": "delete"}).warnings == ()
+    assert from_properties({"log.cleaner.threads": "1", "log.cleanup.policy": "compact,delete"}).warnings == ()
+
+
+def test_a_cleaner_has_memory_to_work_with() -> None:
+    with pytest.raises(SettingsError, match="expected more than 1048576"):
+        from_properties({"log.cleaner.dedupe.buffer.size": "1048576"})
+    with pytest.raises(SettingsError, match="properties: "):
+        from_properties({"log.cleaner.dedupe.buffer.size": "4194304", "log.cleaner.threads": "4"})
+    from_properties({"log.cleaner.dedupe.buffer.size": "1048577"})
 
 
 def test_cluster_id_must_look_like_one() -> None:

@@ -20,25 +20,35 @@ from moldau.metadata.controller.features import SUPPORTED
 from moldau.metadata.controller.topics import new_uuid
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
+from moldau.metadata.records import ConfigResource
 from moldau.replica.follower import Follower
 from moldau.replica.partitions import Partitions
 from moldau.replica.replication import Replication
 from moldau.replica.sessions import SessionCache
 from moldau.replica.throttle import Throttles
+from moldau.replica.verification import Verifications
 from moldau.replica.waiting import ParkedFetches
+from moldau.runtime.brokers import Brokers
 from moldau.runtime.chores import Chores
 from moldau.runtime.controller_channel import ControllerChannel
+from moldau.runtime.coordinator_topic import CoordinatorTopic
 from moldau.runtime.group_coordinator import GroupCoordinator, offsets_topic
 from moldau.runtime.housekeeping import Housekeeping
 from moldau.runtime.isr_changes import IsrChanges
 from moldau.runtime.last_life import LastLife
 from moldau.runtime.lifecycle import BrokerLifecycle
+from moldau.runtime.log_cleaner import LogCleaner
+from moldau.runtime.log_cleaner_ports import CleansApart
+from moldau.runtime.log_cleaner_settings import cleaner_settings
 from moldau.runtime.piece_by_piece import PieceByPiece
 from moldau.runtime.producer_ids import ProducerIds, allocate_by
 from moldau.runtime.replica_fetcher import ReplicaFetchSettings
 from moldau.runtime.replica_fetchers import ReplicaFetchers
 from moldau.runtime.since_registration import SinceRegistration
+from moldau.runtime.transaction_coordinator import TransactionCoordinator, transaction_topic
+from moldau.runtime.transaction_verifier import TransactionVerifier
 from moldau.server.handlers import Parts, handlers
+from moldau.server.handlers.transactions.gate import TransactionGate
 from moldau.server.router import Router
 from moldau.settings import Settings
 from moldau.wire.messages.broker_registration import BrokerRegistrationRequest, Feature
@@ -47,6 +57,7 @@ from moldau.wire.messages.fetch import FetchResponse
 
 log = logging.getLogger("moldau.node")
 OPEN_RETRY_MS = 5_000
+VERIFICATION_ENABLE = "transaction.partition.verification.enable"
 FETCH_SESSION_EVICTION_MS = 120_000
 
 
@@ -91,10 +102,26 @@ class BrokerSide:
         self._fetchers = self._replica_fetchers(store)
         self.groups = self._group_coordinator(channel)
         self.producer_ids = ProducerIds(allocate_by(channel, settings.node_id, lambda: self.lifecycle.epoch))
+        self._brokers = Brokers(
+            settings.node_id,
+            current,
+            world.peers,
+            settings.inter_broker_listener_name,
+            "transactions",
+            lambda api, ask: self.router.ask_here(api, ask),
+        )
+        self.transactions = self._transaction_coordinator(channel)
+        self.verifications = Verifications()
         self.parked: ParkedFetches[FetchResponse] = ParkedFetches(world.timers)
         self.housekeeping = Housekeeping(
-            self.partitions, store, world.flusher, world.clock, settings.producer_id_expiration_ms
+            self.partitions,
+            store,
+            world.flusher,
+            world.clock,
+            settings.producer_id_expiration_ms,
+            lambda partition: self.cleaner.is_cleaning(partition),
         )
+        self.cleaner = self._log_cleaner()
         self._chores = Chores(world.timers, world.on_fault)
         self.sessions = SessionCache(
             settings.max_incremental_fetch_session_cache_slots, FETCH_SESSION_EVICTION_MS, world.rng
@@ -129,23 +156,73 @@ class BrokerSide:
             self._throttles.follower,
         )
 
+    def _log_cleaner(self) -> LogCleaner:
+        world = self._world
+        return LogCleaner(
+            self.partitions,
+            world.cleans or CleansApart(world.files, world.apart),
+            cleaner_settings(self._settings.broker_layers()),
+            world.clock,
+            world.timers,
+            world.apart,
+            lambda: self.housekeeping.write_checkpoints(world.apart, world.on_fault),
+            world.on_fault,
+        )
+
     def _group_coordinator(self, channel: ControllerChannel) -> GroupCoordinator:
         settings, world = self._settings, self._world
         return GroupCoordinator(
             settings.groups,
-            offsets_topic(
-                settings.offsets_topic_num_partitions,
-                settings.offsets_topic_replication_factor,
-                settings.offsets_topic_segment_bytes,
+            CoordinatorTopic(
+                offsets_topic(
+                    settings.offsets_topic_num_partitions,
+                    settings.offsets_topic_replication_factor,
+                    settings.offsets_topic_segment_bytes,
+                ),
+                self._current,
+                channel,
             ),
             settings.node_id,
             self.partitions,
             self._current,
-            channel,
             world.clock,
             world.timers,
             world.rng,
         )
+
+    def _transaction_coordinator(self, channel: ControllerChannel) -> TransactionCoordinator:
+        settings, world, kept = self._settings, self._world, self._settings.transaction_log
+        topic = transaction_topic(
+            kept.num_partitions, kept.replication_factor, kept.segment_bytes, kept.min_insync_replicas
+        )
+        return TransactionCoordinator(
+            settings.transactions,
+            CoordinatorTopic(topic, self._current, channel),
+            settings.node_id,
+            self.partitions,
+            self._current,
+            self.producer_ids,
+            self._brokers,
+            world.clock,
+            world.timers,
+        )
+
+    def _gate(self) -> TransactionGate:
+        world, kept = self._world, self._settings.transaction_log
+        verifier = TransactionVerifier(
+            self.transactions.find,
+            self._brokers,
+            world.clock,
+            world.timers,
+            kept.add_partitions_retry_ms,
+            kept.add_partitions_retry_max_ms,
+        )
+        return TransactionGate(self.verifications, verifier, world.clock, self._verifies_transactions)
+
+    def _verifies_transactions(self) -> bool:
+        layers = broker_layers(self._current.image, self._settings.node_id, self._static).in_order()
+        said = next((given[VERIFICATION_ENABLE] for _, given in layers if VERIFICATION_ENABLE in given), "true")
+        return said.lower() == "true"
 
     def _parts(self, channel: ControllerChannel) -> Parts:
         settings, world = self._settings, self._world
@@ -157,6 +234,9 @@ class BrokerSide:
             reads_nearby=settings.replication.reads_from_nearest,
             channel=channel,
             groups=self.groups,
+            transactions=self.transactions,
+            verifications=self.verifications,
+            gate=self._gate(),
             producer_ids=self.producer_ids,
             sessions=self.sessions,
             parked=self.parked,
@@ -182,6 +262,11 @@ class BrokerSide:
         self._throttles.follow(image, changes)
         self._fetchers.follow(image, changes)
         self.groups.follow(image, changes)
+        self.transactions.follow(image, changes)
+
+        if any(kind == ConfigResource.BROKER for kind, _ in changes.configs):
+            layers = broker_layers(image, self._settings.node_id, self._static)
+            self.cleaner.reconfigure(cleaner_settings(layers))
 
     def _retry(self) -> None:
         """What the disk refused to open may open now."""
@@ -219,12 +304,18 @@ class BrokerSide:
         every(OPEN_RETRY_MS, self._retry)
         every(min(settings.log_flush_scheduler_interval_ms, 1000), keep.flush_by_time)
         every(settings.producer_id_expiration_check_interval_ms, keep.expire_producers)
+        every(settings.producer_id_expiration_check_interval_ms, self._expire_verifications)
+        every(settings.transaction_log.removal_check_interval_ms, self.transactions.expire)
         every(settings.offsets_retention_check_interval_ms, self.groups.expire_offsets)
         every(
             settings.replica_high_watermark_checkpoint_interval_ms,
             lambda: keep.write_checkpoints(world.apart, world.on_fault),
         )
+        self.cleaner.start()
         self._isr_changes.look_for_laggards(self.partitions, max(settings.replication.lag_time_max_ms // 2, 1))
+
+    def _expire_verifications(self) -> None:
+        self.verifications.expire(self._world.clock.now_ms(), self._settings.producer_id_expiration_ms)
 
     def leave(self) -> Later[None]:
         """Hands over what this broker leads; comes when others do its work, or nobody is there to."""
@@ -238,9 +329,11 @@ class BrokerSide:
         """Nobody new will be served: those who wait are answered as things are."""
         self.parked.release_all()
         self.groups.close()
+        self.transactions.close()
 
     def stop(self) -> None:
         """Nothing beats any more."""
+        self.cleaner.stop()
         self.lifecycle.close()
         self._fetchers.close()
         self._isr_changes.close()

@@ -11,6 +11,7 @@ from moldau.client.peers import Peers
 from moldau.log.files import Files
 from moldau.replica.flushing import Flusher
 from moldau.runtime.housekeeping import Apart
+from moldau.runtime.log_cleaner_ports import Cleans
 from moldau.server.handlers.describe_log_dirs import DiskSpace
 
 
@@ -28,3 +29,5 @@ class World:
     """Told of what this node cannot go on after."""
     boot_id: str = ""
     """Another after every start of the machine; empty where nobody knows."""
+    cleans: Cleans | None = None
+    """Who cleans logs; None for `apart`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from enum import IntEnum
 
 
@@ -168,6 +169,11 @@ class StorageFault(Exception):
         super().__init__(f"{path}: {cause.strerror or cause}")
         self.path = path
         self.cause = cause
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there was no room, and nothing else is wrong with the disk."""
+        return self.cause.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 class MalformedData(Exception):

@@ -50,6 +50,8 @@ def node_properties(node: NodeAddress, nodes: Sequence[NodeAddress], data_dir: s
         "log.dirs": data_dir,
         "default.replication.factor": replicas,
         "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": "2" if len(nodes) >= REPLICAS else "1",
         "min.insync.replicas": "2" if len(nodes) >= REPLICAS else "1",
         **FAST_FAILOVER,
     }

@@ -1,9 +1,10 @@
 """Broker keys of Kafka's that Moldau acts on: type, default, the values they take, and one line on each.
 
-Defaults are Kafka's but for seven that Kafka leaves to server.properties or to /tmp, so that nothing need be set:
+Defaults are Kafka's but for nine that Kafka leaves to server.properties or to /tmp, so that nothing need be set:
 node.id, process.roles, controller.listener.names, listeners (this machine only: an open port is asked for, not given),
-log.dir, offsets.topic.replication.factor and group.initial.rebalance.delay.ms; and for the two socket buffers
-(docs/decisions/003-raw-sockets.md). The keys without effect stand in `accepted_configs`; nothing but rows lives here.
+log.dir, offsets.topic.replication.factor, transaction.state.log.replication.factor and min.isr, and
+group.initial.rebalance.delay.ms; and for the two socket buffers (docs/decisions/003-raw-sockets.md). The keys without
+effect stand in `accepted_configs`; nothing but rows lives here.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ BOOLEAN: Final = ConfigType.BOOLEAN
 STRING: Final = ConfigType.STRING
 INT: Final = ConfigType.INT
 LONG: Final = ConfigType.LONG
+DOUBLE: Final = ConfigType.DOUBLE
 LIST: Final = ConfigType.LIST
 PER_BROKER: Final = UpdateMode.PER_BROKER
 CLUSTER_WIDE: Final = UpdateMode.CLUSTER_WIDE
@@ -71,6 +73,16 @@ _ROWS: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("log.retention.bytes", LONG, -1, update_mode=CLUSTER_WIDE),
     ConfigDef("log.retention.check.interval.ms", LONG, 300_000, Range(1)),
     ConfigDef("log.cleanup.policy", LIST, ("delete",), OneOf(("compact", "delete")), update_mode=CLUSTER_WIDE),
+    ConfigDef("log.cleaner.backoff.ms", LONG, 15_000, Range(0), update_mode=CLUSTER_WIDE),
+    ConfigDef("log.cleaner.delete.retention.ms", LONG, 86_400_000, Range(0), update_mode=CLUSTER_WIDE),
+    ConfigDef("log.cleaner.enable", BOOLEAN, True),
+    ConfigDef("log.cleaner.min.cleanable.ratio", DOUBLE, 0.5, Range(0, 1), update_mode=CLUSTER_WIDE),
+    ConfigDef("log.cleaner.min.compaction.lag.ms", LONG, 0, Range(0), update_mode=CLUSTER_WIDE),
+    ConfigDef("log.cleaner.max.compaction.lag.ms", LONG, LONG_MAX, Range(1), update_mode=CLUSTER_WIDE),
+    ConfigDef("log.cleaner.threads", INT, 1, Range(0), update_mode=CLUSTER_WIDE),
+    ConfigDef("log.cleaner.io.max.bytes.per.second", DOUBLE, 1.7976931348623157e308, update_mode=CLUSTER_WIDE),
+    ConfigDef("log.cleaner.dedupe.buffer.size", LONG, 134_217_728, update_mode=CLUSTER_WIDE),
+    ConfigDef("log.cleaner.io.buffer.size", INT, 524_288, Range(0), update_mode=CLUSTER_WIDE),
     ConfigDef("log.index.size.max.bytes", INT, 10_485_760, Range(4), update_mode=CLUSTER_WIDE),
     ConfigDef("log.index.interval.bytes", INT, 4096, Range(0), update_mode=CLUSTER_WIDE),
     ConfigDef("log.flush.interval.messages", LONG, LONG_MAX, Range(1), update_mode=CLUSTER_WIDE),
@@ -128,6 +140,17 @@ _ROWS: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("controller.quorum.retry.backoff.ms", INT, 20, Range(0)),
     ConfigDef("controller.quorum.fetch.snapshot.max.bytes", INT, 1_048_576, Range(1)),
     ConfigDef("controller.quorum.fetch.max.bytes", INT, 1_048_576, Range(1)),
+    # Transactions
+    ConfigDef("transaction.state.log.min.isr", INT, 1, Range(1)),
+    ConfigDef("transaction.state.log.replication.factor", ConfigType.SHORT, 1, Range(1)),
+    ConfigDef("transaction.state.log.num.partitions", INT, 50, Range(1)),
+    ConfigDef("transaction.state.log.segment.bytes", INT, 104_857_600, Range(1)),
+    ConfigDef("transaction.partition.verification.enable", BOOLEAN, True, update_mode=CLUSTER_WIDE),
+    ConfigDef("transactional.id.expiration.ms", INT, 604_800_000, Range(1)),
+    ConfigDef("transaction.max.timeout.ms", INT, 900_000, Range(1)),
+    ConfigDef("transaction.remove.expired.transaction.cleanup.interval.ms", INT, 3_600_000, Range(1)),
+    ConfigDef("add.partitions.to.txn.retry.backoff.max.ms", INT, 100, Range(0)),
+    ConfigDef("add.partitions.to.txn.retry.backoff.ms", INT, 20, Range(1)),
     # Groups and their offsets
     ConfigDef("offsets.topic.replication.factor", ConfigType.SHORT, 1, Range(1)),
     ConfigDef("offsets.topic.num.partitions", INT, 50, Range(1)),
@@ -192,7 +215,17 @@ _DOCUMENTATION: Final[Mapping[str, str]] = {
     "log.retention.hours": "Age in hours at which records may go; -1 keeps them.",
     "log.retention.bytes": "Size of a partition above which its oldest segments go; -1 sets no bound.",
     "log.retention.check.interval.ms": "How often segments are looked over for deletion.",
-    "log.cleanup.policy": "What becomes of old segments: delete them, or keep them; nothing is compacted yet.",
+    "log.cleanup.policy": "What becomes of old segments: delete them, compact them, or both; empty keeps everything.",
+    "log.cleaner.backoff.ms": "How long the cleaner rests when no log is dirty enough.",
+    "log.cleaner.delete.retention.ms": "How long a tombstone stays once the log around it is compacted.",
+    "log.cleaner.enable": "Whether logs are compacted at all.",
+    "log.cleaner.min.cleanable.ratio": "Share of a log that must be dirty before it is compacted.",
+    "log.cleaner.min.compaction.lag.ms": "Age a record must reach before it may be compacted away.",
+    "log.cleaner.max.compaction.lag.ms": "Age at which a record must be compacted, however clean the log.",
+    "log.cleaner.threads": "How many logs are compacted at a time: one, however many are asked for; 0 for none.",
+    "log.cleaner.io.max.bytes.per.second": "Most bytes the cleaner reads and writes in a second.",
+    "log.cleaner.dedupe.buffer.size": "Most memory for telling which record of a key is the last.",
+    "log.cleaner.io.buffer.size": "Memory for reading and writing logs that are compacted.",
     "log.index.size.max.bytes": "Largest size of an offset or time index.",
     "log.index.interval.bytes": "Bytes of records between two index entries.",
     "log.flush.interval.messages": "Records after which a partition is forced to disk.",
@@ -228,6 +261,17 @@ _DOCUMENTATION: Final[Mapping[str, str]] = {
     "controller.quorum.retry.backoff.ms": "Pause before a voter asks again.",
     "controller.quorum.fetch.snapshot.max.bytes": "Most bytes of a metadata snapshot fetched at a time.",
     "controller.quorum.fetch.max.bytes": "Most bytes of the metadata log fetched at a time.",
+    # Transactions
+    "transaction.state.log.min.isr": "In-sync replicas without which no transaction is begun or ended.",
+    "transaction.state.log.replication.factor": "Replicas of the topic that transactions are kept in.",
+    "transaction.state.log.num.partitions": "Partitions of that topic; fixed once it exists.",
+    "transaction.state.log.segment.bytes": "Segment size of that topic: small ones load and clean faster.",
+    "transaction.partition.verification.enable": "Whether what producers say of their transaction is verified.",
+    "transactional.id.expiration.ms": "How long a transactional id is remembered that nobody uses.",
+    "transaction.max.timeout.ms": "Longest time a producer may ask for to end a transaction.",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "How often unused transactional ids are looked for.",
+    "add.partitions.to.txn.retry.backoff.max.ms": "How long a write waits for its producer's last transaction to end.",
+    "add.partitions.to.txn.retry.backoff.ms": "How often it looks whether it has.",
     # Groups and their offsets
     "offsets.topic.replication.factor": "Replicas of the topic that groups and their offsets are kept in.",
     "offsets.topic.num.partitions": "Partitions of that topic; fixed once it exists.",

@@ -14,6 +14,7 @@ import click
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli import group_lag
+from moldau.cli.cluster_connect import told
 from moldau.cli.connect import Broker, CommandFailed, broker_options
 from moldau.cli.group_completion import complete_groups
 from moldau.cli.group_connect import (
@@ -22,7 +23,6 @@ from moldau.cli.group_connect import (
     group_client,
     host_of,
     refuse_active,
-    told,
 )
 from moldau.cli.group_lag import PartitionLag
 from moldau.cli.group_reset import reset

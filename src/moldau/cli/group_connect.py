@@ -1,4 +1,4 @@
-"""How `moldau group` reaches the groups of a cluster, and how a refusal of theirs is told in one line."""
+"""How `moldau group` reaches the groups of a cluster, and what it says of those that are not there or have members."""
 
 from __future__ import annotations
 
@@ -6,31 +6,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from moldau.base.errors import ErrorCode, KafkaError, MalformedData, UnusableProperty
-from moldau.cli.connect import (
-    Broker,
-    CommandFailed,
-    first_answering,
-    split_address,
-)
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.cli.cluster_connect import ANSWER_SECONDS, COORDINATOR_MS, SHOW_GROUPS, cluster_of_broker, told
+from moldau.cli.connect import Broker, CommandFailed
 from moldau.client.cluster import Cluster
 from moldau.client.group_values import DescribedGroup, Member
 from moldau.client.groups import Groups
 
-ANSWER_SECONDS: Final = 5.0
-COORDINATOR_MS: Final = 10_000
-"""A coordinator that moves or loads is waited for so long."""
 MEMBERS_NAMED_MAX: Final = 5
-SHOW_GROUPS: Final = "`moldau group list` shows the groups there are"
-NEXT_STEPS: Final = {
-    ErrorCode.GROUP_ID_NOT_FOUND: SHOW_GROUPS,
-    ErrorCode.NON_EMPTY_GROUP: "`moldau group describe` shows its members; stop them first",
-    ErrorCode.UNKNOWN_MEMBER_ID: "it has active members again: stop them first",
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: "its coordinator is not there; try again in a moment",
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "ask for an ACL on the group",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "ask for an ACL on the topic",
-    ErrorCode.UNSUPPORTED_VERSION: "this broker does not offer it",
-}
 
 
 class GroupClient(NamedTuple):
@@ -41,33 +24,8 @@ class GroupClient(NamedTuple):
 @contextmanager
 def group_client(broker: Broker, answer_seconds: float = ANSWER_SECONDS) -> Iterator[GroupClient]:
     """The groups of a cluster that answers; whatever goes wrong inside is told in one line."""
-    answering = first_answering(broker.bootstrap_servers)
-    host, port = split_address(answering)
-    try:
-        cluster = Cluster(f"{host}:{port}", broker.client_config, answer_seconds)
-    except UnusableProperty as error:
-        raise CommandFailed(str(error)) from error
-    try:
-        try:
-            cluster.nodes()
-        except (OSError, MalformedData) as error:
-            raise CommandFailed(
-                f"{answering} accepts connections but does not answer as a Kafka broker ({error});"
-                " check that the port is a broker's and that -X says what it asks of clients (TLS, SASL)"
-            ) from error
+    with cluster_of_broker(broker, answer_seconds) as cluster:
         yield GroupClient(Groups(cluster, COORDINATOR_MS), cluster)
-    except KafkaError as error:
-        raise told(error) from error
-    except (OSError, MalformedData) as error:
-        raise CommandFailed(f"the cluster at {broker.bootstrap_servers} stopped answering: {error}") from error
-    finally:
-        cluster.close()
-
-
-def told(error: KafkaError, subject: str = "") -> CommandFailed:
-    said = error.message or error.code.name.lower().replace("_", " ")
-    step = NEXT_STEPS.get(error.code)
-    return CommandFailed((f"{subject}: " if subject else "") + said.rstrip(".") + (f"; {step}" if step else ""))
 
 
 def existing_groups(client: GroupClient, names: Iterable[str]) -> list[DescribedGroup]:

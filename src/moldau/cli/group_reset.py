@@ -13,15 +13,14 @@ import click
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli import group_targets, offsets
+from moldau.cli.cluster_connect import SHOW_GROUPS, told
 from moldau.cli.connect import Broker, CommandFailed, broker_options, complete_topics
 from moldau.cli.group_completion import complete_groups
 from moldau.cli.group_connect import (
-    SHOW_GROUPS,
     GroupClient,
     group_client,
     is_unknown,
     refuse_active,
-    told,
 )
 from moldau.cli.group_targets import Kind, Target
 from moldau.cli.kafka import reset_plan

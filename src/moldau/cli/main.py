@@ -36,6 +36,9 @@ COMMANDS: Final = {
     "produce": LazyCommand("moldau.cli.produce:produce", "Write lines or JSON envelopes to a topic as records."),
     "consume": LazyCommand("moldau.cli.consume:consume", "Read records from topics and print them."),
     "group": LazyCommand("moldau.cli.group:group", "List, describe, reset and delete consumer groups."),
+    "transaction": LazyCommand(
+        "moldau.cli.transaction:transaction", "List, describe and abort transactions; find those that hang."
+    ),
     "log": LazyCommand("moldau.cli.log:log", "Read the files of a data directory, without a broker."),
     "pipeline": LazyCommand("moldau.cli.pipeline:pipeline", "Write, check, run and watch data pipelines on Spark."),
     "cluster": LazyCommand("moldau.cli.cluster:cluster", "Start and stop a cluster here; show who leads what in any."),

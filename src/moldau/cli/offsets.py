@@ -177,6 +177,13 @@ def parse_moment(text: str, now_ms: int) -> Position:
     return Position(Anchor.TIME, round(moment.timestamp() * 1000))
 
 
+def parse_duration(text: str) -> int:
+    """`15m`, `1h30m` or `500ms`, in milliseconds; raises BadOffset."""
+    if not _DURATION.fullmatch(text):
+        raise BadOffset(f"{text!r} is no length of time; write 15m, 1h30m or 500ms")
+    return _duration_ms(text)
+
+
 def _duration_ms(text: str) -> int:
     return sum(int(number) * _UNITS_MS[unit] for number, unit in _DURATION_PART.findall(text))
 

@@ -27,6 +27,13 @@ class CoordinatorRecord(NamedTuple):
     value: Message | None
 
 
+class ProducerIdAndEpoch(NamedTuple):
+    """In whose transaction records are written."""
+
+    producer_id: int
+    producer_epoch: int
+
+
 class Answer(NamedTuple):
     """What somebody who waited is told."""
 
@@ -50,6 +57,8 @@ class Outcome(Generic[R]):
     """What is soft and follows from the records: called as soon as they lie over the state, if they are taken."""
     is_divisible: bool = False
     """The records need not be one batch: each is true without the others, as when much is forgotten."""
+    producer: ProducerIdAndEpoch | None = None
+    """The records are one batch of this producer's transaction: true once it commits, and never if it aborts."""
 
 
 NOTHING: Outcome[None] = Outcome(None)

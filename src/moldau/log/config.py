@@ -35,6 +35,10 @@ class LogConfig:
     message_timestamp_before_max_ms: int = LONG_MAX
     message_timestamp_after_max_ms: int = 3600 * 1000
     cleanup_policy: frozenset[str] = frozenset({"delete"})
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = LONG_MAX
+    delete_retention_ms: int = DAY_MS
     compression_type: str = "producer"
     compression_gzip_level: int = -1
     compression_lz4_level: int = 9
@@ -71,7 +75,7 @@ class LogConfig:
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> LogConfig:
         """From Kafka's dotted names; what is missing has its default, names that no log obeys are passed over."""
-        given: dict[str, int | bool | str | frozenset[str]] = {}
+        given: dict[str, int | float | bool | str | frozenset[str]] = {}
         for field in fields(cls):
             text = properties.get(_PROPERTY_NAMES[field.name])
             if text is not None:
@@ -87,11 +91,13 @@ def _property_name(field_name: str) -> str:
 _PROPERTY_NAMES: Final = {field.name: _property_name(field.name) for field in fields(LogConfig)}
 
 
-def _typed(text: str, default: object) -> int | bool | str | frozenset[str]:
+def _typed(text: str, default: object) -> int | float | bool | str | frozenset[str]:
     if isinstance(default, bool):
         return text.strip().lower() == "true"
     if isinstance(default, int):
         return int(text)
+    if isinstance(default, float):
+        return float(text)
     if isinstance(default, frozenset):
         return frozenset(part.strip() for part in text.split(",") if part.strip())
     return text

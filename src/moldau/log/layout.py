@@ -6,8 +6,10 @@
   recovery-point-offset-checkpoint   per partition: everything below is on disk for certain
   log-start-offset-checkpoint        per partition whose start was moved (DeleteRecords)
   replication-offset-checkpoint      per partition: the high watermark
+  cleaner-offset-checkpoint          per compacted partition: everything below was cleaned
   <topic>-<partition>/
     <base offset>.log .index .timeindex .txnindex    a segment; the name is its first offset, 20 digits
+    <base offset>.log.cleaned .log.swap …             a segment that is being cleaned, one that is to replace others
     <offset>.snapshot                                producers as they were at that offset
     leader-epoch-checkpoint  partition.metadata
   <topic>-<partition>.<32 hex>-delete/               a deleted topic's partition, waiting to be removed
@@ -26,6 +28,8 @@ TIME_INDEX: Final = ".timeindex"
 TXN_INDEX: Final = ".txnindex"
 SNAPSHOT: Final = ".snapshot"
 DELETED: Final = ".deleted"
+CLEANED: Final = ".cleaned"
+SWAP: Final = ".swap"
 TEMPORARY: Final = ".tmp"
 CORRUPT: Final = ".corrupt"
 """Ours: bytes that recovery took out of a log but would not destroy. Nothing reads or removes them but a person."""
@@ -41,6 +45,7 @@ CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_STARTS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 
 _DELETED_DIRECTORY: Final = re.compile(r"(?P<name>.+-\d+)\.[0-9a-f]{32}-delete")
 _PARTITION_DIRECTORY: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d{1,10})")

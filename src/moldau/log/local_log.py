@@ -1,16 +1,19 @@
 """The body of a log: its segments, epochs, producers and offsets, and what is done to them to keep them.
 
-Rolling, flushing, retention, cutting, closing. What enters and what leaves is log.py's, which builds on this.
+Rolling, flushing, retention, cutting, closing. What enters and what leaves is log.py's, and how a log is compacted is
+compacted_log.py's; both build on this.
 Times, high watermarks and threads are handed in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.ids import TopicPartition
 from moldau.log import layout
+from moldau.log.cleaning.swap import SwapWork
 from moldau.log.config import LogConfig
 from moldau.log.epochs import LeaderEpochs
 from moldau.log.files import Files
@@ -21,6 +24,8 @@ from moldau.log.retention import expired_count
 from moldau.log.segment import RELATIVE_OFFSET_MAX, Segment
 from moldau.log.segments import Segments
 from moldau.wire.crc import crc32c
+
+ALL_FILES: Final = (*layout.SEGMENT_FILES, layout.SNAPSHOT)
 
 
 class LocalLog:
@@ -52,6 +57,8 @@ class LocalLog:
         self.end_offset = end_offset
         self.recovery_point = recovery_point
         """Everything below is on disk for certain."""
+        self.cleaned_up_to = 0
+        """Below it no key has two records, as far as the cleaner remembers."""
         self._files = files
         self._refusal: Exception | None = None
         self._generation = 0
@@ -61,6 +68,7 @@ class LocalLog:
         self._is_new = is_new
         """The directory's own name may not be on disk yet."""
         self._flushing: FlushWork | None = None
+        self._swapping: SwapWork | None = None
         self._flushed_ms = now_ms
         self._settled = (end_offset, 0) if recovery_point == end_offset and not self._unsynced else None
         """(end, generation) of which the side files on disk speak; a log that is still there need not be closed."""
@@ -79,6 +87,11 @@ class LocalLog:
     @property
     def last_epoch(self) -> int:
         return self.epochs.latest
+
+    @property
+    def generation(self) -> int:
+        """Another one after every cut."""
+        return self._generation
 
     @property
     def fault(self) -> Exception | None:
@@ -203,6 +216,7 @@ class LocalLog:
             self.roll(now_ms)
         if not count:
             return []
+        self._take_back_swap()
         dropped = self.segments.drop_first(count)
         self._move_start(self.segments.first.base_offset)
         due_ms = now_ms + self.config.file_delete_delay_ms
@@ -230,14 +244,20 @@ class LocalLog:
             self.start_offset = offset
             self.epochs.truncate_from_start(offset)
 
-    def _doom_segment(self, segment: Segment, due_ms: int) -> None:
+    def _doom_segment(self, segment: Segment, due_ms: int, suffixes: Iterable[str] = ALL_FILES) -> None:
         """Renamed at once, so that no restart takes it for part of the log; unlinked later, for those still reading."""
-        for suffix in (*layout.SEGMENT_FILES, layout.SNAPSHOT):
+        for suffix in suffixes:
             path = segment.path + suffix
             if self._files.exists(path):
                 self._files.rename(path, path + layout.DELETED)
                 self._doomed.append((due_ms, path + layout.DELETED))
         self._directory_changed = True
+
+    def _take_back_swap(self) -> None:
+        """Before anything is taken out of the log: a swap that is not finished would bring it back."""
+        if self._swapping is not None:
+            self._swapping.take_back()
+            self._swapping = None
 
     def _unlink_segment(self, segment: Segment) -> None:
         for suffix in layout.SEGMENT_FILES:
@@ -249,8 +269,7 @@ class LocalLog:
         """Where the log will end if cut at `offset`: at the start of the batch that holds it."""
         if offset < self.segments.first.base_offset:
             return offset
-        found = self.segments.at(self.segments.floor(offset)).locate(offset)
-        return offset if found is None else found[1]
+        return self.segments.at(self.segments.floor(offset)).end_if_cut(offset)
 
     def truncate_to(self, offset: int) -> None:
         """Cuts off `offset` and all after it; the batch that holds it goes whole, and the log then ends before that.
@@ -265,6 +284,7 @@ class LocalLog:
             self.truncate_fully(offset)
             return
         self._generation += 1
+        self._take_back_swap()
         while self.segments.active.base_offset >= offset and len(self.segments) > 1:
             self._unlink_segment(self.segments.drop_last())
         # Before anything new is written: a segment that a crash brought back would stand behind other records.
@@ -282,6 +302,7 @@ class LocalLog:
     def truncate_fully(self, offset: int) -> None:
         """Forgets everything and begins anew at `offset`: for a follower whose leader has nothing older."""
         self._generation += 1
+        self._take_back_swap()
         created_ms = self.segments.active.created_ms
         for segment in reversed(list(self.segments)):
             self._unlink_segment(segment)
@@ -298,6 +319,7 @@ class LocalLog:
     def _after_cut(self) -> None:
         self.start_offset = min(self.start_offset, self.end_offset)
         self.recovery_point = min(self.recovery_point, self.end_offset)
+        self.cleaned_up_to = min(self.cleaned_up_to, self.end_offset)
         self._unsynced = []
         self._directory_changed = True
         self.epochs.truncate_from_end(self.end_offset)

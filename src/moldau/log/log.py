@@ -7,13 +7,15 @@ High watermarks and followers are not known here.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from functools import partial
+from itertools import islice
 from typing import Final, NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
+from moldau.log.compacted_log import CompactedLog
 from moldau.log.config import LOG_APPEND_TIME, LogConfig
 from moldau.log.files import File
-from moldau.log.local_log import LocalLog
 from moldau.log.producers import SEQUENCE_MAX, BatchMemory, CompletedTxn
 from moldau.log.rebuild import aborted_txn, batches_before, marker_in, replay_batch
 from moldau.log.segment import Segment
@@ -59,7 +61,11 @@ class Slice(NamedTuple):
         return self.file.pread(self.length, self.position)
 
 
-class Log(LocalLog):
+class Log(CompactedLog):
+    _has_aborted: bool | None = None
+    """Whether a transaction may have been aborted here; None until a reader asks. Most logs have none: then no index is
+    looked at."""
+
     def update_config(self, config: LogConfig) -> None:
         super().update_config(config)
         self._target_compression = config.target_compression
@@ -69,10 +75,17 @@ class Log(LocalLog):
     # --- append -------------------------------------------------------------------------------------------------
 
     def append(
-        self, batches: memoryview, *, leader_epoch: int, now_ms: int, origin: Origin = Origin.CLIENT
+        self,
+        batches: memoryview,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        origin: Origin = Origin.CLIENT,
+        transaction_version: int = 0,
     ) -> Appended:
         """Checks, stamps in place and writes one batch (from a leader, any number); all of it or nothing.
 
+        `transaction_version` is that of the transaction which a marker ends, or in which a client writes.
         Raises KafkaError for what may not enter, StorageFault for what the disk would not take.
         """
         if self._refusal is not None:
@@ -97,7 +110,9 @@ class Log(LocalLog):
         if producer_id < 0:
             self._store(batch, base_offset, last_offset, max_timestamp, leader_epoch, now_ms)
         else:
-            self._store_of_producer(batch, fields, base_offset, leader_epoch, now_ms, origin)
+            marker = self._check_producer(batch, fields, origin, transaction_version)
+            self._store(batch, base_offset, last_offset, max_timestamp, leader_epoch, now_ms)
+            self._note_producer(fields, base_offset, marker)
         return Appended(base_offset, last_offset, log_append_time_ms)
 
     def _store(
@@ -131,36 +146,42 @@ class Log(LocalLog):
                 found = producers.find_repeat(producer_id, producer_epoch, base_sequence, last_sequence)
         return found
 
-    def _store_of_producer(
-        self, batch: memoryview, fields: HeaderFields, base_offset: int, leader_epoch: int, now_ms: int, origin: Origin
-    ) -> None:
-        """A batch with a producer id: refused if out of order, remembered once it is written."""
-        delta, max_timestamp, producer_id, epoch, sequence = fields[6], fields[8], *fields[9:12]
-        attributes = fields[5]
-        last_offset = base_offset + delta
-        marker: EndTxnMarker | None = None
-        is_transactional = bool(attributes & TRANSACTIONAL_BIT)
+    def _check_producer(
+        self, batch: memoryview, fields: HeaderFields, origin: Origin, transaction_version: int
+    ) -> EndTxnMarker | None:
+        """Refuses what its producer or its coordinator may not write any more; gives the marker, if it is one."""
+        attributes, producer_id, epoch, sequence = fields[5], *fields[9:12]
         if attributes & CONTROL_BIT:
             marker = marker_in(batch)
             if marker is not None:
-                self.producers.check_marker(producer_id, epoch, marker)
-        else:
-            self.producers.check(producer_id, epoch, sequence, is_transactional, origin is Origin.CLIENT)
-        self._store(batch, base_offset, last_offset, max_timestamp, leader_epoch, now_ms)
+                self.producers.check_marker(producer_id, epoch, marker, transaction_version)
+            return marker
+        self.producers.check(
+            producer_id,
+            epoch,
+            sequence,
+            bool(attributes & TRANSACTIONAL_BIT),
+            check_sequence=origin is Origin.CLIENT,
+            transaction_version=transaction_version,
+        )
+        return None
+
+    def _note_producer(self, fields: HeaderFields, base_offset: int, marker: EndTxnMarker | None) -> None:
+        """What is in the log now says of its producer."""
+        attributes, delta, max_timestamp, producer_id, epoch, sequence = *fields[5:7], *fields[8:12]
         if marker is not None:
-            self._end_transaction(producer_id, epoch, marker, base_offset, max_timestamp)
+            ended = self.producers.end_transaction(producer_id, epoch, marker, base_offset, max_timestamp)
+            self._note_completed(ended)
         elif not attributes & CONTROL_BIT:
             last_sequence = (sequence + delta) & SEQUENCE_MAX if sequence >= 0 else -1
-            memory = BatchMemory(sequence, last_sequence, base_offset, last_offset, max_timestamp)
-            self.producers.record(producer_id, epoch, memory, is_transactional)
-
-    def _end_transaction(self, producer_id: int, epoch: int, marker: EndTxnMarker, offset: int, timestamp: int) -> None:
-        self._note_completed(self.producers.end_transaction(producer_id, epoch, marker, offset, timestamp))
+            memory = BatchMemory(sequence, last_sequence, base_offset, base_offset + delta, max_timestamp)
+            self.producers.record(producer_id, epoch, memory, bool(attributes & TRANSACTIONAL_BIT))
 
     def _note_completed(self, completed: CompletedTxn | None) -> None:
         """The marker is in the log already: if the index will not take it, the log must go through recovery."""
         if completed is None or not completed.aborted:
             return
+        self._has_aborted = True
         try:
             self.segments.active.txn_index.append(aborted_txn(self.producers, completed))
         except StorageFault as fault:
@@ -305,15 +326,35 @@ class Log(LocalLog):
     def last_stable_offset(self, high_watermark: int) -> int:
         """Below it every transaction is decided, and the decision replicated."""
         unstable = self.producers.first_unstable_offset(high_watermark)
-        return high_watermark if unstable is None else min(unstable, high_watermark)
+        if unstable is None:
+            return high_watermark
+        # The first records of an open transaction may be deleted already, the transaction is not.
+        return min(max(unstable, self.start_offset), high_watermark)
+
+    def aborted_in(self, piece: Slice, offset: int, up_to: int) -> Sequence[AbortedTxn]:
+        """Those with records in a slice that was read from `offset`, and perhaps a few that begin right behind it."""
+        if self._has_aborted is None:
+            self._has_aborted = any(segment.txn_index.transactions() for segment in self.segments)
+        if not self._has_aborted:
+            return ()
+        return self.aborted_transactions(offset, min(up_to, self._bound(piece, offset)))
+
+    def _bound(self, piece: Slice, offset: int) -> int:
+        """An offset that a slice does not reach: the last one of the first indexed batch behind it."""
+        segments = self.segments
+        for place in range(segments.floor(offset), len(segments)):
+            segment = segments.at(place)
+            if segment.log_path == piece.file.path:
+                found = segment.offset_index.first_from(piece.position + piece.length)
+                next_base = segments.next_base(place)
+                return found or (self.end_offset if next_base is None else next_base)
+        return self.end_offset
 
     def aborted_transactions(self, offset: int, up_to: int) -> list[AbortedTxn]:
         """Those with records in offset..up_to-1, by first offset: clients rely on that order."""
         found = []
-        for place in range(self.segments.floor(offset), len(self.segments)):
-            segment = self.segments.at(place)
+        for segment in islice(self.segments, self.segments.floor(offset), None):
             found += segment.txn_index.overlapping(offset, up_to)
-            # Once every transaction open at `up_to` had ended, later segments have nothing to add.
-            if any(txn.last_stable_offset >= up_to for txn in segment.txn_index.transactions()):
+            if segment.txn_index.tells_all_before(up_to):
                 break
         return sorted(found, key=lambda txn: txn.first_offset)

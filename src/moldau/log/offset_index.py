@@ -61,6 +61,11 @@ class OffsetIndex:
         index = bisect_right(self._relative, offset - self.base_offset)
         return self.entry(index - 1) if index else (None, 0)
 
+    def first_from(self, position: int) -> int | None:
+        """The last offset of the first batch in the index that lies at `position` or behind it."""
+        index = bisect_left(range(len(self)), position, key=lambda each: self.entry(each)[1])
+        return self.entry(index)[0] if index < len(self) else None
+
     def last(self) -> tuple[int | None, int]:
         return self.entry(len(self) - 1) if self.entries else (None, 0)
 

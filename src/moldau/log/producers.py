@@ -17,6 +17,9 @@ from moldau.wire.records import EndTxnMarker
 NO_TRANSACTION: Final = -1
 NO_SEQUENCE: Final = -1
 SEQUENCE_MAX: Final = 2**31 - 1
+EPOCH_MAX: Final = 2**15 - 1
+EPOCH_BUMPED_FROM_VERSION: Final = 2
+"""From this transaction version on the end of a transaction is the end of its producer's epoch (KIP-890)."""
 
 
 class BatchMemory(NamedTuple):
@@ -53,14 +56,14 @@ class ProducerEntry:
 
 
 class Producers:
-    __slots__ = ("_entries", "_ongoing", "_unreplicated")
+    __slots__ = ("_entries", "_ongoing", "unreplicated")
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
         self._ongoing: dict[int, int] = {}
         """First offset of each open transaction -> producer id. Appended in order, so the first is the oldest."""
-        self._unreplicated: list[CompletedTxn] = []
-        """Transactions that ended, but whose marker the high watermark has not passed."""
+        self.unreplicated: deque[CompletedTxn] = deque()
+        """Transactions that ended, but whose marker the high watermark has not passed, in the order of the markers."""
 
     def active(self) -> list[ProducerEntry]:
         return list(self._entries.values())
@@ -73,7 +76,7 @@ class Producers:
         open_ones = [entry for entry in entries if entry.transaction_start != NO_TRANSACTION]
         open_ones.sort(key=lambda entry: entry.transaction_start)
         self._ongoing = {entry.transaction_start: entry.producer_id for entry in open_ones}
-        self._unreplicated = []
+        self.unreplicated = deque()
 
     # --- a batch arrives ----------------------------------------------------------------------------------------
 
@@ -103,11 +106,22 @@ class Producers:
         entry.is_from_snapshot = False
 
     def check(
-        self, producer_id: int, epoch: int, first_sequence: int, is_transactional: bool, check_sequence: bool = True
+        self,
+        producer_id: int,
+        epoch: int,
+        first_sequence: int,
+        is_transactional: bool,
+        *,
+        check_sequence: bool = True,
+        transaction_version: int = 0,
     ) -> None:
-        """Refuses what the producer's own promises rule out. A producer not known here may begin anywhere."""
+        """Refuses what the producer's own promises rule out. A producer not known here may begin anywhere: what it has
+        written may be deleted. Unless every transaction has its own epoch: then each begins to count anew."""
         entry = self._entries.get(producer_id)
         if entry is None:
+            begins_anew = is_transactional and transaction_version >= EPOCH_BUMPED_FROM_VERSION
+            if check_sequence and begins_anew and first_sequence != 0:
+                raise _out_of_order(producer_id, epoch, first_sequence, 0)
             return
         if epoch < entry.epoch:
             raise KafkaError(
@@ -115,22 +129,19 @@ class Producers:
                 f"Producer {producer_id} has epoch {epoch}, but epoch {entry.epoch} has written already.",
             )
         if check_sequence and first_sequence != (expected := _expected_sequence(entry, epoch)):
-            raise KafkaError(
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"Producer {producer_id} with epoch {epoch} sent sequence {first_sequence}, {expected} was to come.",
-            )
+            raise _out_of_order(producer_id, epoch, first_sequence, expected)
         if entry.transaction_start != NO_TRANSACTION and not is_transactional:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
                 f"Producer {producer_id} has a transaction open and must write within it.",
             )
 
-    def check_marker(self, producer_id: int, epoch: int, marker: EndTxnMarker) -> None:
+    def check_marker(self, producer_id: int, epoch: int, marker: EndTxnMarker, transaction_version: int) -> None:
         """A marker of a fenced producer or of a coordinator that lost its place is refused."""
         entry = self._entries.get(producer_id)
         if entry is None:
             return
-        if epoch < entry.epoch:
+        if epoch < entry.epoch or (transaction_version >= EPOCH_BUMPED_FROM_VERSION and _is_late(entry, epoch)):
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"The marker for producer {producer_id} has epoch {epoch}, its epoch is {entry.epoch}.",
@@ -173,7 +184,7 @@ class Producers:
             return None
         del self._ongoing[first_offset]
         completed = CompletedTxn(producer_id, first_offset, offset, not marker.committed)
-        self._unreplicated.append(completed)
+        self.unreplicated.append(completed)
         return completed
 
     # --- what readers and housekeeping ask ----------------------------------------------------------------------
@@ -183,16 +194,32 @@ class Producers:
         """First offset of the oldest transaction without a marker."""
         return next(iter(self._ongoing), None)
 
+    def epoch_of(self, producer_id: int) -> int | None:
+        """The latest that has written here; None for a producer that is not known."""
+        entry = self._entries.get(producer_id)
+        return None if entry is None else entry.epoch
+
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether the producer has written here under that epoch, and no marker has followed."""
+        entry = self._entries.get(producer_id)
+        return entry is not None and entry.transaction_start != NO_TRANSACTION and entry.epoch == epoch
+
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """Offset of the oldest transaction that a reader of committed data may not look into yet."""
-        if not self._ongoing and not self._unreplicated:
-            return None
-        if self._unreplicated:
-            self._unreplicated = [txn for txn in self._unreplicated if txn.last_offset >= high_watermark]
-        starts = [txn.first_offset for txn in self._unreplicated]
-        if (oldest := self.oldest_open_transaction) is not None:
-            starts.append(oldest)
-        return min(starts, default=None)
+        oldest = self.oldest_open_transaction
+        if not self.unreplicated:
+            return oldest
+        self.forget_replicated(high_watermark)
+        ended = min((txn.first_offset for txn in self.unreplicated), default=None)
+        if ended is None or oldest is None:
+            return oldest if ended is None else ended
+        return min(oldest, ended)
+
+    def forget_replicated(self, high_watermark: int) -> None:
+        """Markers below the high watermark are where all in-sync replicas have them."""
+        unreplicated = self.unreplicated
+        while unreplicated and unreplicated[0].last_offset < high_watermark:
+            unreplicated.popleft()
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forgets producers that were silent for so long; never one with an open transaction. Returns how many."""
@@ -211,3 +238,19 @@ def _expected_sequence(entry: ProducerEntry, epoch: int) -> int:
     if epoch != entry.epoch or entry.last_sequence == SEQUENCE_MAX:
         return 0
     return entry.last_sequence + 1
+
+
+def _is_late(entry: ProducerEntry, epoch: int) -> bool:
+    """Whether a marker that should have ended an epoch belongs to an earlier transaction than the one that is open.
+
+    Where none is open it is the same marker sent again, which does no harm (KAFKA-19999). The last epoch of all cannot
+    be followed by another one: a transaction begun under it could never be ended.
+    """
+    return epoch == entry.epoch != EPOCH_MAX and entry.transaction_start != NO_TRANSACTION
+
+
+def _out_of_order(producer_id: int, epoch: int, sequence: int, expected: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        f"Producer {producer_id} with epoch {epoch} sent sequence {sequence}, {expected} was to come.",
+    )

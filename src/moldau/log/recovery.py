@@ -21,8 +21,9 @@ from typing import Final
 from moldau.base.errors import MalformedData
 from moldau.base.ids import TopicPartition
 from moldau.log import layout
+from moldau.log.cleaning.swap import complete_swaps
 from moldau.log.config import LogConfig
-from moldau.log.epochs import LeaderEpochs
+from moldau.log.epochs import EpochEntry, LeaderEpochs
 from moldau.log.files import File, Files, write_all
 from moldau.log.log import Log
 from moldau.log.producers import Producers
@@ -82,7 +83,7 @@ def open_log(
 ) -> tuple[Log, RecoveryReport]:
     """`start_offset` and `recovery_point` are what the checkpoints say; neither is believed blindly."""
     report = RecoveryReport(partition)
-    names = _tidy(files, directory, files.names(directory))
+    names = _tidy(files, directory, complete_swaps(files, directory, files.names(directory)))
     segments = _find_segments(files, directory, names, start_offset, now_ms)
     clean_end = _clean_end(segments, report) if is_clean else None
     # The segment that ends right at the recovery point may have been rolled after that flush, its indexes unsynced.
@@ -196,10 +197,13 @@ class _Recovery:
         self._epochs = epochs
         self._producers = producers
         self._report = report
+        self._epochs_to_come: list[EpochEntry] = []
+        """What the checkpoint says of the segments that are read again."""
 
     def recover(self, doubtful: list[Segment]) -> tuple[list[Segment], int]:
         """(the segments that remain, the next offset). Epochs and producers are brought along from the first one."""
         next_offset = doubtful[0].base_offset
+        self._epochs_to_come = [entry for entry in self._epochs.entries if entry.start_offset >= next_offset]
         self._epochs.truncate_from_end(next_offset)
         kept: list[Segment] = []
         is_whole = True
@@ -234,7 +238,7 @@ class _Recovery:
                 base_offset, last_offset, header.max_timestamp, size_in_bytes, position, INDEX_INTERVAL_BYTES
             )
             if epoch != self._epochs.latest:
-                self._epochs.assign(epoch, base_offset)
+                self._assign(epoch, next_offset, base_offset)
             if header.producer_id >= 0:
                 aborted += self._replay(segment, position, header)
             next_offset = last_offset + 1
@@ -246,6 +250,14 @@ class _Recovery:
             self._copy_aside(file, segment, size)
         file.truncate(segment.size)
         return next_offset, False
+
+    def _assign(self, epoch: int, hole_start: int, base_offset: int) -> None:
+        """A batch of another epoch. Where compaction has left a hole before it, only the checkpoint knows which epochs
+        began there; elsewhere the batches know better."""
+        for entry in self._epochs_to_come:
+            if hole_start <= entry.start_offset <= base_offset and self._epochs.latest < entry.epoch <= epoch:
+                self._epochs.assign(*entry)
+        self._epochs.assign(epoch, base_offset)
 
     def _replay(self, segment: Segment, position: int, header: BatchHeader) -> list[AbortedTxn]:
         read = partial(segment.read_batch, position, header.size_in_bytes)

@@ -143,6 +143,7 @@ class Segment:
     def rest(self) -> None:
         """Lets go of the file and the indexes, which are on disk. Slices that hold the file keep it open."""
         self._file = self._offset_index = self._time_index = None
+        self.txn_index.rest()
 
     def _load_indexes(self) -> None:
         """Reads both indexes; rebuilds both from the log if one is missing or contradicts it."""
@@ -252,7 +253,11 @@ class Segment:
             first_timestamp = self.first_timestamp
         # Time is counted in the records' own timestamps, so that replaying old data rolls as it did live.
         waited_ms = max_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - self.created_ms
-        if waited_ms > config.segment_ms - jitter_ms:
+        wait_max_ms = config.segment_ms
+        if config.max_compaction_lag_ms < wait_max_ms and config.is_compacted:
+            # Nothing in the active segment is ever compacted.
+            wait_max_ms = config.max_compaction_lag_ms
+        if waited_ms > wait_max_ms - jitter_ms:
             return True
         return self._index_bytes > config.segment_index_bytes - TIME_ENTRY_BYTES
 
@@ -281,6 +286,7 @@ class Segment:
             self._relearn_tail()
             return offset
         position, base_offset, _ = found
+        end_offset = base_offset if base_offset <= offset else self._end_before(offset, position)
         self.offset_index.truncate(base_offset)
         self.time_index.truncate(base_offset)
         # The side files go first: a log without them is whole, one with entries beyond its end is not.
@@ -292,7 +298,23 @@ class Segment:
         self.marks = {self.base_offset: 0}
         self._first_timestamp = None
         self._relearn_tail()
-        return base_offset
+        return end_offset
+
+    def end_if_cut(self, offset: int) -> int:
+        """What `truncate` would return."""
+        found = self.locate(offset)
+        if found is None or found[1] > offset:
+            return offset if found is None else self._end_before(offset, found[0])
+        return found[1]
+
+    def _end_before(self, offset: int, position: int) -> int:
+        """The end of the batch before that position, if `offset` is in a hole between the two. Compaction leaves such
+        holes, and a log that is cut in one ends where its records end: else the next segment would not follow on."""
+        _, start = self.offset_index.lookup(offset)
+        end_offset = self.base_offset
+        for _, header in walk_headers(self.file, start, position):
+            end_offset = header.next_offset
+        return end_offset
 
     def _relearn_tail(self) -> None:
         """The largest timestamp and the distance from the last index entry, after the end has moved."""

@@ -65,6 +65,15 @@ class Segments:
         self.active = segment
         return old
 
+    def swap(self, place: int, count: int, segment: Segment) -> list[Segment]:
+        """Puts one segment in the place of some older ones; returns those."""
+        assert place + count < len(self._list), "the active segment stays"
+        old = self._list[place : place + count]
+        self._list[place : place + count] = [segment]
+        self._bases[place : place + count] = [segment.base_offset]
+        self._awake = [each for each in self._awake if each not in old]
+        return old
+
     def drop_first(self, count: int) -> list[Segment]:
         """Takes the oldest ones out. The active one never goes."""
         assert count < len(self._list), "the active segment stays"

@@ -85,7 +85,8 @@ class LogStore:
         recovery_points = self._read_checkpoint(layout.RECOVERY_POINTS)
         starts = self._read_checkpoint(layout.LOG_STARTS)
         self.high_watermarks = self._read_checkpoint(layout.HIGH_WATERMARKS)
-        self._checkpointed = {*recovery_points, *starts}
+        cleaned = self._read_checkpoint(layout.CLEANER_OFFSETS)
+        self._checkpointed = {*recovery_points, *starts, *cleaned}
         for name in sorted(names):
             partition = layout.partition_of(name)
             if layout.is_deleted_directory(name):
@@ -99,6 +100,8 @@ class LogStore:
                     now_ms,
                     report,
                 )
+        for partition, log in self._logs.items():
+            log.cleaned_up_to = cleaned.get(partition, 0)
         report.logs = len(self._logs)
         return report
 
@@ -134,7 +137,10 @@ class LogStore:
             report.recovered.append(recovered)
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        return checkpoints.read_offsets(self._files, f"{self.directory}/{name}") or {}
+        path = f"{self.directory}/{name}"
+        # No file says as much as an empty one: neither need be written for that.
+        self._written[name] = self._files.read(path) or checkpoints.encode_offsets({})
+        return checkpoints.read_offsets(self._files, path) or {}
 
     # --- while running ------------------------------------------------------------------------------------------
 
@@ -170,7 +176,7 @@ class LogStore:
     def _forget_checkpoints(self) -> None:
         """What they say of a log that is gone must not be believed of a new one with its name: a start that was moved
         would hide records. They are written again at the next turn; until then a crash means reading everything."""
-        for name in (layout.RECOVERY_POINTS, layout.LOG_STARTS):
+        for name in (layout.RECOVERY_POINTS, layout.LOG_STARTS, layout.CLEANER_OFFSETS):
             self._files.unlink(f"{self.directory}/{name}")
             self._written.pop(name, None)
         self._files.sync_directory(self.directory)
@@ -225,7 +231,7 @@ class LogStore:
         self._doomed = [(due_ms, directory) for due_ms, directory in self._doomed if due_ms > now_ms]
 
     def write_checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
-        """Recovery points, log starts and, if given, high watermarks, all at once."""
+        """Recovery points, log starts, clean parts and, if given, high watermarks, all at once."""
         for content in self.checkpoints(high_watermarks):
             self.write_checkpoint(*content)
 
@@ -239,6 +245,7 @@ class LogStore:
         offsets = [
             (layout.RECOVERY_POINTS, {log.partition: log.recovery_point for log in self}),
             (layout.LOG_STARTS, starts),
+            (layout.CLEANER_OFFSETS, {log.partition: log.cleaned_up_to for log in self if log.cleaned_up_to}),
         ]
         self._checkpointed = set(self._logs)
         if high_watermarks is not None:

@@ -12,6 +12,7 @@ A transaction stands in the segment that holds its abort marker. 34 bytes an ent
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -79,4 +80,26 @@ class TxnIndex:
 
     def overlapping(self, offset: int, up_to: int) -> list[AbortedTxn]:
         """Aborted transactions with a record in offset..up_to-1, as far as this segment knows them."""
-        return [txn for txn in self.transactions() if txn.last_offset >= offset and txn.first_offset < up_to]
+        known = self.transactions()
+        found = []
+        for place in range(bisect_left(known, offset, key=_last_offset), len(known)):
+            transaction = known[place]
+            if transaction.first_offset < up_to:
+                found.append(transaction)
+            if transaction.last_stable_offset >= up_to:
+                break
+        return found
+
+    def tells_all_before(self, up_to: int) -> bool:
+        """Whether all that was open at `up_to` had ended with this segment: later ones have nothing to add."""
+        known = self.transactions()
+        return bool(known) and known[-1].last_stable_offset >= up_to
+
+    def rest(self) -> None:
+        """Lets go of what is on disk. That there is nothing is worth remembering: it spares the look."""
+        if self._transactions:
+            self._transactions = None
+
+
+def _last_offset(transaction: AbortedTxn) -> int:
+    return transaction.last_offset

@@ -76,7 +76,7 @@ def check_batch(batch: memoryview, config: LogConfig, now_ms: int, origin: Origi
      base_timestamp, max_timestamp, producer_id, _, base_sequence, record_count) = fields  # fmt: skip
     if magic != MAGIC or LENGTH_PREFIX_BYTES + batch_length != size:
         return check_batch(one_batch(batch), config, now_ms, origin)
-    if size > config.max_message_bytes and origin is not Origin.RAFT:
+    if size > config.max_message_bytes and origin is not Origin.RAFT and not _is_marker(attributes, origin):
         raise too_large(size, config)
     if crc32c(batch[CRC_START:]) != crc:
         raise _corrupt("The record batch does not match its CRC.")
@@ -94,6 +94,11 @@ def check_batch(batch: memoryview, config: LogConfig, now_ms: int, origin: Origi
         ):
             return _check_timestamps(batch, config, now_ms)
     return fields
+
+
+def _is_marker(attributes: int, origin: Origin) -> bool:
+    """However small a topic's messages must be: a transaction whose end is refused would stay open for ever."""
+    return origin is Origin.COORDINATOR and bool(attributes & CONTROL_BIT)
 
 
 def one_batch(records: memoryview) -> memoryview:

@@ -11,32 +11,20 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.ids import TopicPartition, Uuid
 from moldau.base.later import Later
-from moldau.log.log import Appended, Log, Slice
+from moldau.log.log import Appended, Log
 from moldau.log.validate import Origin
 from moldau.metadata.image import PartitionState
 from moldau.replica.flushing import Flusher
 from moldau.replica.leadership import Leadership
 from moldau.replica.replication import IsrDecision, IsrProposal, Replication
+from moldau.replica.watching import Watcher
 
 ACKS_ALL = -1
 ANY_EPOCH = -1
-
-
-class Watcher(Protocol):
-    """A fetch that wants to know of new data."""
-
-    def touched(self, partition: Partition, size: int) -> None:
-        """So many bytes more can be read; with 0 something else happened."""
-        ...
-
-    def noted(self, partition: Partition) -> None:
-        """A follower's next answer has something to tell of this partition; it need not come sooner for that."""
-        ...
 
 
 class Partition:
@@ -193,7 +181,15 @@ class Partition:
 
     # --- appending ----------------------------------------------------------------------------------------------
 
-    def append(self, batches: memoryview, acks: int, now_ms: int, origin: Origin = Origin.CLIENT) -> Appended:
+    def append(
+        self,
+        batches: memoryview,
+        acks: int,
+        now_ms: int,
+        origin: Origin = Origin.CLIENT,
+        *,
+        transaction_version: int = 0,
+    ) -> Appended:
         """Takes somebody's batches into the log, or raises KafkaError and leaves the log as it was."""
         if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -202,7 +198,13 @@ class Partition:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{len(state.isr)} in-sync replicas of {self.name}")
         log = self.log
         try:
-            appended = log.append(batches, leader_epoch=state.leader_epoch, now_ms=now_ms, origin=origin)
+            appended = log.append(
+                batches,
+                leader_epoch=state.leader_epoch,
+                now_ms=now_ms,
+                origin=origin,
+                transaction_version=transaction_version,
+            )
         except StorageFault as fault:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
         if not appended.duplicate:
@@ -249,22 +251,19 @@ class Partition:
         if committed <= self.high_watermark:
             return
         self.high_watermark = committed
+        producers = self.log.producers
+        if producers.unreplicated:
+            producers.forget_replicated(committed)
         if self._waiting:
             _tell_passed(self._waiting, committed)
         if self._watchers:
-            self._tell_consumers(size)
+            for watcher in list(self._watchers):
+                watcher.advanced(self, size)
         if self._end_watchers:
             for watcher in self._end_watchers:
                 watcher.noted(self)
 
     # --- reading ------------------------------------------------------------------------------------------------
-
-    def read(self, offset: int, max_bytes: int, up_to: int, at_least_one: bool) -> Slice | None:
-        """The records from that offset, as a slice of a file; KafkaError where there is no such offset."""
-        try:
-            return self.log.read(offset, max_bytes, up_to, at_least_one=at_least_one)
-        except StorageFault as fault:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
 
     def fence(self, current_leader_epoch: int, *, leader_only: bool = True) -> None:
         """Raises KafkaError if the client's idea of who leads, and since when, is not ours."""

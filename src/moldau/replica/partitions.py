@@ -143,7 +143,7 @@ class Partitions:
             image.topics[name.topic].partitions[name.partition],
             self._node_id,
             min_insync_replicas,
-            min(self._store.high_watermarks.get(name, 0), log.end_offset),
+            max(min(self._store.high_watermarks.get(name, 0), log.end_offset), log.start_offset),
             self._flusher,
             self._replication,
         )

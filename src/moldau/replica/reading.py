@@ -4,15 +4,16 @@ to it (KIP-392), or a follower, who sees all there is and whose fetch tells how 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.errors import ErrorCode, KafkaError, StorageFault
+from moldau.log.txn_index import AbortedTxn
 from moldau.metadata.image import BrokerImage
 from moldau.replica.partition import Partition
 from moldau.replica.sessions import CONSUMER, FetchedPartition
 from moldau.replica.throttle import ThrottledReplicas
-from moldau.wire.messages.fetch import EpochEndOffset, FetchPartition, PartitionData
+from moldau.wire.messages.fetch import AbortedTransaction, EpochEndOffset, FetchPartition, PartitionData
 
 EMPTY = b""
 NO_REPLICA = -1
@@ -24,6 +25,11 @@ class Reads(Protocol):
 
     @property
     def replica_id(self) -> int: ...
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether only what is decided is read, and of that what is aborted is told."""
+        ...
 
     def read(
         self, partition: Partition, index: int, wanted: Wanted, left: int, is_first: bool
@@ -51,11 +57,11 @@ class Nearness(Protocol):
 
 
 class ConsumerReads:
-    __slots__ = ("_from_followers", "_is_committed", "_nearest")
+    __slots__ = ("_from_followers", "_nearest", "is_committed")
     replica_id = CONSUMER
 
     def __init__(self, is_committed: bool, from_followers: bool, nearest: Nearness | None = None) -> None:
-        self._is_committed = is_committed
+        self.is_committed = is_committed
         self._from_followers = from_followers
         self._nearest = nearest
 
@@ -69,13 +75,17 @@ class ConsumerReads:
                 preferred = self._nearest(partition, wanted.fetch_offset)
             diverging = divergence(partition, wanted) if wanted.last_fetched_epoch >= 0 else None
             high_watermark, last_stable_offset = partition.high_watermark, partition.last_stable_offset
-            records = None
+            records, aborted = None, None
             if diverging is None and preferred == NO_REPLICA:
-                limit = min(left, wanted.partition_max_bytes)
-                up_to = last_stable_offset if self._is_committed else high_watermark
-                records = partition.read(wanted.fetch_offset, limit, up_to, is_first)
+                log, limit = partition.log, min(left, wanted.partition_max_bytes)
+                up_to = last_stable_offset if self.is_committed else high_watermark
+                records = log.read(wanted.fetch_offset, limit, up_to, at_least_one=is_first)
+                if self.is_committed:
+                    aborted = () if records is None else _aborted(log.aborted_in(records, wanted.fetch_offset, up_to))
         except KafkaError as refused:
             return PartitionData(index, refused.code, -1, records=EMPTY), 0
+        except StorageFault:
+            return PartitionData(index, ErrorCode.KAFKA_STORAGE_ERROR, -1, records=EMPTY), 0
         data = PartitionData(
             index,
             0,
@@ -83,14 +93,14 @@ class ConsumerReads:
             last_stable_offset,
             partition.log.start_offset,
             diverging,
-            aborted_transactions=() if self._is_committed else None,
+            aborted_transactions=aborted,
             preferred_read_replica=preferred,
             records=EMPTY if records is None else records,
         )
         return data, 0 if records is None else records.length
 
     def is_read_up(self, wanted: Wanted, partition: Partition, data: PartitionData) -> bool:
-        return wanted.fetch_offset >= (data.last_stable_offset if self._is_committed else data.high_watermark)
+        return wanted.fetch_offset >= (data.last_stable_offset if self.is_committed else data.high_watermark)
 
     def note(self, partition: Partition, wanted: Wanted) -> None:
         """Nothing rests on how far a consumer is."""
@@ -103,6 +113,7 @@ class ReplicaReads:
     """`throttled` holds back those who are not in sync anyway: others would fall out of sync by it."""
 
     __slots__ = ("_broker_epoch", "_throttled", "replica_id")
+    is_committed = False
 
     def __init__(self, replica_id: int, broker_epoch: int, throttled: ThrottledReplicas | None) -> None:
         self.replica_id = replica_id
@@ -129,9 +140,11 @@ class ReplicaReads:
             records = None
             if diverging is None and not self._is_held_back(partition):
                 limit = min(left, wanted.partition_max_bytes)
-                records = partition.read(wanted.fetch_offset, limit, log.end_offset, is_first)
+                records = log.read(wanted.fetch_offset, limit, log.end_offset, at_least_one=is_first)
         except KafkaError as refused:
             return PartitionData(index, refused.code, -1, records=EMPTY), 0
+        except StorageFault:
+            return PartitionData(index, ErrorCode.KAFKA_STORAGE_ERROR, -1, records=EMPTY), 0
         data = PartitionData(
             index,
             0,
@@ -162,6 +175,10 @@ class ReplicaReads:
     def sent(self, partition: Partition, size: int) -> None:
         if self._throttled is not None and self._throttled.names(partition.name):
             self._throttled.limit.spend(size)
+
+
+def _aborted(transactions: Sequence[AbortedTxn]) -> Sequence[AbortedTransaction]:
+    return [AbortedTransaction(txn.producer_id, txn.first_offset) for txn in transactions] if transactions else ()
 
 
 def divergence(partition: Partition, wanted: Wanted) -> EpochEndOffset | None:

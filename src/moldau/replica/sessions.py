@@ -33,10 +33,12 @@ class FetchedPartition:
         "current_leader_epoch",
         "fetch_offset",
         "index",
+        "is_held_back",
         "last_fetched_epoch",
         "log_start_offset",
         "partition",
         "partition_max_bytes",
+        "seen_stable_offset",
         "told_high_watermark",
         "told_log_start_offset",
         "topic",
@@ -54,17 +56,32 @@ class FetchedPartition:
         """Of a follower: where its own log begins."""
         self.told_high_watermark = UNTOLD
         self.told_log_start_offset = UNTOLD
+        self.seen_stable_offset = UNTOLD
+        """Of a reader of committed data: how far it could read when its fetch last looked."""
+        self.is_held_back = False
+        """Whether an open transaction has hidden something from it since."""
 
 
 class FetchSession:
     """Which partitions, and which of them must be looked at for the next answer, in the order of their turn."""
 
-    __slots__ = ("_by_partition", "dirty", "entries", "epoch", "id", "on_touch", "replica_id", "uses_topic_ids")
+    __slots__ = (
+        "_by_partition",
+        "dirty",
+        "entries",
+        "epoch",
+        "id",
+        "on_touch",
+        "reads_committed",
+        "replica_id",
+        "uses_topic_ids",
+    )
 
     def __init__(self, session_id: int = 0, uses_topic_ids: bool = False, replica_id: int = CONSUMER) -> None:
         self.id = session_id
         self.replica_id = replica_id
         self.uses_topic_ids = uses_topic_ids
+        self.reads_committed = False
         self.epoch = 1
         self.entries: dict[PartitionKey, FetchedPartition] = {}
         self.dirty: dict[FetchedPartition, None] = {}
@@ -113,6 +130,24 @@ class FetchSession:
             partition.watch(self)
         else:
             partition.watch_end(self)
+
+    def advanced(self, partition: Partition, size: int) -> None:
+        """What an open transaction hides wakes no reader of committed data. Once its marker is there more can be read
+        than has come with it, and the fetch must count anew."""
+        entry = self._by_partition.get(partition)
+        if entry is None:
+            return
+        self.dirty[entry] = None
+        if self.on_touch is None:
+            return
+        if self.reads_committed:
+            stable_offset = partition.last_stable_offset
+            if entry.is_held_back or stable_offset < partition.high_watermark:
+                if stable_offset <= max(entry.fetch_offset, entry.seen_stable_offset):
+                    entry.is_held_back = True
+                    return
+                size = 0
+        self.on_touch(size)
 
     def touched(self, partition: Partition, size: int) -> None:
         entry = self._by_partition.get(partition)

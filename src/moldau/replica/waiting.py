@@ -12,6 +12,8 @@ from moldau.replica.sessions import CONSUMER, FetchSession
 R = TypeVar("R")
 Collect = Callable[[bool], R | None]
 """Tries to answer; told True, it must."""
+Missing = Callable[[], int]
+"""How many bytes the last try fell short of."""
 
 
 class ParkedFetches(Generic[R]):
@@ -25,8 +27,8 @@ class ParkedFetches(Generic[R]):
     def __len__(self) -> int:
         return len(self._parked)
 
-    def park(self, session: FetchSession, missing_bytes: int, max_wait_ms: int, collect: Collect[R]) -> Later[R]:
-        fetch = _ParkedFetch(session, missing_bytes, collect, self._timers, self._parked.pop)
+    def park(self, session: FetchSession, missing: Missing, max_wait_ms: int, collect: Collect[R]) -> Later[R]:
+        fetch = _ParkedFetch(session, missing, collect, self._timers, self._parked.pop)
         self._parked[fetch] = None
         fetch.timer = self._timers.after_ms(max_wait_ms, fetch.time_is_up)
         return fetch.answer
@@ -50,18 +52,29 @@ class ParkedFetches(Generic[R]):
 class _ParkedFetch(Generic[R]):
     """One waiting fetch. Data that comes while it waits is counted; only enough of it makes it look again."""
 
-    __slots__ = ("_collect", "_done", "_is_woken", "_missing_bytes", "_session", "_timers", "answer", "timer")
+    __slots__ = (
+        "_collect",
+        "_done",
+        "_is_woken",
+        "_missing",
+        "_missing_bytes",
+        "_session",
+        "_timers",
+        "answer",
+        "timer",
+    )
 
     def __init__(
         self,
         session: FetchSession,
-        missing_bytes: int,
+        missing: Missing,
         collect: Collect[R],
         timers: Timers,
         done: Callable[[_ParkedFetch[R]], object],
     ) -> None:
         self._session = session
-        self._missing_bytes = missing_bytes
+        self._missing = missing
+        self._missing_bytes = missing()
         self._collect = collect
         self._timers = timers
         self._done = done
@@ -90,6 +103,9 @@ class _ParkedFetch(Generic[R]):
         found = self._collect(False)
         if found is not None:
             self._finish(found)
+        else:
+            # What has come may be more or less than what can be read of it.
+            self._missing_bytes = self._missing()
 
     def time_is_up(self) -> None:
         if not self.answer.done:

@@ -8,23 +8,20 @@ from typing import TypeVar
 
 from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
 from moldau.base.later import Later
 from moldau.base.names import CONSUMER_OFFSETS_TOPIC
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.group.settings import GroupSettings
-from moldau.coordinator.machine import Outcome
+from moldau.coordinator.machine import Outcome, ProducerIdAndEpoch
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
 from moldau.replica.partitions import Partitions
-from moldau.runtime.controller_channel import TopicCreator
+from moldau.runtime.coordinator_topic import CoordinatorTopic, described
 from moldau.runtime.shards import Shards
-from moldau.wire.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
+from moldau.wire.messages.create_topics import CreatableTopic
+from moldau.wire.records import EndTxnMarker
 
 R = TypeVar("R")
 GROUP_ID_BYTES_MAX = 2**15 - 1
@@ -35,18 +32,15 @@ class GroupCoordinator:
     def __init__(
         self,
         settings: GroupSettings,
-        offsets_topic: CreatableTopic,
+        topic: CoordinatorTopic,
         node_id: int,
         partitions: Partitions,
         current: CurrentImage,
-        creator: TopicCreator,
         clock: Clock,
         timers: Timers,
         rng: Random,
     ) -> None:
-        self._offsets_topic = offsets_topic
-        self._current = current
-        self._creator = creator
+        self.topic = topic
         self._clock = clock
         self._timers = timers
         self._shards: Shards[Groups] = Shards(
@@ -54,7 +48,7 @@ class GroupCoordinator:
             node_id,
             partitions,
             current,
-            lambda: Groups(settings, current, clock, rng),
+            lambda _: Groups(settings, current, clock, rng),
             clock,
             timers,
         )
@@ -72,20 +66,18 @@ class GroupCoordinator:
 
     def find(self, group_id: str) -> int:
         """The node that has the group; KafkaError if nobody has it now."""
-        index = self._shards.partition_of(group_id)
-        leader = self._current.image.topics[CONSUMER_OFFSETS_TOPIC].partitions[index].leader
-        if leader < 0:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return leader
+        return self.topic.leader_of(self._shards.partition_of(group_id))
 
-    def open(self) -> Later[ErrorCode]:
-        """Makes the topic that groups are kept in, if it is not there: the first to look for a coordinator does so."""
-        done: Later[ErrorCode] = Later()
-        if CONSUMER_OFFSETS_TOPIC in self._current.image.topics:
-            done.complete(ErrorCode.NONE)
-            return done
-        made = self._creator.create_topics(CreateTopicsRequest([self._offsets_topic]))
-        return made.map(lambda given: given.code if isinstance(given, KafkaError) else _code_of(given))
+    def partition_of(self, group_id: str) -> TopicPartition:
+        """Where the group's offsets are kept; KafkaError while there is no such topic."""
+        return TopicPartition(self.topic.name, self._shards.partition_of(group_id))
+
+    def end_transaction(
+        self, index: int, producer: ProducerIdAndEpoch, marker: EndTxnMarker, transaction_version: int
+    ) -> Later[ErrorCode]:
+        """Decides which offsets that were committed in a transaction count, in one partition of the groups' topic.
+        KafkaError if it cannot be done here, and a promise may come to one."""
+        return self._shards.end_transaction(index, producer, marker, transaction_version)
 
     # --- what goes on meanwhile ---------------------------------------------------------------------------------
 
@@ -105,11 +97,6 @@ class GroupCoordinator:
         self._shards.close(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
-def _code_of(made: CreateTopicsResponse) -> ErrorCode:
-    return ErrorCode(made.topics[0].error_code)
-
-
 def offsets_topic(partitions: int, replication_factor: int, segment_bytes: int) -> CreatableTopic:
     configs = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": str(segment_bytes)}
-    said = [CreatableTopicConfig(name, value) for name, value in configs.items()]
-    return CreatableTopic(CONSUMER_OFFSETS_TOPIC, partitions, replication_factor, configs=said)
+    return described(CONSUMER_OFFSETS_TOPIC, partitions, replication_factor, configs)

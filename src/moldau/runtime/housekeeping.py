@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import Callable, Iterable
 
@@ -15,7 +14,6 @@ from moldau.replica.flushing import Flusher
 from moldau.replica.partition import Partition
 
 log = logging.getLogger("moldau.housekeeping")
-DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 Apart = Callable[[Callable[[], None]], Later[StorageFault | None]]
 """Does work that waits for the disk while everything else goes on; comes to the fault that ended it, if one did."""
@@ -29,12 +27,15 @@ class Housekeeping:
         flusher: Flusher,
         clock: Clock,
         producer_id_expiration_ms: int,
+        is_cleaning: Callable[[Partition], bool] = lambda _: False,
     ) -> None:
+        """`is_cleaning` tells of a partition whose segments are spoken for."""
         self._partitions = partitions
         self._store = store
         self._flusher = flusher
         self._clock = clock
         self._producer_id_expiration_ms = producer_id_expiration_ms
+        self._is_cleaning = is_cleaning
         self._writing: Later[StorageFault | None] | None = None
 
     def write_checkpoints(self, apart: Apart, on_fault: Callable[[StorageFault], None]) -> None:
@@ -56,7 +57,7 @@ class Housekeeping:
         """Takes out segments whose time has come, and removes the files of those taken out before."""
         now_ms = self._clock.now_ms()
         for partition in list(self._partitions):
-            dropped = partition.delete_expired(now_ms)
+            dropped = 0 if self._is_cleaning(partition) else partition.delete_expired(now_ms)
             if dropped:
                 log.info("%s: %d segments deleted by retention", partition.name, dropped)
         self._store.purge(now_ms)
@@ -76,7 +77,7 @@ class Housekeeping:
 
 def _heeded(fault: StorageFault | None, on_fault: Callable[[StorageFault], None]) -> StorageFault | None:
     """A full disk is no reason to stop: the checkpoint that is there stays true, and those who read are served."""
-    if fault is not None and fault.cause.errno in DISK_IS_FULL:
+    if fault is not None and fault.is_full:
         log.warning("checkpoints stay as they were: %s", fault)
     elif fault is not None:
         on_fault(fault)

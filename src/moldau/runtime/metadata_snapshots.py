@@ -13,7 +13,7 @@ from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import encode_record
 from moldau.metadata.snapshot import image_records
 from moldau.raft.snapshots import SnapshotId
-from moldau.runtime.housekeeping import DISK_IS_FULL, Apart
+from moldau.runtime.housekeeping import Apart
 from moldau.runtime.quorum_driver import QuorumDriver
 
 log = logging.getLogger("moldau.controller")
@@ -53,7 +53,7 @@ class MetadataSnapshots:
             if self._driver.write_snapshot(snapshot, values):
                 log.info("metadata up to offset %d is in a snapshot of %d records", image.offset, len(values))
         except StorageFault as fault:
-            if fault.cause.errno not in DISK_IS_FULL:
+            if not fault.is_full:
                 self._on_fault(fault)
                 return
             log.warning("there is no room for a snapshot of the metadata: %s", fault)

@@ -28,6 +28,27 @@ class ProducerIds:
         self._give()
         return answer
 
+    def ready(self) -> Later[KafkaError | None] | None:
+        """None if an id is at hand for `take`; else a promise of that, or of why not."""
+        if self._block:
+            return None
+        return self.next().map(self._put_back)
+
+    def take(self) -> int:
+        """An id that is at hand, for who cannot wait. KafkaError if there is none: more are asked for."""
+        if not self._block:
+            if not self._is_asked:
+                self._ask()
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        given, self._block = self._block[0], self._block[1:]
+        return given
+
+    def _put_back(self, given: int | KafkaError) -> KafkaError | None:
+        if isinstance(given, KafkaError):
+            return given
+        self._block = range(given, self._block.stop) if self._block else range(given, given + 1)
+        return None
+
     def _ask(self) -> None:
         promise = self._allocate()
         self._is_asked = True

@@ -21,7 +21,6 @@ from moldau.raft.news import Committed, LeaderChanged, Leading, News, NoLongerLe
 from moldau.raft.roles import NEVER_MS, Asked
 from moldau.raft.snapshots import SnapshotId
 from moldau.replica.flushing import Flusher
-from moldau.runtime.housekeeping import DISK_IS_FULL
 from moldau.runtime.metadata_log import MetadataLog
 from moldau.wire.apis import ApiKey
 from moldau.wire.schema import Message
@@ -150,7 +149,7 @@ class QuorumDriver:
         except StorageFault as fault:
             self._quorum.step_down()
             self._settle()
-            if fault.cause.errno not in DISK_IS_FULL and self._on_fault is not None:
+            if not fault.is_full and self._on_fault is not None:
                 self._on_fault(fault)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
         self._settle()

@@ -2,7 +2,8 @@
 answers when it is committed.
 
 What is decided in one turn of the loop goes to the log as one batch. If the log refuses it, the machine knows things
-that never were: it is dropped with all who wait, and another is made from the log.
+that never were: it is dropped with all who wait, and another is made from the log. What belongs to a producer's
+transaction is a batch of its own, for the log to judge before the machine hears of it.
 """
 
 from __future__ import annotations
@@ -11,23 +12,20 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from moldau.base.clock import Clock, Timer, Timers
-from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
+from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.later import Later
-from moldau.coordinator.machine import Action, Answer, CoordinatorRecord, Outcome
+from moldau.coordinator.machine import Answer, CoordinatorRecord, Outcome, ProducerIdAndEpoch
 from moldau.log.validate import Origin
-from moldau.log.walk import walk_batches
 from moldau.replica.partition import ACKS_ALL, Partition
-from moldau.wire.batch import BATCH_HEADER_BYTES, BatchHeader, check_crc
-from moldau.wire.records import IN_LINE, Record, build_batch, decode_records
-from moldau.wire.schema import Buffer
+from moldau.runtime.shard_replay import Machine, TransactionalMachine, replayed
+from moldau.wire.batch import BATCH_HEADER_BYTES
+from moldau.wire.records import IN_LINE, EndTxnMarker, Record, build_batch, end_txn_marker
 
 R = TypeVar("R")
 log = logging.getLogger("moldau.coordinator")
-LOAD_TURN_RECORDS: Final = 2_000
-"""Records replayed before others get their turn."""
 RECORD_OVERHEAD_BYTES: Final = 32
 """More than a record's lengths, deltas and attributes can take."""
 UNWRITABLE: Final = (struct.error, ValueError, OverflowError)
@@ -40,24 +38,6 @@ _FAILURES: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.NOT_COORDINATOR,
 }
 """What clients are told when the log does not take what was decided."""
-
-
-class Machine(Protocol):
-    """What a shard needs of the machine over its log."""
-
-    def encode(self, record: CoordinatorRecord) -> tuple[bytes, bytes | None]: ...
-
-    def apply(self, record: CoordinatorRecord) -> None: ...
-
-    def replay(self, key: Buffer, value: Buffer | None) -> None: ...
-
-    def loaded(self) -> None: ...
-
-    def next_deadline_ms(self) -> int | None: ...
-
-    def due(self, now_ms: int) -> Iterator[Action]: ...
-
-    def waiting(self) -> Iterator[Later[Any]]: ...
 
 
 class Shard:
@@ -73,6 +53,7 @@ class Shard:
     ) -> None:
         self.partition = partition
         self._machine = machine
+        self._transactional = machine if isinstance(machine, TransactionalMachine) else None
         self._clock = clock
         self._timers = timers
         self._on_failed = on_failed
@@ -122,7 +103,9 @@ class Shard:
             told = outcome.refused(refusal)
             taken = self._take(told) if told.records else told
             return Outcome(outcome.response, taken.records, taken.answers)
-        if outcome.is_divisible:
+        if outcome.producer is not None:
+            self._write_transactional(outcome.producer, outcome.records, records)
+        elif outcome.is_divisible:
             for record, encoded in zip(outcome.records, records, strict=True):
                 self._note([record], [encoded])
         else:
@@ -171,18 +154,86 @@ class Shard:
         records, self._records = self._records, []
         answers, self._answers = self._answers, []
         self._bytes = BATCH_HEADER_BYTES
-        self._unacknowledged.append(answers)
         try:
-            batch = memoryview(build_batch(records))
-            appended = self.partition.append(batch, ACKS_ALL, self._clock.now_ms(), Origin.COORDINATOR)
+            last_offset = self._append(build_batch(records))
         except KafkaError as refused:
+            self._unacknowledged.append(answers)
             self._fail(refused)
             return
-        promise = self.partition.acknowledged(appended.last_offset)
+        self._await_commit(last_offset, answers)
+
+    def _append(self, batch: bytearray, transaction_version: int = 0) -> int:
+        appended = self.partition.append(
+            memoryview(batch),
+            ACKS_ALL,
+            self._clock.now_ms(),
+            Origin.COORDINATOR,
+            transaction_version=transaction_version,
+        )
+        return appended.last_offset
+
+    def _await_commit(self, last_offset: int, answers: list[Answer]) -> None:
+        self._unacknowledged.append(answers)
+        promise = self.partition.acknowledged(last_offset)
         if promise is None:
             self._acknowledged(ErrorCode.NONE)
         else:
             promise.then(self._acknowledged)
+
+    def _write_transactional(
+        self, producer: ProducerIdAndEpoch, records: Sequence[CoordinatorRecord], encoded: list[Record]
+    ) -> None:
+        """Records of a producer's transaction: written at once, and facts only if the log takes them. A producer that
+        was fenced is refused there."""
+        machine = self._transactional_machine()
+        batch = build_batch(
+            encoded,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            is_transactional=True,
+        )
+        last_offset = self._append_for_producer(batch)
+        for record in records:
+            machine.apply_transactional(producer.producer_id, record)
+        self._await_commit(last_offset, [])
+
+    def end_transaction(
+        self, producer: ProducerIdAndEpoch, marker: EndTxnMarker, transaction_version: int
+    ) -> Later[ErrorCode]:
+        """Writes the marker that decides a producer's transaction. KafkaError if the log does not take it; the promise
+        is of its commit, and may come to a KafkaError instead."""
+        if self._refusal is not None:
+            raise KafkaError(self._refusal)
+        machine = self._transactional_machine()
+        batch = build_batch(
+            [end_txn_marker(marker, self._clock.now_ms())],
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            is_transactional=True,
+            is_control=True,
+        )
+        last_offset = self._append_for_producer(batch, transaction_version)
+        machine.end_transaction(producer.producer_id, marker.committed)
+        written: Later[ErrorCode] = Later()
+        self._await_commit(last_offset, [Answer(written, ErrorCode.NONE)])
+        return written
+
+    def _append_for_producer(self, batch: bytearray, transaction_version: int = 0) -> int:
+        """Behind what was decided in this turn so far: order in the log is order here."""
+        self._write()
+        if self._refusal is not None:
+            raise KafkaError(self._refusal)
+        try:
+            return self._append(batch, transaction_version)
+        except KafkaError as refused:
+            if refused.code in _FAILURES:
+                self._fail(refused)
+                raise KafkaError(_FAILURES[refused.code]) from refused
+            raise
+
+    def _transactional_machine(self) -> TransactionalMachine:
+        assert self._transactional is not None, "only some coordinators take part in transactions"
+        return self._transactional
 
     def _acknowledged(self, code: ErrorCode) -> None:
         if self._is_failed:
@@ -213,7 +264,7 @@ class Shard:
 
     def load(self) -> None:
         """Replays the log, a piece in each turn of the loop."""
-        self._load_on(self._replayed())
+        self._load_on(replayed(self.partition, self._machine))
 
     def _load_on(self, steps: Iterator[None]) -> None:
         if self._is_failed:
@@ -245,37 +296,6 @@ class Shard:
         self._refusal = None
         self._machine.loaded()
         self._arm()
-
-    def _replayed(self) -> Iterator[None]:
-        """Yields now and then, for others to have their turn. What the disk has spoilt is left out: its groups find
-        older offsets and read again, which is better than never."""
-        count = 0
-        for segment in list(self.partition.log.segments):
-            try:
-                for header, batch in walk_batches(segment.file, 0, segment.size):
-                    if not header.is_control:
-                        self._replay(header, batch)
-                    count += header.record_count
-                    if count >= LOAD_TURN_RECORDS:
-                        count = 0
-                        yield
-            except MalformedData as spoilt:
-                log.error("%s: the rest of a segment cannot be read and is left out: %s", self.partition.name, spoilt)
-
-    def _replay(self, header: BatchHeader, batch: memoryview) -> None:
-        name, last = self.partition.name, header.last_offset
-        try:
-            if not check_crc(batch):
-                raise MalformedData("the CRC is another")
-            records = decode_records(batch, header)
-        except MalformedData as spoilt:
-            log.error("%s: records up to offset %d cannot be read and are left out: %s", name, last, spoilt)
-            return
-        for record in records:
-            try:
-                self._machine.replay(record.key or b"", record.value)
-            except MalformedData as strange:
-                log.error("%s: record %d cannot be understood and is left out: %s", name, record.offset, strange)
 
     # --- time ---------------------------------------------------------------------------------------------------
 

@@ -13,13 +13,15 @@ from typing import Final, Generic, TypeVar
 from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.later import Later
-from moldau.coordinator.machine import Outcome
+from moldau.coordinator.machine import Outcome, ProducerIdAndEpoch
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
-from moldau.runtime.shard import Machine, Shard
+from moldau.runtime.shard import Shard
+from moldau.runtime.shard_replay import Machine
+from moldau.wire.records import EndTxnMarker
 
 log = logging.getLogger("moldau.coordinator")
 M = TypeVar("M", bound=Machine)
@@ -30,7 +32,7 @@ HASHES_KEPT: Final = 4_096
 
 
 class Shards(Generic[M]):
-    """`make` gives a machine that knows nothing yet; it is filled from the log."""
+    """`make` gives a machine for a partition that knows nothing yet; it is filled from the log."""
 
     def __init__(
         self,
@@ -38,7 +40,7 @@ class Shards(Generic[M]):
         node_id: int,
         partitions: Partitions,
         current: CurrentImage,
-        make: Callable[[], M],
+        make: Callable[[Partition], M],
         clock: Clock,
         timers: Timers,
     ) -> None:
@@ -70,6 +72,15 @@ class Shards(Generic[M]):
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         shard, machine = found
         return shard.submit(partial(decide, machine))
+
+    def end_transaction(
+        self, index: int, producer: ProducerIdAndEpoch, marker: EndTxnMarker, transaction_version: int
+    ) -> Later[ErrorCode]:
+        """Writes a marker into one of the topic's partitions. KafkaError if that is not here, or will not have it."""
+        found = self._shards.get(index)
+        if found is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        return found[0].end_transaction(producer, marker, transaction_version)
 
     def submit_all(self, decide: Callable[[M], Outcome[R]]) -> list[R | Later[R]]:
         """The same to every machine. KafkaError if one is not ready."""
@@ -110,7 +121,7 @@ class Shards(Generic[M]):
             self._open(index, partition)
 
     def _open(self, index: int, partition: Partition) -> None:
-        machine = self._make()
+        machine = self._make(partition)
         shard = Shard(partition, machine, self._clock, self._timers, lambda failed: self._failed(index, failed))
         self._shards[index] = (shard, machine)
         shard.load()

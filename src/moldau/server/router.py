@@ -94,6 +94,13 @@ class Router:
             raise malformed(route.request, version, bad) from bad
         return self._carry_out(route, ask, correlation_id, _new_caller((listener, address, client_id, version)))
 
+    def ask_here(self, api: ApiKey, ask: Message) -> Message | Later[Any]:
+        """What a node asks itself as it would ask another, without the way over the network."""
+        handler = self._handlers[api]
+        answer = handler.answer(ask, Caller("", "", None, handler.versions[1]))
+        assert answer is not None, f"{api.name} is answered"
+        return answer
+
     def _find_route(self, key: int, version: int) -> _Route | None:
         """The way of such requests; None for ApiVersions in a version nobody knows."""
         handler = self._handlers.get(key)

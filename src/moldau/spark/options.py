@@ -7,7 +7,9 @@ was probably meant to be; `kafka.*` are client properties: those that have a mea
 from __future__ import annotations
 
 import difflib
+import os
 import re
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -46,7 +48,22 @@ SOURCE_OPTIONS: Final = frozenset(
         "includeHeaders",
     ]
 )
-SINK_OPTIONS: Final = frozenset(["topic", "includeHeaders", "includeTimestamp"])
+SINK_OPTIONS: Final = frozenset(
+    [
+        "topic",
+        "includeHeaders",
+        "includeTimestamp",
+        "deliveryGuarantee",
+        "transactionalIdPrefix",
+        "stagingLocation",
+        "stagingInlineBytes",
+        "queryId",
+        "batchId",
+    ]
+)
+EXACTLY_ONCE: Final = "exactly-once"
+AT_LEAST_ONCE: Final = "at-least-once"
+STAGING: Final = "moldau-staging"
 SPARK_OPTIONS: Final = frozenset(["checkpointLocation", "path", "queryName"])
 """What Spark itself puts among a writer's options."""
 
@@ -93,6 +110,19 @@ class ReadOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class ExactlyOnce:
+    transactional_id_prefix: str
+    staging: str
+    """A directory that driver and executors see under this name."""
+    inline_bytes_max: int
+    """So many bytes of a task travel to the driver in its message; more go to a file."""
+    transaction_timeout_ms: int | None
+    """None: as the size of a batch asks for."""
+    batch: tuple[str, int] | None
+    """Query and batch, where Spark's own are not those of the stream: in a function of foreachBatch."""
+
+
+@dataclass(frozen=True, slots=True)
 class WriteOptions:
     bootstrap: str
     properties: Mapping[str, str]
@@ -106,6 +136,8 @@ class WriteOptions:
     request_timeout_ms: int
     delivery_timeout_ms: int
     metadata_timeout_ms: int
+    exactly_once: ExactlyOnce | None
+    """None for at least once."""
 
 
 def read_options(given: Mapping[str, str], is_stream: bool) -> ReadOptions:
@@ -139,7 +171,7 @@ def read_options(given: Mapping[str, str], is_stream: bool) -> ReadOptions:
     )
 
 
-def write_options(given: Mapping[str, str]) -> WriteOptions:
+def write_options(given: Mapping[str, str], is_stream: bool = False) -> WriteOptions:
     options = {name.lower(): value for name, value in given.items()}
     _refuse_unknown(options, SINK_OPTIONS)
     kafka = _kafka(options)
@@ -165,7 +197,45 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         request_timeout_ms=_value(kafka, "request.timeout.ms", _positive, 30_000, KAFKA),
         delivery_timeout_ms=_value(kafka, "delivery.timeout.ms", _positive, 120_000, KAFKA),
         metadata_timeout_ms=_value(kafka, "max.block.ms", _positive, 60_000, KAFKA),
+        exactly_once=_exactly_once(options, kafka, is_stream, idempotent),
     )
+
+
+def _exactly_once(
+    options: Mapping[str, str], kafka: Mapping[str, str], is_stream: bool, idempotent: bool
+) -> ExactlyOnce | None:
+    """The default of a stream whose producer is idempotent, and of a batch that says which batch it is."""
+    batch = _batch(options)
+    default = EXACTLY_ONCE if idempotent and (is_stream or batch is not None) else AT_LEAST_ONCE
+    guarantee = options.get("deliveryguarantee", default).lower()
+    if guarantee not in (EXACTLY_ONCE, AT_LEAST_ONCE):
+        raise ValueError(f"deliveryGuarantee is {EXACTLY_ONCE} or {AT_LEAST_ONCE}, not {guarantee}")
+    if guarantee == AT_LEAST_ONCE:
+        return None
+    if not idempotent:
+        raise ValueError(f"deliveryGuarantee={EXACTLY_ONCE} needs kafka.acks=all and kafka.enable.idempotence=true")
+    return ExactlyOnce(
+        transactional_id_prefix=options.get("transactionalidprefix", "moldau-spark"),
+        staging=options.get("staginglocation") or _staging(options.get("checkpointlocation", "")),
+        inline_bytes_max=_value(options, "stagingInlineBytes", _natural, 1 << 20),
+        transaction_timeout_ms=_value(kafka, "transaction.timeout.ms", _positive, None, KAFKA),
+        batch=batch,
+    )
+
+
+def _batch(options: Mapping[str, str]) -> tuple[str, int] | None:
+    query_id, batch_id = options.get("queryid"), options.get("batchid")
+    if (query_id is None) != (batch_id is None):
+        raise ValueError("queryId and batchId go together")
+    if query_id is None or batch_id is None:
+        return None
+    return query_id, _parsed("batchId", _natural, batch_id)
+
+
+def _staging(checkpoint: str) -> str:
+    """In the checkpoint, which the cluster must share anyway, if files can be written there as files."""
+    local = checkpoint.removeprefix("file://") if checkpoint.startswith("file:///") else checkpoint
+    return os.path.join(local if local.startswith("/") else tempfile.gettempdir(), STAGING)
 
 
 def _refuse_unknown(options: Mapping[str, str], known: frozenset[str]) -> None:

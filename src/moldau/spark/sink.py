@@ -1,26 +1,39 @@
-"""The format `moldau` as a sink: Arrow rows become record batches in the tasks; the driver has nothing to commit.
+"""The format `moldau` as a sink: Arrow rows become record batches in the tasks.
 
-At least once: within one attempt of a task every record is written once (an idempotent producer), but a task or batch
-that Spark runs again writes its records again.
+At least once, tasks send them and the driver has nothing to commit: within one attempt of a task every record is
+written once (an idempotent producer), but a task or batch that Spark runs again writes its records again. Exactly once,
+tasks stage them, and the driver's commit writes them in one transaction (`exactly_once/`).
 """
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from moldau.client.cluster import cluster_of
-from moldau.spark.options import WriteOptions
+from moldau.spark.exactly_once.committing import commit
+from moldau.spark.exactly_once.staging import Stage, Staged, sweep
+from moldau.spark.options import ExactlyOnce, WriteOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from moldau.spark.producing import Producing
+
+QUERY_ID: Final = "sql.streaming.queryId"
+TRANSACTION_TIMEOUT_MS_MIN: Final = 60_000
+TRANSACTION_TIMEOUT_MS_MAX: Final = 900_000
+"""What brokers allow at most, unless they are told otherwise."""
+BYTES_PER_MS_MIN: Final = 2_000
+"""A transaction may take as long as its bytes take at this rate."""
 
 
 @dataclass
@@ -28,16 +41,24 @@ class Written(WriterCommitMessage):
     rows: int
 
 
+@dataclass
+class StagedRows(WriterCommitMessage):
+    sink_id: str
+    staged: Staged
+
+
+# --- what a task does -------------------------------------------------------------------------------------------------
+
+
 def write(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> Written:
-    """What a task does. The producer is kept for the next task of this process, unless something went wrong."""
+    """At least once. The producer is kept for the next task of this process, unless something went wrong."""
     from moldau.spark.rows import rows_of
 
     producing = _producers.pop(_key(options), None) or _new(options)
     rows = 0
     try:
         for batch in batches:
-            now_ms = time.time_ns() // 1_000_000
-            producing.send(rows_of(batch, options.topic, now_ms, options.include_timestamp))
+            producing.send(rows_of(batch, options.topic, _now_ms(), options.include_timestamp))
             rows += batch.num_rows
         producing.flush()
     except BaseException:
@@ -45,6 +66,32 @@ def write(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> Written:
         raise
     _producers[_key(options)] = producing
     return Written(rows)
+
+
+def stage(options: WriteOptions, how: ExactlyOnce, sink_id: str, batches: Iterator[pa.RecordBatch]) -> StagedRows:
+    """Exactly once: nothing reaches a topic before the driver has chosen which attempts of which tasks count."""
+    from moldau.spark.producing import encoded, partition_counter
+    from moldau.spark.records.encode import ProducerStamp
+    from moldau.spark.rows import grouped, rows_of
+
+    counter = partition_counter(cluster_of(options.bootstrap, options.properties), options)
+    unstamped = ProducerStamp(0, 0, 0, is_transactional=True)
+    random = Random()
+    into = Stage(os.path.join(how.staging, sink_id), how.inline_bytes_max)
+    try:
+        for batch in batches:
+            if batch.num_rows:
+                rows = rows_of(batch, options.topic, _now_ms(), options.include_timestamp)
+                made = encoded(grouped(rows, counter, random), options, lambda where, count: unstamped)
+                into.add(made, batch.num_rows)
+        return StagedRows(sink_id, into.done())
+    except BaseException:
+        into.abandon()
+        raise
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _new(options: WriteOptions) -> Producing:
@@ -60,17 +107,79 @@ def _key(options: WriteOptions) -> tuple[Any, ...]:
 _producers: dict[tuple[Any, ...], Producing] = {}
 
 
+# --- what the driver does ---------------------------------------------------------------------------------------------
+
+
+def commit_staged(options: WriteOptions, messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> None:
+    """Writes what the tasks staged, if the topics do not hold it already. Without a task there is nothing to write."""
+    from moldau.spark.exactly_once.wire import KafkaWire
+
+    found = [message for message in messages if isinstance(message, StagedRows)]
+    if not found or options.exactly_once is None:
+        return
+    staged = [message.staged for message in found]
+    timeout_ms = options.exactly_once.transaction_timeout_ms or timeout_for(sum(one.size for one in staged))
+    cluster = cluster_of(options.bootstrap, options.properties)
+    commit(KafkaWire(cluster, options, found[0].sink_id, timeout_ms), staged, batch_id)
+    drop_staged(options, messages)
+
+
+def drop_staged(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    for sink_id in {message.sink_id for message in messages if isinstance(message, StagedRows)}:
+        assert options.exactly_once is not None
+        sweep(os.path.join(options.exactly_once.staging, sink_id))
+
+
+def timeout_for(size: int) -> int:
+    """How long a transaction of so many bytes may stay open: readers wait as long for one whose driver died."""
+    return min(TRANSACTION_TIMEOUT_MS_MAX, TRANSACTION_TIMEOUT_MS_MIN + size // BYTES_PER_MS_MIN)
+
+
+# --- what Spark calls -------------------------------------------------------------------------------------------------
+
+
 class TopicWriter(DataSourceArrowWriter):
+    """The same one, pickled, in tasks and at the commit."""
+
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
+        how = options.exactly_once
+        if how is not None:
+            self._name = f"once-{uuid.uuid4()}" if how.batch is None else how.batch[0]
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return write(self._options, iterator)
+        how = self._options.exactly_once
+        if how is None:
+            return write(self._options, iterator)
+        return stage(self._options, how, f"{how.transactional_id_prefix}-{self._name}", iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        how = self._options.exactly_once
+        batch_id = None if how is None or how.batch is None else how.batch[1]
+        commit_staged(self._options, messages, batch_id)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        drop_staged(self._options, messages)
 
 
 class TopicStreamWriter(DataSourceStreamArrowWriter):
+    """Made anew by Spark for every batch, twice: to plan it, and to commit it."""
+
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return write(self._options, iterator)
+        how = self._options.exactly_once
+        if how is None:
+            return write(self._options, iterator)
+        context = TaskContext.get()
+        assert context is not None, "a stream is written inside a Spark task"
+        query_id = context.getLocalProperty(QUERY_ID)
+        assert query_id, "Spark tells a streaming task its query"
+        return stage(self._options, how, f"{how.transactional_id_prefix}-{query_id}", iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        commit_staged(self._options, messages, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        drop_staged(self._options, messages)

@@ -58,7 +58,7 @@ class MoldauSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from moldau.spark.sink import TopicStreamWriter
 
-        options = write_options(self.options)
+        options = write_options(self.options, is_stream=True)
         check_sink(schema, options.topic)
         return TopicStreamWriter(options)
 

@@ -27,6 +27,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.served_configs import SERVED
 from moldau.base.topic_configs import TOPIC_CONFIGS
 from moldau.log.config import LogConfig
+from moldau.runtime import log_cleaner_settings
 
 
 def test_no_key_is_told_twice_and_served_ones_are_explained() -> None:
@@ -142,4 +143,5 @@ def test_a_key_is_served_when_something_obeys_it_and_only_then() -> None:
     defaults = {synonym.name for name in of_topics for synonym in TOPIC_CONFIGS[name].synonyms}
     of_groups = set(re.findall(r'"([a-z.]+)"', inspect.getsource(settings._groups)))
     of_cluster = set(re.findall(r'"([a-z.]+\.[a-z.]+)"', inspect.getsource(cluster_settings))) & SERVED_NAMES
-    assert wired | defaults | of_groups | of_cluster | WORKED_OUT_BY_SETTINGS == SERVED_NAMES
+    of_cleaner = set(re.findall(r'"(log\.cleaner\.[a-z.]+)"', inspect.getsource(log_cleaner_settings)))
+    assert wired | defaults | of_groups | of_cluster | of_cleaner | WORKED_OUT_BY_SETTINGS == SERVED_NAMES

@@ -20,11 +20,10 @@ from moldau.coordinator.group.records import (
     MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
-    RecordKey,
-    RecordValue,
 )
 from moldau.coordinator.group.serde import encode_record
 from moldau.coordinator.machine import CoordinatorRecord
+from moldau.coordinator.records import RecordKey, RecordValue
 from moldau.wire.consumer_protocol import Assignment, Subscription, TopicPartitions, write
 from moldau.wire.records import Record
 

@@ -23,11 +23,10 @@ from moldau.coordinator.group.records import (
     MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
-    RecordKey,
-    RecordValue,
 )
 from moldau.coordinator.group.serde import decode_record, encode_record
 from moldau.coordinator.machine import CoordinatorRecord
+from moldau.coordinator.records import RecordKey, RecordValue
 from moldau.wire.codec import encode
 from moldau.wire.schema import Field, Message, fields_of
 

@@ -23,10 +23,10 @@ def update(
 def test_down_and_up_again() -> None:
     cluster = ControlledCluster([1])
     assert update(cluster, FeatureUpdateKey("group.version", 0, SAFE)).error_code == 0
-    assert cluster.image.features == {"metadata.version": 30}
+    assert cluster.image.features == {"metadata.version": 30, "transaction.version": 2}
     assert decide_bootstrap(cluster.image).records == (), "what was switched off stays off"
     assert update(cluster, FeatureUpdateKey("group.version", 1, UPGRADE)).error_code == 0
-    assert cluster.image.features == {"metadata.version": 30, "group.version": 1}
+    assert cluster.image.features == {"metadata.version": 30, "group.version": 1, "transaction.version": 2}
     response = update(cluster, FeatureUpdateKey("group.version", 1, UPGRADE))
     assert ([each.feature for each in response.results], cluster.records) == (["group.version"], ())
 
@@ -73,7 +73,7 @@ def test_up_is_no_downgrade() -> None:
 def test_every_broker_and_controller_must_be_able_to() -> None:
     cluster = ControlledCluster([1])
     update(cluster, FeatureUpdateKey("group.version", 0, SAFE))
-    cluster.register(2, features={"metadata.version": (30, 30)})
+    cluster.register(2, features={"metadata.version": (30, 30), "transaction.version": (0, 2)})
     refused = update(cluster, FeatureUpdateKey("group.version", 1, UPGRADE))
     assert "Broker 2 does not support this feature" in (refused.error_message or "")
     cluster.unregister(2)
@@ -89,6 +89,7 @@ def test_a_log_of_an_earlier_release_gets_the_features_that_came_since() -> None
     older.image = type(older.image)(features={"metadata.version": 30})
     records = decide_bootstrap(older.image).records
     assert [(each.name, each.feature_level) for each in records if isinstance(each, FeatureLevelRecord)] == [
-        ("group.version", 1)
+        ("group.version", 1),
+        ("transaction.version", 2),
     ]
     assert decide_bootstrap(cluster.image).records == ()

@@ -32,13 +32,17 @@ from moldau.replica.replication import Replication
 from moldau.replica.sessions import SessionCache
 from moldau.replica.throttle import Throttles
 from moldau.replica.waiting import ParkedFetches
+from moldau.replica.verification import Verifications
+from moldau.runtime.brokers import Brokers
 from moldau.runtime.isr_changes import IsrChanges
 from moldau.runtime.replica_fetcher import ReplicaFetchSettings
 from moldau.runtime.replica_fetchers import ReplicaFetchers
+from moldau.runtime.transaction_verifier import TransactionVerifier
 from moldau.server.handlers.delete_records import DeleteRecords
 from moldau.server.handlers.fetch import Fetch
 from moldau.server.handlers.list_offsets import ListOffsets
 from moldau.server.handlers.produce import Produce
+from moldau.server.handlers.transactions.gate import TransactionGate
 from moldau.server.router import Router
 from moldau.testing.clock import FakeClock, FakeTimers
 from moldau.testing.files import MemoryFiles
@@ -239,11 +243,17 @@ class Node:
             self.current, self.partitions, self.sessions, parked, self.clock, 1 << 24,
             node_id=self.id, replication=self.replication, throttled=self.throttles.leader, reads_nearby=True,
         )  # fmt: skip
-        self.produce = Produce(self.current, self.partitions, self.clock, self)
+        brokers = Brokers(self.id, self.current, self, LISTENER, "transactions", self._no_transactions)
+        verifier = TransactionVerifier(lambda _: self.id, brokers, self.clock, self, 20, 100)
+        gate = TransactionGate(Verifications(), verifier, self.clock, lambda: True)
+        self.produce = Produce(self.current, self.partitions, gate, self.clock, self)
         self.list_offsets = ListOffsets(self.partitions)
         self.delete_records = DeleteRecords(self.partitions, self)
         self.router = Router()
         self.router.serve([self.fetch, self.produce, self.list_offsets, self.delete_records])
+
+    def _no_transactions(self, api: ApiKey, ask: Message) -> Message:
+        raise AssertionError("nobody writes within a transaction here")
 
     def _effective(self, image: MetadataImage, overrides: Mapping[str, str]) -> Mapping[str, str]:
         return topic_config_texts(overrides, broker_layers(image, self.id, {}))

@@ -29,6 +29,9 @@ class Spy:
     def __init__(self) -> None:
         self.touches: list[int] = []
 
+    def advanced(self, partition: Partition, size: int) -> None:
+        self.touched(partition, size)
+
     def touched(self, partition: Partition, size: int) -> None:
         self.touches.append(size)
 

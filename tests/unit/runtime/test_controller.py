@@ -140,7 +140,7 @@ def test_nothing_is_published_of_a_decision_the_disk_refused(rooms: Rooms) -> No
 def test_the_first_start_writes_what_a_cluster_begins_with(rooms: Rooms) -> None:
     leader_change, bootstrap, registration, unfenced = metadata_batches(rooms)
     assert leader_change.is_control
-    assert (bootstrap.record_count, registration.record_count, unfenced.record_count) == (2, 1, 1)
+    assert (bootstrap.record_count, registration.record_count, unfenced.record_count) == (3, 1, 1)
     image = rooms.current.image
     assert image.features == {"metadata.version": 30, "group.version": 1}
     assert image.brokers[NODE_ID].epoch == registration.base_offset

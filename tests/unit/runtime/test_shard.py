@@ -14,7 +14,7 @@ from moldau.base.later import Later
 from moldau.coordinator.machine import Action, Answer, CoordinatorRecord, Deadlines, Outcome
 from moldau.log.walk import walk_headers
 from moldau.metadata.apply import Changes
-from moldau.runtime.shard import LOAD_TURN_RECORDS
+from moldau.runtime.shard_replay import LOAD_TURN_RECORDS
 from moldau.runtime.shards import RELOAD_MS, Shards, java_hash
 from moldau.wire.schema import Buffer, Message
 
@@ -83,7 +83,7 @@ class World:
             1,
             self.rooms.partitions,
             self.rooms.current,
-            Notebook,
+            lambda _: Notebook(),
             self.rooms.clock,
             self.rooms.timers,
         )
@@ -216,7 +216,9 @@ def test_loading_gives_way_and_asks_for_patience() -> None:
         world.write(*(str(n) for n in range(start, start + 500)))
         world.rooms.timers.run_soon()
     rooms = world.rooms.restart()
-    shards: Shards[Notebook] = Shards(TOPIC, 1, rooms.partitions, rooms.current, Notebook, rooms.clock, rooms.timers)
+    shards: Shards[Notebook] = Shards(
+        TOPIC, 1, rooms.partitions, rooms.current, lambda _: Notebook(), rooms.clock, rooms.timers
+    )
     shards.follow(rooms.current.image, Changes({TOPIC}))
     notebook = next(iter(shards))
     assert 0 < len(notebook.notes) <= LOAD_TURN_RECORDS + 500

@@ -45,7 +45,11 @@ def a_registration(broker: int, **given: Any) -> registrations.BrokerRegistratio
         cluster_id=CLUSTER_ID,
         incarnation_id=(broker % 2**31).to_bytes(16, "little"),
         listeners=[registrations.Listener("PLAINTEXT", "198.51.100.7", 9092, 0)],
-        features=[registrations.Feature("metadata.version", 1, 30), registrations.Feature("group.version", 0, 1)],
+        features=[
+            registrations.Feature("metadata.version", 1, 30),
+            registrations.Feature("group.version", 0, 1),
+            registrations.Feature("transaction.version", 0, 2),
+        ],
         log_dirs=[(1 << 100 | broker % 2**31).to_bytes(16, "big")],
         previous_broker_epoch=-1,
     )

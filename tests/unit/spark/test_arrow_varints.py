@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from moldau.spark.records.varints import BadRow, put, read, sizes, zigzag
+from moldau.columns.varints import BadRow, put, read, sizes, zigzag
 from moldau.wire.records import append_varint
 
 numbers64 = st.integers(-(1 << 63), (1 << 63) - 1) | st.sampled_from(

@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 import sys
 import time
-from collections.abc import Sequence
-from typing import IO, TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Sequence
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 
 from moldau.cli.flags import Flag, Flags, Given, UsageError, key_values
 from moldau.cli.kafka import clients, properties
@@ -26,7 +26,15 @@ POLL_SECONDS: Final = 0.2
 """The longest that Ctrl-C waits."""
 RECORDS_AT_ONCE: Final = 1000
 ISOLATION_LEVELS: Final = ("read_committed", "read_uncommitted")
-FORMATTERS: Final = ("DefaultMessageFormatter", "LoggingMessageFormatter", "NoOpMessageFormatter")
+FORMATTERS: Final = (
+    "DefaultMessageFormatter",
+    "LoggingMessageFormatter",
+    "NoOpMessageFormatter",
+    "TransactionLogMessageFormatter",
+    "OffsetsMessageFormatter",
+    "GroupMetadataMessageFormatter",
+)
+"""By the last part of the class name; the last three are for the logs of coordinators."""
 GROUP_MISMATCH: Final = (
     "The group ids provided in different places (directly using '--group', via '--consumer-property', or via"
     " '--consumer.config') do not match. Detected group ids: {ids}"
@@ -61,7 +69,7 @@ FLAGS = Flags(
             "String",
             default="read_uncommitted",
         ),
-        Flag("formatter", "DefaultMessageFormatter, LoggingMessageFormatter or NoOpMessageFormatter.", "class"),
+        Flag("formatter", f"How records are printed: {', '.join(FORMATTERS)}.", "class"),
         Flag(
             "formatter-property",
             "What is printed: print.timestamp, print.key, print.offset, print.epoch, print.partition, print.headers,"
@@ -178,15 +186,32 @@ def _start(given: Given, java: dict[str, str]) -> int | str:
     return int(text)
 
 
-def _formatter(given: Given) -> Formatter | None:
+class RecordFormatter(Protocol):
+    """Turns records into the bytes to print, line ends included."""
+
+    def lines(self, records: Iterable[Any]) -> bytes: ...
+
+
+def _formatter(given: Given) -> RecordFormatter | None:
     name = (given.text("formatter") or FORMATTERS[0]).rpartition(".")[2]
     if name not in FORMATTERS:
         raise ToolFailed(f"--formatter {name}: there are {', '.join(FORMATTERS)}")
+    match name:
+        case "NoOpMessageFormatter":
+            return None
+        case "TransactionLogMessageFormatter":
+            from moldau.cli.kafka.transaction_log_lines import transaction_log_formatter
+
+            return transaction_log_formatter()
+        case "OffsetsMessageFormatter" | "GroupMetadataMessageFormatter":
+            from moldau.cli.kafka.offsets_lines import group_metadata_formatter, offsets_formatter
+
+            return offsets_formatter() if name.startswith("Offsets") else group_metadata_formatter()
     props = {**properties.load(given.text("formatter-config")), **key_values(given.texts("formatter-property"))}
     for flag in ("key-deserializer", "value-deserializer"):
         if given.has(flag):
             props[flag.replace("-", ".")] = given.text(flag) or ""
-    return None if name == "NoOpMessageFormatter" else Formatter(props)
+    return Formatter(props)
 
 
 def _source(given: Given, consumer: Consumer, start: int | str) -> Any:
@@ -208,7 +233,7 @@ class Reading:
     def __init__(
         self,
         consumer: Consumer,
-        formatter: Formatter | None,
+        formatter: RecordFormatter | None,
         limit: int | None,
         timeout_ms: int | None,
         skip_errors: bool,

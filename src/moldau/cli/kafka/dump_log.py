@@ -19,13 +19,14 @@ from moldau.cli.kafka import tool
 from moldau.cli.kafka.control_records import control_text
 from moldau.cli.kafka.index_lines import Findings, dump_offset_index, dump_time_index
 from moldau.cli.kafka.offsets_lines import offsets_words
+from moldau.cli.kafka.transaction_log_lines import transaction_log_words
 from moldau.log import layout
 from moldau.log.producer_snapshot import decode_snapshot
 from moldau.wire.batch import DELETE_HORIZON_BIT, BatchHeader, check_crc
 from moldau.wire.records import Record, control_type, decode_records, read_end_txn_marker
 
 INT_MAX: Final = 2**31 - 1
-LATER: Final = ("transaction-log", "cluster-metadata", "remote-log-metadata", "share-group-state")
+LATER: Final = ("cluster-metadata", "remote-log-metadata", "share-group-state")
 """Decoders of logs that other parts write; they come with those parts."""
 
 FLAGS: Final = Flags(
@@ -43,6 +44,7 @@ FLAGS: Final = Flags(
         Flag("key-decoder-class", "How keys are read.", "String", argument_optional=True),
         Flag("value-decoder-class", "How values are read.", "String", argument_optional=True),
         Flag("offsets-decoder", "Read records as those of __consumer_offsets."),
+        Flag("transaction-log-decoder", "Read records as those of __transaction_state."),
         *(Flag(f"{name}-decoder", "Not there yet: it comes with the part that writes such a log.") for name in LATER),
     ],
 )
@@ -160,7 +162,7 @@ class RecordPrinter:
     """What is printed of a record, as the flags ask for it."""
 
     def __init__(self, given: Given) -> None:
-        decoders = ("key-decoder-class", "value-decoder-class", "offsets-decoder")
+        decoders = ("key-decoder-class", "value-decoder-class", "offsets-decoder", "transaction-log-decoder")
         self._contents = given.has("print-data-log") or any(map(given.has, decoders))
         self._metadata = not given.has("skip-record-metadata")
         self._words = _parser(given)
@@ -181,6 +183,8 @@ class RecordPrinter:
 def _parser(given: Given) -> Parser:
     if given.has("offsets-decoder"):
         return offsets_words
+    if given.has("transaction-log-decoder"):
+        return transaction_log_words
     key, value = (_decoder(given.text(name)) for name in ("key-decoder-class", "value-decoder-class"))
     return lambda record: (
         None if record.key is None else key(record.key),

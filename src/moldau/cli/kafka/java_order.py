@@ -44,8 +44,16 @@ def integers(keys: Iterable[int]) -> list[int]:
     return _ordered(keys, lambda key: key & _INT, TABLE_MIN)
 
 
+def longs(keys: Iterable[int]) -> list[int]:
+    return _ordered(keys, lambda key: (key ^ key >> 32) & _INT, TABLE_MIN)
+
+
 def partitions(keys: Iterable[TopicPartition]) -> list[TopicPartition]:
     return _ordered(keys, partition_hash, TABLE_MIN)
+
+
+def partitions_to_measure(keys: Iterable[TopicPartition]) -> list[TopicPartition]:
+    return _ordered(keys, partition_hash, 1)
 
 
 def _ordered(keys: Iterable[K], hash_of: Callable[[K], int], table_min: int) -> list[K]:

@@ -29,7 +29,7 @@ def kafkas_words(message: str) -> str:
     missing = message.removeprefix("the following arguments are required: ")
     if missing == message:
         return message
-    return "too few arguments" if missing == "command" else f"argument {missing.split(', ')[0]} is required"
+    return "too few arguments" if missing.lower() == "command" else f"argument {missing.split(', ')[0]} is required"
 
 
 def add_connection(parser: argparse.ArgumentParser, required: bool) -> None:

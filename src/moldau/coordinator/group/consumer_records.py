@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from moldau.base.ids import ZERO_UUID
-from moldau.coordinator.group.records import RecordKey, RecordValue
+from moldau.coordinator.records import RecordKey, RecordValue
 from moldau.wire.schema import Message
 
 

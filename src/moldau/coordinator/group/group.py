@@ -37,8 +37,12 @@ class Group(Protocol):
         """Whether a member reads the topic, as far as anybody can know: its offsets are then not to be removed."""
         ...
 
-    def check_commit(self, member_id: str, instance_id: str | None, epoch: int, version: int) -> PartitionCheck | None:
+    def check_commit(
+        self, member_id: str, instance_id: str | None, epoch: int, version: int, in_transaction: bool = False
+    ) -> PartitionCheck | None:
         """Raises KafkaError unless whoever says so may commit; `epoch` is the generation or the member's epoch.
+
+        In a transaction nobody need say who they are, as older producers cannot.
 
         If it depends on the partition, what is returned raises for those of which it may not.
         """

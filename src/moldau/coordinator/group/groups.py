@@ -11,7 +11,7 @@ from typing import Any
 
 from moldau.base.clock import Clock
 from moldau.base.later import Later
-from moldau.coordinator.group import listing, serde
+from moldau.coordinator.group import listing, offset_removal, serde
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.classic.groups import ClassicGroups
 from moldau.coordinator.group.consumer.group import ConsumerGroup
@@ -97,7 +97,7 @@ class Groups:
         return listing.consumer_described(self.state, group_id, with_operations)
 
     def delete(self, group_id: str) -> Outcome[DeletableGroupResult]:
-        return listing.delete(self.state, self.offsets, group_id)
+        return listing.delete(self.state, group_id)
 
     # --- by itself ----------------------------------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ class Groups:
     def expire(self, now_ms: int) -> Iterator[Outcome[None]]:
         """Offsets that nobody will come back for, group by group, and groups of which nothing is left."""
         for group in list(self.state.groups.values()):
-            records, are_all = self.offsets.expired(group, now_ms)
+            records, are_all = offset_removal.expired(self.state, group, now_ms)
             is_waited_for = isinstance(group, ClassicGroup) and bool(group.pending_members)
             if are_all and group.is_empty and not is_waited_for:
                 records += group.tombstones()
@@ -119,7 +119,8 @@ class Groups:
 
     def topics_changed(self, image: MetadataImage, changes: Changes) -> Outcome[None]:
         self.consumer.follow(image, changes)
-        return Outcome(None, self.offsets.of_deleted_topics(changes.removed, image), is_divisible=True)
+        removed = offset_removal.of_deleted_topics(self.state, changes.removed, image)
+        return Outcome(None, removed, is_divisible=True)
 
     def waiting(self) -> Iterator[Later[Any]]:
         """All who have not been answered yet, for when this machine is given up."""
@@ -148,6 +149,23 @@ class Groups:
             self.classic.apply(key, value)
         else:
             self.consumer.apply(key, value)
+
+    def replay_transactional(self, producer_id: int, key: Buffer, value: Buffer | None) -> None:
+        record = serde.decode_record(key, value)
+        if record is not None:
+            self.apply_transactional(producer_id, record)
+
+    def apply_transactional(self, producer_id: int, record: CoordinatorRecord) -> None:
+        """Only commits of offsets wait for the end of the transaction; nothing else should come in one."""
+        key, value = record
+        if isinstance(key, OffsetCommitKey) and isinstance(value, OffsetCommitValue):
+            self.offsets.apply_transactional(producer_id, key, value)
+        else:
+            self.apply(record)
+
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        """Its marker stands in the log."""
+        self.offsets.end_transaction(producer_id, committed)
 
     def loaded(self) -> None:
         """The whole log was replayed."""

@@ -6,11 +6,11 @@ from collections.abc import Collection
 from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.coordinator.group import offset_removal
 from moldau.coordinator.group.classic.group import ClassicGroup, ClassicMember, State
 from moldau.coordinator.group.consumer import describe as consumer
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.group import Group
-from moldau.coordinator.group.offsets import Offsets
 from moldau.coordinator.group.state import GroupState
 from moldau.coordinator.machine import Outcome
 from moldau.wire.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
@@ -80,12 +80,12 @@ def _member(member: ClassicMember, protocol: str | None) -> DescribedGroupMember
     return described
 
 
-def delete(state: GroupState, offsets: Offsets, group_id: str) -> Outcome[DeletableGroupResult]:
+def delete(state: GroupState, group_id: str) -> Outcome[DeletableGroupResult]:
     """The group and all that it committed."""
     group = state.groups.get(group_id)
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
     if not group.is_empty:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
-    records = [*offsets.tombstones(group_id), *group.tombstones()]
+    records = [*offset_removal.of_deleted_group(state, group_id), *group.tombstones()]
     return Outcome(DeletableGroupResult(group_id), records, is_divisible=True)

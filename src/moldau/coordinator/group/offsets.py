@@ -1,21 +1,24 @@
-"""Committed offsets of one shard's groups: OffsetCommit, OffsetFetch, OffsetDelete, and what becomes of old ones.
+"""Committed offsets of one shard's groups: OffsetCommit, TxnOffsetCommit, OffsetFetch. What removes them is in
+`offset_removal`.
 
 Offsets are shared by both kinds of groups. A commit from nobody in particular makes a group of its own, called simple.
+What is committed in a transaction waits in `transactional_offsets` for its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Final, TypeVar
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID, Uuid
+from moldau.coordinator.group import offset_removal
 from moldau.coordinator.group.classic.group import ClassicGroup
-from moldau.coordinator.group.group import Group
 from moldau.coordinator.group.records import OffsetCommitKey, OffsetCommitValue
 from moldau.coordinator.group.state import GroupState
-from moldau.coordinator.machine import Client, CoordinatorRecord, Outcome
-from moldau.metadata.image import MetadataImage, TopicImage
+from moldau.coordinator.group.transactional_offsets import TopicAndPartition
+from moldau.coordinator.machine import Client, CoordinatorRecord, Outcome, ProducerIdAndEpoch
+from moldau.metadata.image import TopicImage
 from moldau.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -23,13 +26,7 @@ from moldau.wire.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from moldau.wire.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestTopic,
-    OffsetDeleteResponse,
-    OffsetDeleteResponsePartition,
-    OffsetDeleteResponseTopic,
-)
+from moldau.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from moldau.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
@@ -37,12 +34,26 @@ from moldau.wire.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from moldau.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 
 BY_TOPIC_ID_FROM: Final = 10
 """From this version on, OffsetCommit and OffsetFetch name topics by their id."""
 GROUP_NOT_FOUND_FROM: Final = 9
 NO_OFFSET: Final = -1
 NO_RETENTION: Final = -1
+NO_TIME: Final = -1
+_UNKNOWN: Final = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID))
+_TOLD_TO_PRODUCERS: Final = {ErrorCode.STALE_MEMBER_EPOCH: ErrorCode.ILLEGAL_GENERATION}
+"""What producers, who know nothing of epochs of members, are told instead."""
+Committed = dict[str, dict[int, OffsetCommitValue]]
+"""By a group, by topic and partition."""
+T = TypeVar("T", OffsetCommitResponseTopic, TxnOffsetCommitResponseTopic)
 
 
 class Offsets:
@@ -54,11 +65,11 @@ class Offsets:
     # --- commit -------------------------------------------------------------------------------------------------
 
     def commit(self, ask: OffsetCommitRequest, client: Client) -> Outcome[OffsetCommitResponse]:
-        """Who commits matters only if there is something to commit: what does not exist is told so to anybody."""
+        """Who commits matters only for what there is: that a partition does not exist is told to anybody."""
         now_ms = self._state.clock.now_ms()
-        expire_ms = NO_OFFSET if ask.retention_time_ms == NO_RETENTION else now_ms + ask.retention_time_ms
+        expire_ms = NO_TIME if ask.retention_time_ms == NO_RETENTION else now_ms + ask.retention_time_ms
         taken: list[CoordinatorRecord] = []
-        known: list[tuple[Uuid, int]] = []
+        partitions: list[tuple[Uuid, int]] = []
         topics = []
         for topic in ask.topics:
             found, unknown = self._find(topic.topic_id, topic.name, client)
@@ -67,18 +78,23 @@ class Offsets:
                 index = partition.partition_index
                 code = self._judged(partition, found, unknown)
                 done.append(OffsetCommitResponsePartition(index, code))
-                if found is not None and 0 <= index < len(found.partitions):
-                    known.append((found.id, index))
                 if found is not None and not code:
+                    partitions.append((found.id, index))
                     value = _value(partition, topic.topic_id, now_ms, expire_ms)
                     taken.append(CoordinatorRecord(OffsetCommitKey(ask.group_id, found.name, index), value))
             topics.append(OffsetCommitResponseTopic(topic.topic_id, topic.name, done))
-        if known:
-            self._check_committer(ask, client, known)
+        if _is_any_known(topics):
+            try:
+                self._check_committer(ask, client, partitions)
+            except KafkaError as refused:
+                return Outcome(OffsetCommitResponse(topics=_refused(topics, refused.code)))
         return Outcome(OffsetCommitResponse(topics=topics), taken)
 
     def _judged(
-        self, partition: OffsetCommitRequestPartition, topic: TopicImage | None, unknown: ErrorCode
+        self,
+        partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
+        topic: TopicImage | None,
+        unknown: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ) -> ErrorCode:
         if topic is None:
             return unknown
@@ -104,6 +120,47 @@ class Offsets:
         if isinstance(group, ClassicGroup) and ask.member_id in group.members:
             self._heard_of(group, ask.member_id)
 
+    def transactional_commit(self, ask: TxnOffsetCommitRequest, client: Client) -> Outcome[TxnOffsetCommitResponse]:
+        """As `commit`, but nothing is committed until the transaction is. Whether the producer may still write is for
+        the log to say."""
+        now_ms = self._state.clock.now_ms()
+        taken: list[CoordinatorRecord] = []
+        partitions: list[tuple[Uuid, int]] = []
+        topics = []
+        for topic in ask.topics:
+            found = self._state.current.image.topics.get(topic.name)
+            done = []
+            for partition in topic.partitions:
+                index = partition.partition_index
+                code = self._judged(partition, found)
+                done.append(TxnOffsetCommitResponsePartition(index, code))
+                if found is not None and not code:
+                    partitions.append((found.id, index))
+                    value = _value(partition, ZERO_UUID, now_ms, NO_TIME)
+                    taken.append(CoordinatorRecord(OffsetCommitKey(ask.group_id, topic.name, index), value))
+            topics.append(TxnOffsetCommitResponseTopic(topic.name, done))
+        if _is_any_known(topics):
+            try:
+                self._check_sender(ask, client, partitions)
+            except KafkaError as refused:
+                code = _TOLD_TO_PRODUCERS.get(refused.code, refused.code)
+                return Outcome(TxnOffsetCommitResponse(topics=_refused(topics, code)))
+        producer = ProducerIdAndEpoch(ask.producer_id, ask.producer_epoch)
+        return Outcome(TxnOffsetCommitResponse(topics=topics), taken, producer=producer)
+
+    def _check_sender(self, ask: TxnOffsetCommitRequest, client: Client, partitions: list[tuple[Uuid, int]]) -> None:
+        """Unlike a commit of the member's own, this is no sign of its life."""
+        group = self._state.groups.get(ask.group_id)
+        if group is None:
+            if ask.generation_id < 0:
+                return
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        who = (ask.member_id, ask.group_instance_id, ask.generation_id)
+        check = group.check_commit(*who, client.version, in_transaction=True)
+        if check is not None:
+            for topic_id, index in partitions:
+                check(topic_id, index)
+
     def _find(self, topic_id: Uuid, name: str, client: Client) -> tuple[TopicImage | None, ErrorCode]:
         """The topic, and what to say if there is none."""
         image = self._state.current.image
@@ -113,30 +170,43 @@ class Offsets:
 
     # --- fetch --------------------------------------------------------------------------------------------------
 
-    def fetch(self, ask: OffsetFetchRequestGroup, client: Client) -> Outcome[OffsetFetchResponseGroup]:
+    def fetch(
+        self, ask: OffsetFetchRequestGroup, client: Client, require_stable: bool = False
+    ) -> Outcome[OffsetFetchResponseGroup]:
+        """Whoever requires stable offsets is not told what an open transaction may change; others are told what was
+        committed last."""
         group = self._state.groups.get(ask.group_id)
         if group is not None:
             group.check_fetch(ask.member_id, ask.member_epoch)
         committed = self._state.offsets.get(ask.group_id, {})
+        unstable = self._state.transactional_offsets.open_of(ask.group_id) if require_stable else ()
         if ask.topics is None:
-            topics = list(self._all(committed, client))
+            topics = list(self._all(committed, unstable, client))
         else:
-            topics = [self._named(topic, committed, client) for topic in ask.topics]
+            topics = [self._named(topic, committed, unstable, client) for topic in ask.topics]
         return Outcome(OffsetFetchResponseGroup(ask.group_id, topics))
 
     def _all(
-        self, committed: dict[str, dict[int, OffsetCommitValue]], client: Client
+        self, committed: Committed, unstable: Collection[TopicAndPartition], client: Client
     ) -> Iterator[OffsetFetchResponseTopics]:
+        """Also of what is unstable only that is told of which something is committed."""
         for name, partitions in committed.items():
             topic = self._state.current.image.topics.get(name)
             if client.version >= BY_TOPIC_ID_FROM and topic is None:
                 continue  # there is no id to tell it by
             topic_id = topic.id if topic is not None else ZERO_UUID
-            found = [_fetched(index, value) for index, value in partitions.items()]
+            found = [
+                _unstable(index) if (name, index) in unstable else _fetched(index, value)
+                for index, value in partitions.items()
+            ]
             yield OffsetFetchResponseTopics(topic_id, name, found)
 
     def _named(
-        self, topic: OffsetFetchRequestTopics, committed: dict[str, dict[int, OffsetCommitValue]], client: Client
+        self,
+        topic: OffsetFetchRequestTopics,
+        committed: Committed,
+        unstable: Collection[TopicAndPartition],
+        client: Client,
     ) -> OffsetFetchResponseTopics:
         name = topic.name
         if client.version >= BY_TOPIC_ID_FROM:
@@ -147,103 +217,52 @@ class Offsets:
             name = known.name
         partitions = committed.get(name, {})
         meant = (ZERO_UUID, topic.topic_id) if topic.topic_id != ZERO_UUID else None
-        found = [_fetched(index, _of_topic(partitions.get(index), meant)) for index in topic.partition_indexes]
+        found = [
+            _unstable(index) if (name, index) in unstable else _fetched(index, _of_topic(partitions.get(index), meant))
+            for index in topic.partition_indexes
+        ]
         return OffsetFetchResponseTopics(topic.topic_id, name, found)
 
     # --- removal ------------------------------------------------------------------------------------------------
 
     def delete(self, ask: OffsetDeleteRequest) -> Outcome[OffsetDeleteResponse]:
-        group = self._state.groups.get(ask.group_id)
-        if group is None:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
-        if isinstance(group, ClassicGroup) and not group.is_empty and not group.is_of_consumers:
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
-        records: list[CoordinatorRecord] = []
-        topics = [self._delete(group, topic, records) for topic in ask.topics]
-        return Outcome(OffsetDeleteResponse(topics=topics), records)
-
-    def _delete(
-        self, group: Group, topic: OffsetDeleteRequestTopic, records: list[CoordinatorRecord]
-    ) -> OffsetDeleteResponseTopic:
-        image = self._state.current.image.topics.get(topic.name)
-        there = range(len(image.partitions)) if image is not None else range(0)
-        is_read = group.is_subscribed_to(topic.name)
-        committed = self._state.offsets.get(group.group_id, {}).get(topic.name, {})
-        done = []
-        for index in (each.partition_index for each in topic.partitions):
-            code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_read else ErrorCode.NONE
-            if index not in there:
-                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif index in committed and not is_read:
-                records += _tombstones(group.group_id, topic.name, [index])
-            done.append(OffsetDeleteResponsePartition(index, code))
-        return OffsetDeleteResponseTopic(topic.name, done)
-
-    def tombstones(self, group_id: str) -> list[CoordinatorRecord]:
-        """All that a group ever committed."""
-        committed = self._state.offsets.get(group_id, {})
-        return [each for topic, partitions in committed.items() for each in _tombstones(group_id, topic, partitions)]
-
-    def of_deleted_topics(self, removed: Sequence[TopicImage], image: MetadataImage) -> list[CoordinatorRecord]:
-        """What was committed of topics that are no more. A name may be another topic's by now, as when all that ever
-        befell the topics is read at once: then those go of which it is known that they were the old one's."""
-        ids: dict[str, set[Uuid]] = {}
-        for topic in removed:
-            ids.setdefault(topic.name, set()).add(topic.id)
-        return [
-            tombstone
-            for group_id, committed in self._state.offsets.items()
-            for name in committed
-            if name in ids
-            for tombstone in _tombstones(
-                group_id,
-                name,
-                [
-                    index
-                    for index, value in committed[name].items()
-                    if name not in image.topics or value.topic_id in ids[name]
-                ],
-            )
-        ]
-
-    def expired(self, group: Group, now_ms: int) -> tuple[list[CoordinatorRecord], bool]:
-        """The offsets of a group whose time has come, and whether none will be left. Those of a topic that went while
-        nobody was here to hear of it go as well."""
-        records: list[CoordinatorRecord] = []
-        are_all = True
-        for topic, partitions in self._state.offsets.get(group.group_id, {}).items():
-            over: list[int] = []
-            if topic not in self._state.current.image.topics:
-                over = list(partitions)
-            elif not group.is_subscribed_to(topic):
-                over = [index for index, value in partitions.items() if self._is_over(group, value, now_ms)]
-            records += _tombstones(group.group_id, topic, over)
-            are_all = are_all and len(over) == len(partitions)
-        return records, are_all
-
-    def _is_over(self, group: Group, value: OffsetCommitValue, now_ms: int) -> bool:
-        since_ms = group.offsets_expire_after_ms(value.commit_timestamp)
-        if since_ms is None:
-            return False
-        if value.expire_timestamp >= 0:
-            return now_ms >= value.expire_timestamp
-        return now_ms - since_ms >= self._state.settings.offsets_retention_ms
+        return offset_removal.delete(self._state, ask)
 
     # --- the log ------------------------------------------------------------------------------------------------
 
     def apply(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
-        groups, offsets = self._state.groups, self._state.offsets
-        if value is not None:
-            if key.group not in groups:
-                groups[key.group] = ClassicGroup(key.group)
-            of_group = offsets.get(key.group)
-            if of_group is None:
-                of_group = offsets[key.group] = {}
-            of_topic = of_group.get(key.topic)
-            if of_topic is None:
-                of_topic = of_group[key.topic] = {}
-            of_topic[key.partition] = value
-            return
+        if value is None:
+            self._remove(key)
+            self._state.transactional_offsets.forget(key)
+        else:
+            self._put(key, value)
+            self._state.transactional_offsets.overtake(key)
+
+    def apply_transactional(self, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue) -> None:
+        self._ensure_group(key.group)
+        self._state.transactional_offsets.add(producer_id, key, value)
+
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        for key, value in self._state.transactional_offsets.end(producer_id, committed):
+            self._put(key, value)
+
+    def _ensure_group(self, group_id: str) -> None:
+        if group_id not in self._state.groups:
+            self._state.groups[group_id] = ClassicGroup(group_id)
+
+    def _put(self, key: OffsetCommitKey, value: OffsetCommitValue) -> None:
+        self._ensure_group(key.group)
+        offsets = self._state.offsets
+        of_group = offsets.get(key.group)
+        if of_group is None:
+            of_group = offsets[key.group] = {}
+        of_topic = of_group.get(key.topic)
+        if of_topic is None:
+            of_topic = of_group[key.topic] = {}
+        of_topic[key.partition] = value
+
+    def _remove(self, key: OffsetCommitKey) -> None:
+        offsets = self._state.offsets
         of_group = offsets.get(key.group, {})
         of_topic = of_group.get(key.topic, {})
         of_topic.pop(key.partition, None)
@@ -253,7 +272,25 @@ class Offsets:
             offsets.pop(key.group, None)
 
 
-def _value(partition: OffsetCommitRequestPartition, topic_id: bytes, now_ms: int, expire_ms: int) -> OffsetCommitValue:
+def _is_any_known(topics: Sequence[OffsetCommitResponseTopic] | Sequence[TxnOffsetCommitResponseTopic]) -> bool:
+    return any(each.error_code not in _UNKNOWN for topic in topics for each in topic.partitions)
+
+
+def _refused(topics: list[T], code: ErrorCode) -> list[T]:
+    """For all partitions that there are."""
+    for topic in topics:
+        for each in topic.partitions:
+            if each.error_code not in _UNKNOWN:
+                each.error_code = code
+    return topics
+
+
+def _value(
+    partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
+    topic_id: bytes,
+    now_ms: int,
+    expire_ms: int,
+) -> OffsetCommitValue:
     metadata = partition.committed_metadata or ""
     epoch = partition.committed_leader_epoch
     return OffsetCommitValue(partition.committed_offset, epoch, metadata, now_ms, expire_ms, topic_id)
@@ -272,5 +309,5 @@ def _fetched(
     return OffsetFetchResponsePartitions(index, value.offset, value.leader_epoch, value.metadata)
 
 
-def _tombstones(group_id: str, topic: str, partitions: Iterable[int]) -> list[CoordinatorRecord]:
-    return [CoordinatorRecord(OffsetCommitKey(group_id, topic, index), None) for index in partitions]
+def _unstable(index: int) -> OffsetFetchResponsePartitions:
+    return _fetched(index, None, ErrorCode.UNSTABLE_OFFSET_COMMIT)

@@ -5,30 +5,10 @@ groups are in `consumer_records`, and how they stand in the log is in `serde`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final
 
 from moldau.base.ids import ZERO_UUID
+from moldau.coordinator.records import RecordKey, RecordValue
 from moldau.wire.schema import Message
-
-NEVER_FLEXIBLE: Final = 2**15
-
-
-class RecordKey(Message):
-    """Keys have one version for ever; what tells them apart is their type."""
-
-    __slots__ = ()
-    TYPE: ClassVar[int]
-    VERSIONS = (0, 0)
-    FLEXIBLE = NEVER_FLEXIBLE
-
-
-class RecordValue(Message):
-    __slots__ = ()
-    WRITTEN: ClassVar[int] = 0
-    """The version that is written. Readers older than a new tagged field skip it (KIP-915)."""
-
-    def written_version(self) -> int:
-        return self.WRITTEN
 
 
 class OffsetCommitKey(RecordKey):

@@ -1,15 +1,9 @@
-"""Records of the group coordinator to bytes and back.
-
-A key begins with two bytes that tell its type, a value with two bytes that tell its version; the body follows in the
-encoding of `wire.codec`. A record without a value takes back what its key stood for.
-"""
+"""Records of the group coordinator to bytes and back: which kinds there are."""
 
 from __future__ import annotations
 
-import struct
 from typing import Final
 
-from moldau.base.errors import MalformedData
 from moldau.coordinator.group import consumer_records as consumer
 from moldau.coordinator.group.records import (
     GroupMetadataKey,
@@ -17,58 +11,21 @@ from moldau.coordinator.group.records import (
     LegacyOffsetCommitKey,
     OffsetCommitKey,
     OffsetCommitValue,
-    RecordKey,
-    RecordValue,
 )
-from moldau.coordinator.machine import CoordinatorRecord
-from moldau.wire.codec import decode, encode
-from moldau.wire.schema import Buffer
+from moldau.coordinator.serde import RecordCodec
 
-_INT16 = struct.Struct(">h")
-_PAIRS: Final[tuple[tuple[type[RecordKey], type[RecordValue]], ...]] = (
-    (LegacyOffsetCommitKey, OffsetCommitValue),
-    (OffsetCommitKey, OffsetCommitValue),
-    (GroupMetadataKey, GroupMetadataValue),
-    (consumer.ConsumerGroupMetadataKey, consumer.ConsumerGroupMetadataValue),
-    (consumer.ConsumerGroupMemberMetadataKey, consumer.ConsumerGroupMemberMetadataValue),
-    (consumer.ConsumerGroupTargetAssignmentMetadataKey, consumer.ConsumerGroupTargetAssignmentMetadataValue),
-    (consumer.ConsumerGroupTargetAssignmentMemberKey, consumer.ConsumerGroupTargetAssignmentMemberValue),
-    (consumer.ConsumerGroupCurrentMemberAssignmentKey, consumer.ConsumerGroupCurrentMemberAssignmentValue),
-    (consumer.ConsumerGroupRegularExpressionKey, consumer.ConsumerGroupRegularExpressionValue),
+_CODEC: Final = RecordCodec(
+    (
+        (LegacyOffsetCommitKey, OffsetCommitValue),
+        (OffsetCommitKey, OffsetCommitValue),
+        (GroupMetadataKey, GroupMetadataValue),
+        (consumer.ConsumerGroupMetadataKey, consumer.ConsumerGroupMetadataValue),
+        (consumer.ConsumerGroupMemberMetadataKey, consumer.ConsumerGroupMemberMetadataValue),
+        (consumer.ConsumerGroupTargetAssignmentMetadataKey, consumer.ConsumerGroupTargetAssignmentMetadataValue),
+        (consumer.ConsumerGroupTargetAssignmentMemberKey, consumer.ConsumerGroupTargetAssignmentMemberValue),
+        (consumer.ConsumerGroupCurrentMemberAssignmentKey, consumer.ConsumerGroupCurrentMemberAssignmentValue),
+        (consumer.ConsumerGroupRegularExpressionKey, consumer.ConsumerGroupRegularExpressionValue),
+    )
 )
-_KINDS: Final = {key.TYPE: (key, value) for key, value in _PAIRS}
-
-
-def encode_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
-    """The key and the value as they stand in the log."""
-    key, value = record
-    assert isinstance(key, RecordKey)
-    key_bytes = bytearray(_INT16.pack(key.TYPE))
-    encode(key, 0, key_bytes)
-    if value is None:
-        return bytes(key_bytes), None
-    assert isinstance(value, RecordValue)
-    version = value.written_version()
-    value_bytes = bytearray(_INT16.pack(version))
-    encode(value, version, value_bytes)
-    return bytes(key_bytes), bytes(value_bytes)
-
-
-def decode_record(key: Buffer, value: Buffer | None) -> CoordinatorRecord | None:
-    """The record; None for a kind younger than this code, which readers must skip."""
-    if len(key) < _INT16.size:
-        raise MalformedData("a coordinator record without its type")
-    kind = _KINDS.get(_INT16.unpack_from(key)[0])
-    if kind is None:
-        return None
-    key_class, value_class = kind
-    decoded = decode(key_class, key[_INT16.size :], 0)
-    if value is None:
-        return CoordinatorRecord(decoded, None)
-    if len(value) < _INT16.size:
-        raise MalformedData(f"{value_class.__name__} without its version")
-    version: int = _INT16.unpack_from(value)[0]
-    low, high = value_class.VERSIONS
-    if not low <= version <= high:
-        raise MalformedData(f"{value_class.__name__} has no version {version}")
-    return CoordinatorRecord(decoded, decode(value_class, value[_INT16.size :], version))
+encode_record: Final = _CODEC.encode
+decode_record: Final = _CODEC.decode

@@ -9,6 +9,7 @@ from moldau.base.clock import Clock
 from moldau.coordinator.group.group import Group
 from moldau.coordinator.group.records import OffsetCommitValue
 from moldau.coordinator.group.settings import GroupSettings
+from moldau.coordinator.group.transactional_offsets import TransactionalOffsets
 from moldau.coordinator.machine import Deadlines
 from moldau.metadata.current import CurrentImage
 
@@ -23,3 +24,5 @@ class GroupState:
     deadlines: Deadlines = field(default_factory=Deadlines)
     offsets: dict[str, dict[str, dict[int, OffsetCommitValue]]] = field(default_factory=dict)
     """What was committed, by group, topic and partition. A group with offsets exists."""
+    transactional_offsets: TransactionalOffsets = field(default_factory=TransactionalOffsets)
+    """What will be committed if the transactions of which it is part are. A group with such exists too."""

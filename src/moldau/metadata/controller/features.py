@@ -28,9 +28,14 @@ METADATA_VERSION_LEVEL: Final = 30
 GROUP_VERSION: Final = "group.version"
 """Level 1 is the consumer protocol of KIP-848."""
 
+TRANSACTION_VERSION: Final = "transaction.version"
+"""Level 1 writes the coordinator's records so that they can grow; at 2 every end of a transaction gives its producer a
+new epoch (KIP-890)."""
+
 SUPPORTED: Final[dict[str, tuple[int, int]]] = {
     METADATA_VERSION: (METADATA_VERSION_LEVEL, METADATA_VERSION_LEVEL),
     GROUP_VERSION: (0, 1),
+    TRANSACTION_VERSION: (0, 2),
 }
 
 NOT_SUPPORTED: Final = (0, 0)

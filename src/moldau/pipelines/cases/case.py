@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
+from moldau.base.ids import TopicPartition as Place
 from moldau.client.cluster import Cluster
 from moldau.pipelines.cases.comparing import Difference, compare_records, compare_rows
 from moldau.pipelines.cases.files import (
@@ -268,35 +269,53 @@ def _rows(sink: TableSink, spark: SparkSession) -> Sequence[Any]:
 
 
 def _records(bootstrap: str, topics: Collection[str] | None, but: Iterable[str] = ()) -> Records:
-    """All records of these topics; of all topics of the broker but those, if none are named."""
-    from confluent_kafka import TopicPartition
+    """All records of these topics; of all topics of the broker but internal ones and those, if none are named."""
+    from confluent_kafka import KafkaError, TopicPartition
 
+    rest = set(_settled(bootstrap, topics, but))
+    found: list[Mapping[str, Any]] = []
     with _consumer(bootstrap) as consumer:
-        there = consumer.list_topics(timeout=ANSWER_S).topics
-        names = sorted(set(there) - set(but) if topics is None else set(there) & set(topics))
-        ends = {}
-        for partition in (TopicPartition(name, number, 0) for name in names for number in there[name].partitions):
-            low, high = consumer.get_watermark_offsets(partition, timeout=ANSWER_S)
-            if high > low:
-                ends[partition.topic, partition.partition] = high
-        consumer.assign([TopicPartition(topic, number, 0) for topic, number in ends])
-        found: list[Mapping[str, Any]] = []
-        while ends:
+        consumer.assign([TopicPartition(*where, 0) for where in rest])
+        while rest:
             message = consumer.poll(ANSWER_S)
-            if message is None or message.error():
-                raise PipelineError(f"the output of {', '.join(names)} cannot be read back")
-            where = message.topic(), message.partition()
-            found.append(_record(message))
-            if message.offset() + 1 >= ends.get(where, 0):
-                ends.pop(where, None)
-        return found
+            if message is not None and message.error() is None:
+                found.append(_record(message))
+            elif message is not None and message.error().code() == KafkaError._PARTITION_EOF:
+                rest.discard(Place(message.topic(), message.partition()))
+            else:
+                raise PipelineError(f"the output in {', '.join(sorted({topic for topic, _ in rest}))} cannot be read")
+    return found
+
+
+def _settled(bootstrap: str, topics: Collection[str] | None, but: Iterable[str]) -> list[Place]:
+    """The partitions of these topics, once no transaction in them is open: the last one may just be ending."""
+    cluster = Cluster(bootstrap, {})
+    try:
+        there = cluster.topics().values()
+        others = {topic.name for topic in there if not topic.is_internal} - set(but)
+        wanted = others if topics is None else set(topics)
+        places = [Place(topic.name, number) for topic in there if topic.name in wanted for number in topic.leaders]
+        deadline_s = time.monotonic() + ANSWER_S
+        while cluster.latest(places, read_committed=True) != cluster.latest(places):
+            if time.monotonic() > deadline_s:
+                raise PipelineError(f"a transaction in {', '.join(sorted(wanted))} does not end")
+            time.sleep(0.01)
+        return places
+    finally:
+        cluster.close()
 
 
 @contextmanager
 def _consumer(bootstrap: str) -> Iterator[Any]:
     from confluent_kafka import Consumer
 
-    settings = {"bootstrap.servers": bootstrap, "group.id": "moldau-pipeline-test", "enable.auto.commit": False}
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "moldau-pipeline-test",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed",
+    }
     consumer = Consumer(settings)
     try:
         yield consumer

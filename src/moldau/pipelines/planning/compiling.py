@@ -153,7 +153,7 @@ class _Compilation:
 
     def _add_dead_letters(self, source: TopicSource, schema: StructType, topic: str) -> None:
         parsed = self._parsed(source, schema, list(COLUMNS))
-        options = sources.connector_options(self._pipeline, {}) | {"topic": topic}
+        options = sources.sink_options(self._pipeline, flow_name(source), {}) | {"topic": topic}
         self.flows.append(
             Flow(
                 name=flow_name(source),

@@ -1,8 +1,8 @@
 """A flow is a frame on its way to one target: a streaming query in a continuous run, one write in a batch run.
 
 How each kind of target is written lives here; what the frame holds was decided before (sinks.py, dead_letters.py).
-Topics are written at least once. Tables are written once per batch: by (query id, batch id) in a stream, by the run's
-id in a batch. Output mode update, which Python sinks refuse, goes through foreachBatch, as do overwriting and upserts.
+Topics and tables are written once per batch: by (query id, batch id) in a stream, by the run's id in a batch. Output
+mode update, which Python sinks refuse, goes through foreachBatch, as do overwriting and upserts.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ CONSOLE_ROWS: Final = 20
 class Target(Protocol):
     """Where rows go, and how."""
 
-    def stream(self, frame: DataFrame, mode: OutputMode) -> DataStreamWriter:
+    def stream(self, frame: DataFrame, mode: OutputMode, checkpoint: Path) -> DataStreamWriter:
         """A writer that only lacks name, trigger and checkpoint."""
 
     def write(self, frame: DataFrame, tag: BatchTag) -> None:
-        """All rows at once. A table that holds that tag's batch already is left alone."""
+        """All rows at once. What holds that tag's batch already is left alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Flow:
 
 def start(flow: Flow, checkpoint: Path, until_caught_up: bool = False) -> StreamingQuery:
     """Start the flow's query, named like the flow, with its checkpoint in that directory."""
-    writer = flow.target.stream(flow.frame, flow.mode).queryName(flow.name)
+    writer = flow.target.stream(flow.frame, flow.mode, checkpoint).queryName(flow.name)
     writer = writer.option("checkpointLocation", str(checkpoint))
     if until_caught_up:
         writer = writer.trigger(availableNow=True)
@@ -65,27 +65,34 @@ def start(flow: Flow, checkpoint: Path, until_caught_up: bool = False) -> Stream
 
 
 def write_batch(flow: Flow, run_id: str) -> None:
-    """Run the flow once, as a batch. `run_id` tags the table's transaction: the same id twice is written once."""
+    """Run the flow once, as a batch. `run_id` tags the transaction: the same id twice is written once."""
     flow.target.write(flow.frame, BatchTag(f"batch-{run_id}-{flow.name}", 0))
 
 
 @dataclass(frozen=True, slots=True)
 class TopicTarget:
-    """Records through the connector; `options` say where to."""
+    """Records through the connector; `options` say where to. Spark's own connector writes at least once."""
 
     connector: str
     options: Mapping[str, str]
 
-    def stream(self, frame: DataFrame, mode: OutputMode) -> DataStreamWriter:
+    def stream(self, frame: DataFrame, mode: OutputMode, checkpoint: Path) -> DataStreamWriter:
         if mode == "append":
             return frame.writeStream.format(self.connector).options(**self.options).outputMode(mode)
-        return frame.writeStream.outputMode(mode).foreachBatch(lambda batch, batch_id: self._append(batch))
+        return frame.writeStream.outputMode(mode).foreachBatch(
+            lambda batch, batch_id: self._append(batch, _tag(batch, batch_id), checkpoint)
+        )
 
     def write(self, frame: DataFrame, tag: BatchTag) -> None:
-        self._append(frame)
+        self._append(frame, tag, None)
 
-    def _append(self, frame: DataFrame) -> None:
-        frame.write.format(self.connector).options(**self.options).mode("append").save()
+    def _append(self, frame: DataFrame, tag: BatchTag, checkpoint: Path | None) -> None:
+        options = dict(self.options)
+        if self.connector == "moldau":
+            options |= {"queryId": tag.query_id, "batchId": str(tag.batch_id)}
+            if checkpoint is not None:
+                options |= {"checkpointLocation": str(checkpoint)}  # where it may stage records
+        frame.write.format(self.connector).options(**options).mode("append").save()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +105,7 @@ class TableTarget:
     options: Mapping[str, str]
     overwrites: bool = False
 
-    def stream(self, frame: DataFrame, mode: OutputMode) -> DataStreamWriter:
+    def stream(self, frame: DataFrame, mode: OutputMode, checkpoint: Path) -> DataStreamWriter:
         if not self.overwrites:
             return frame.writeStream.format(LAKE).options(**self._options()).outputMode(mode)
         return frame.writeStream.outputMode(mode).foreachBatch(
@@ -128,7 +135,7 @@ class UpsertTarget:
     order_by: str | None
     """Of several rows of a key in one batch the one with the highest counts; without it the last."""
 
-    def stream(self, frame: DataFrame, mode: OutputMode) -> DataStreamWriter:
+    def stream(self, frame: DataFrame, mode: OutputMode, checkpoint: Path) -> DataStreamWriter:
         return frame.writeStream.outputMode(mode).foreachBatch(
             lambda batch, batch_id: self.write(batch, _tag(batch, batch_id))
         )
@@ -149,7 +156,7 @@ class ConsoleTarget:
     rows: int = CONSOLE_ROWS
     truncate: bool = True
 
-    def stream(self, frame: DataFrame, mode: OutputMode) -> DataStreamWriter:
+    def stream(self, frame: DataFrame, mode: OutputMode, checkpoint: Path) -> DataStreamWriter:
         return frame.writeStream.outputMode(mode).foreachBatch(
             lambda batch, batch_id: self._show(batch, f"{self.name}, batch {batch_id}")
         )

@@ -26,7 +26,7 @@ from moldau.pipelines.planning.output_modes import upsert_mode
 from moldau.pipelines.planning.problem_collection import Problems, Refused
 from moldau.pipelines.planning.record_schemas import avro_file
 from moldau.pipelines.planning.record_values import bytes_of, headers_of, legal_partition, legal_topic, row_value
-from moldau.pipelines.planning.sources import connector_options, format_options
+from moldau.pipelines.planning.sources import format_options, sink_options
 from moldau.pipelines.problems import did_you_mean
 from moldau.pipelines.spec import ConsoleSink, Pipeline, Sink, TableSink, TopicSink
 
@@ -71,7 +71,7 @@ class SinkCompiler:
             "partition": self._partition(sink),
         }
         frame = self._frame.select(*(made.alias(name) for name, made in columns.items() if made is not None))
-        options = connector_options(self._pipeline, sink.options)
+        options = sink_options(self._pipeline, sink.name, sink.options)
         if sink.topic is not None:
             options["topic"] = sink.topic
         where = f"topic {sink.topic}" if sink.route is None else f"topics by {sink.route}"

@@ -44,6 +44,8 @@ METADATA: Final = {
     "_headers": "headers",
 }
 """Columns of a topic's view, and the connector's column behind each."""
+ISOLATION: Final = KAFKA + "isolation.level"
+"""Read committed unless a pipeline says otherwise: what is written once must not be made of what was taken back."""
 _STAR: Final = re.compile(r"(?<!count\()\*", re.IGNORECASE)
 
 
@@ -70,6 +72,13 @@ def connector_options(pipeline: Pipeline, options: Mapping[str, str]) -> dict[st
     properties = {KAFKA + name: value for name, value in pipeline.kafka.items()}
     servers = {} if pipeline.bootstrap is None else {KAFKA + "bootstrap.servers": pipeline.bootstrap}
     return servers | properties | chosen
+
+
+def sink_options(pipeline: Pipeline, query: str, options: Mapping[str, str]) -> dict[str, str]:
+    """For writing. Transactional ids and groups that hold batch ids begin with pipeline and query, for whoever looks."""
+    if pipeline.connector != "moldau":
+        return connector_options(pipeline, options)
+    return {"transactionalIdPrefix": f"{pipeline.name}.{query}"} | connector_options(pipeline, options)
 
 
 def format_options(options: Mapping[str, str]) -> dict[str, str]:
@@ -102,7 +111,7 @@ def _projection(columns: tuple[str, ...]) -> StructType:
 
 
 def topic_options(pipeline: Pipeline, source: TopicSource, mode: Mode, over: Range) -> dict[str, str]:
-    options = connector_options(pipeline, source.options)
+    options = {ISOLATION: "read_committed"} | connector_options(pipeline, source.options)
     if "assign" not in {name.lower() for name in options}:
         options |= {"subscribePattern": source.pattern} if source.pattern else {"subscribe": ",".join(source.topics)}
     if source.headers:

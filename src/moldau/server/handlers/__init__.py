@@ -11,10 +11,12 @@ from moldau.replica.partitions import Partitions
 from moldau.replica.replication import Replication
 from moldau.replica.sessions import SessionCache
 from moldau.replica.throttle import ThrottledReplicas
+from moldau.replica.verification import Verifications
 from moldau.replica.waiting import ParkedFetches
 from moldau.runtime.controller_channel import ControllerChannel
 from moldau.runtime.group_coordinator import GroupCoordinator
 from moldau.runtime.producer_ids import ProducerIds
+from moldau.runtime.transaction_coordinator import TransactionCoordinator
 from moldau.server.handlers.alter_replica_log_dirs import AlterReplicaLogDirs
 from moldau.server.handlers.api_versions import ApiVersions
 from moldau.server.handlers.controlled import controlled
@@ -35,6 +37,12 @@ from moldau.server.handlers.list_offsets import ListOffsets
 from moldau.server.handlers.metadata import Metadata
 from moldau.server.handlers.offset_for_leader_epoch import OffsetForLeaderEpoch
 from moldau.server.handlers.produce import Produce
+from moldau.server.handlers.transactions.add_partitions import AddOffsetsToTxn, AddPartitionsToTxn
+from moldau.server.handlers.transactions.commit_offsets import TxnOffsetCommit
+from moldau.server.handlers.transactions.end_txn import EndTxn
+from moldau.server.handlers.transactions.gate import TransactionGate
+from moldau.server.handlers.transactions.listing import DescribeTransactions, ListTransactions
+from moldau.server.handlers.transactions.write_markers import WriteTxnMarkers
 from moldau.server.router import Handler
 from moldau.wire.messages.fetch import FetchResponse
 
@@ -50,6 +58,9 @@ class Parts:
     reads_nearby: bool
     channel: ControllerChannel
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    verifications: Verifications
+    gate: TransactionGate
     producer_ids: ProducerIds
     sessions: SessionCache
     parked: ParkedFetches[FetchResponse]
@@ -69,7 +80,7 @@ class Parts:
 def handlers(node: Parts) -> list[Handler]:
     current, partitions, channel = node.current, node.partitions, node.channel
     return [
-        Produce(current, partitions, node.clock, node.timers),
+        Produce(current, partitions, node.gate, node.clock, node.timers),
         Fetch(
             current,
             partitions,
@@ -86,7 +97,7 @@ def handlers(node: Parts) -> list[Handler]:
         Metadata(current, channel, node.cluster_id, node.auto_create_topics),
         ApiVersions(current, node.served, node.kraft_version),
         DeleteRecords(partitions, node.timers),
-        InitProducerId(node.producer_ids),
+        InitProducerId(node.producer_ids, node.transactions),
         OffsetForLeaderEpoch(partitions),
         DescribeConfigs(current, node.node_id, node.static),
         DescribeLogDirs(partitions, node.log_dir, node.disk_space),
@@ -94,7 +105,7 @@ def handlers(node: Parts) -> list[Handler]:
         DescribeCluster(current, node.cluster_id),
         DescribeProducers(partitions),
         DescribeTopicPartitions(current),
-        FindCoordinator(current, node.groups),
+        FindCoordinator(current, node.groups, node.transactions),
         JoinGroup(node.groups),
         SyncGroup(node.groups),
         Heartbeat(node.groups),
@@ -107,5 +118,12 @@ def handlers(node: Parts) -> list[Handler]:
         DeleteGroups(node.groups),
         ConsumerGroupHeartbeat(node.groups),
         ConsumerGroupDescribe(node.groups),
+        AddPartitionsToTxn(current, node.transactions),
+        AddOffsetsToTxn(node.transactions, node.groups),
+        EndTxn(node.transactions),
+        TxnOffsetCommit(node.groups, partitions, node.gate),
+        WriteTxnMarkers(partitions, node.groups, node.verifications, node.clock),
+        ListTransactions(node.transactions),
+        DescribeTransactions(node.transactions),
         *controlled(channel.forward),
     ]

@@ -181,6 +181,7 @@ class Fetch:
 
     def _update(self, session: FetchSession, ask: FetchRequest, reads: Reads) -> None:
         by_id = session.uses_topic_ids
+        session.reads_committed = reads.is_committed
         for topic in ask.topics:
             key: str | Uuid = topic.topic_id if by_id else topic.topic
             for wanted in topic.partitions:
@@ -234,6 +235,9 @@ class _Answer:
         for entry in session.dirty:
             data, length = self._read(entry, left, not size)
             found.append((entry, data))
+            if session.reads_committed:
+                entry.seen_stable_offset = data.last_stable_offset
+                entry.is_held_back = data.last_stable_offset < data.high_watermark
             size += length
             left -= length
             is_urgent = is_urgent or _is_urgent(data) or self._begins_elsewhere(entry, data)
@@ -300,8 +304,7 @@ class _Answer:
 
     def park(self, parked: ParkedFetches[FetchResponse], wait_ms: int) -> Later[FetchResponse]:
         """Waits for data in any of the partitions, for the client's time to be up, or for the server to stop."""
-        missing = self._ask.min_bytes - self._size
-        return parked.park(self._session, missing, wait_ms, self.collect)
+        return parked.park(self._session, lambda: self._ask.min_bytes - self._size, wait_ms, self.collect)
 
 
 def _is_urgent(data: PartitionData) -> bool:

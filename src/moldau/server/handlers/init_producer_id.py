@@ -1,6 +1,7 @@
 """InitProducerId v0–6. Gives an idempotent producer its id, out of a block reserved in the metadata log.
 
-A transactional id needs the transaction coordinator, which this release does not have: the client is told so.
+A transactional one gets its id and epoch from the coordinator of its transactional id, which fences whoever had them
+before.
 """
 
 from __future__ import annotations
@@ -8,32 +9,55 @@ from __future__ import annotations
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.later import Later
 from moldau.runtime.producer_ids import ProducerIds
+from moldau.runtime.transaction_coordinator import TransactionCoordinator
+from moldau.server.handlers.answering import answered, client_of
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 NO_EPOCH = -1
+FENCED_FROM_VERSION = 4
 
 
 class InitProducerId:
     api = ApiKey.INIT_PRODUCER_ID
     versions = (0, 6)
 
-    def __init__(self, producer_ids: ProducerIds) -> None:
+    def __init__(self, producer_ids: ProducerIds, coordinator: TransactionCoordinator) -> None:
         self._producer_ids = producer_ids
+        self._coordinator = coordinator
 
     def answer(
         self, ask: InitProducerIdRequest, caller: Caller
     ) -> InitProducerIdResponse | Later[InitProducerIdResponse]:
-        if ask.transactional_id == "" or (ask.producer_id < 0) != (ask.producer_epoch < 0):
-            return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=NO_EPOCH)
-        if ask.transactional_id is not None:
-            return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, producer_epoch=NO_EPOCH)
-        return self._producer_ids.next().map(_response)
+        transactional_id = ask.transactional_id
+        if transactional_id == "" or (ask.producer_id < 0) != (ask.producer_epoch < 0):
+            return _refused(ErrorCode.INVALID_REQUEST)
+        if transactional_id is None:
+            return self._producer_ids.next().map(_given)
+        client = client_of(caller)
+        return answered(
+            lambda: self._coordinator.with_producer_id(
+                lambda: self._coordinator.submit(
+                    transactional_id, lambda transactions: transactions.init_producer_id(ask, client)
+                )
+            ),
+            lambda refused: _refused(_said(refused.code, caller.version)),
+        )
 
 
-def _response(given: int | KafkaError) -> InitProducerIdResponse:
+def _said(code: ErrorCode, version: int) -> ErrorCode:
+    """Older clients know of no other way to be told."""
+    is_old = code is ErrorCode.PRODUCER_FENCED and version < FENCED_FROM_VERSION
+    return ErrorCode.INVALID_PRODUCER_EPOCH if is_old else code
+
+
+def _refused(code: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=code, producer_epoch=NO_EPOCH)
+
+
+def _given(given: int | KafkaError) -> InitProducerIdResponse:
     if isinstance(given, KafkaError):
         # The client tries again on this one: there may soon be a controller that grants ids.
-        return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, producer_epoch=NO_EPOCH)
+        return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return InitProducerIdResponse(producer_id=given, producer_epoch=0)

@@ -70,6 +70,7 @@ class ListOffsets:
             if wanted.timestamp < 0 and caller.version < NEEDS_VERSION.get(wanted.timestamp, 0):
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
             timestamp, offset = _look_up(partition, wanted.timestamp, ask)
+            epoch = _epoch(partition, wanted.timestamp, offset)
         except KafkaError as refused:
             code = refused.code
             if code is ErrorCode.OFFSET_NOT_AVAILABLE and caller.version < NOT_AVAILABLE_FROM_VERSION:
@@ -77,7 +78,6 @@ class ListOffsets:
             return ListOffsetsPartitionResponse(index, code)
         except StorageFault:
             return ListOffsetsPartitionResponse(index, ErrorCode.KAFKA_STORAGE_ERROR)
-        epoch = partition.log.epochs.epoch_for_offset(offset) if offset >= 0 else -1
         return ListOffsetsPartitionResponse(index, 0, timestamp, offset, epoch)
 
 
@@ -103,6 +103,13 @@ def _look_up(partition: Partition, timestamp: int, ask: ListOffsetsRequest) -> t
         return found.timestamp, found.offset
     _refuse_before_commit(partition, ask)
     return -1, -1
+
+
+def _epoch(partition: Partition, timestamp: int, offset: int) -> int:
+    """Of the record, or of the leader where there is none: what comes next is the leader's to write."""
+    if timestamp == LATEST:
+        return partition.state.leader_epoch
+    return partition.log.epochs.epoch_for_offset(offset) if offset >= 0 else -1
 
 
 def _readable_end(partition: Partition, ask: ListOffsetsRequest) -> int:

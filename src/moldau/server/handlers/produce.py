@@ -1,22 +1,27 @@
 """Produce v3–13. Appends first, in order, then promises the rest: an answer now, or when it is acknowledged.
 
 v7: zstd; v8: per-record errors (KIP-467); v10: who leads, if not we (KIP-951); v13: topic ids instead of names. acks=0
-gets no answer at all, so an error can only be told by closing the connection, as Kafka does.
+gets no answer at all, so an error can only be told by closing the connection, as Kafka does. Records of a transaction
+pass a gate first; from v12 on the partition becomes part of the transaction by that (KIP-890).
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
 from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.later import Later
 from moldau.base.names import INTERNAL_TOPICS
+from moldau.log.log import Appended
 from moldau.log.validate import RecordsRejected
 from moldau.metadata.current import CurrentImage
-from moldau.replica.partition import ACKS_ALL
+from moldau.replica.partition import ACKS_ALL, Partition
 from moldau.replica.partitions import Partitions
 from moldau.server.handlers.current_leaders import tell_producer
+from moldau.server.handlers.transactions.gate import Passed, TransactionGate
+from moldau.server.handlers.transactions.produced import Written, written_in
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.batch import ATTRIBUTES_LOW_BYTE, BATCH_HEADER_BYTES, CODEC_MASK, TRANSACTIONAL_BIT
@@ -27,6 +32,7 @@ from moldau.wire.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 
@@ -41,25 +47,64 @@ class Produce:
     api = ApiKey.PRODUCE
     versions = (3, 13)
 
-    def __init__(self, current: CurrentImage, partitions: Partitions, clock: Clock, timers: Timers) -> None:
+    def __init__(
+        self, current: CurrentImage, partitions: Partitions, gate: TransactionGate, clock: Clock, timers: Timers
+    ) -> None:
         self._current = current
         self._partitions = partitions
+        self._gate = gate
         self._clock = clock
         self._timers = timers
 
     def answer(self, ask: ProduceRequest, caller: Caller) -> ProduceResponse | Later[ProduceResponse] | None:
+        if ask.transactional_id is None:
+            return self._produce(ask, caller, None)
+        return self._produce_verified(ask, caller)
+
+    def _produce_verified(self, ask: ProduceRequest, caller: Caller) -> ProduceResponse | Later[ProduceResponse] | None:
+        written = written_in(ask, caller.version, self._named, self._partitions)
+        if written is None:
+            return self._produce(ask, caller, None)
+        passed = self._gate.pass_through(written.transaction, written.partitions, written.knows_abortable)
+        if not isinstance(passed, Later):
+            return self._produce(ask, caller, written.passed(passed))
+        if ask.acks == 0:
+            passed.then(lambda passed: self._produce_unheard(ask, caller, written.passed(passed)))
+            return None
+        answer: Later[ProduceResponse] = Later()
+
+        def go_on(passed: Passed) -> None:
+            done = self._produce(ask, caller, written.passed(passed))
+            if isinstance(done, Later):
+                done.then(answer.complete)
+            else:
+                assert done is not None, "only who asks for no acknowledgement gets no answer"
+                answer.complete(done)
+
+        passed.then(go_on)
+        return answer
+
+    def _produce_unheard(self, ask: ProduceRequest, caller: Caller, written: Written) -> None:
+        """Without acknowledgement, and after a question to another node: there is nobody left to tell of an error."""
+        with suppress(MalformedData):
+            self._produce(ask, caller, written)
+
+    def _named(self, topic: TopicProduceData, version: int) -> str | None:
+        return self._current.image.topic_names.get(topic.topic_id) if version >= TOPIC_ID_FROM_VERSION else topic.name
+
+    def _produce(
+        self, ask: ProduceRequest, caller: Caller, written: Written | None
+    ) -> ProduceResponse | Later[ProduceResponse] | None:
         now_ms = self._clock.now_ms()
         waiting: Waiting = []
         refused: list[PartitionProduceResponse] = []
         topics = []
         for topic in ask.topic_data:
-            name: str | None = topic.name
-            if caller.version >= TOPIC_ID_FROM_VERSION:
-                name = self._current.image.topic_names.get(topic.topic_id)
+            name = self._named(topic, caller.version)
             wanted = topic.partition_data
             if len(wanted) > 1:  # of a partition that is named twice the last batch counts, as in Kafka
                 wanted = list({data.index: data for data in wanted}.values())
-            done = [self._append(name, data, ask, caller, now_ms, waiting, refused) for data in wanted]
+            done = [self._append(name, data, ask, caller, now_ms, waiting, refused, written) for data in wanted]
             topics.append(TopicProduceResponse(topic.topic_id, topic.name, done))
         response = ProduceResponse(topics)
         if refused and caller.version >= LEADER_FROM_VERSION:
@@ -80,6 +125,7 @@ class Produce:
         now_ms: int,
         waiting: Waiting,
         refused: list[PartitionProduceResponse],
+        written: Written | None,
     ) -> PartitionProduceResponse:
         """Appends one partition's batch. Whatever is wrong with it is said for this partition alone."""
         if name in INTERNAL_TOPICS and caller.client_id != ADMIN_CLIENT_ID:
@@ -93,7 +139,10 @@ class Produce:
         try:
             _check(ask, data, caller)
             assert isinstance(data.records, memoryview)
-            appended = partition.append(data.records, ask.acks, now_ms)
+            if data.records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT:
+                appended = self._append_in_transaction(partition, data.records, ask, now_ms, written)
+            else:
+                appended = partition.append(data.records, ask.acks, now_ms)
         except KafkaError as refusal:
             refused.append(_refused(data.index, refusal))
             return refused[-1]
@@ -105,6 +154,18 @@ class Produce:
             if promise is not None:
                 waiting.append((done, promise))
         return done
+
+    def _append_in_transaction(
+        self, partition: Partition, records: memoryview, ask: ProduceRequest, now_ms: int, written: Written | None
+    ) -> Appended:
+        if written is None:
+            raise KafkaError(
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "records of a transaction without a transactional id"
+            )
+        written.check(self._gate, partition)
+        appended = partition.append(records, ask.acks, now_ms, transaction_version=written.transaction_version)
+        self._gate.appended(partition, written.transaction)
+        return appended
 
     def _when_acknowledged(
         self, response: ProduceResponse, waiting: Waiting, timeout_ms: int
@@ -148,9 +209,6 @@ def _check(ask: ProduceRequest, data: PartitionProduceData, caller: Caller) -> N
     attributes = records[ATTRIBUTES_LOW_BYTE]
     if caller.version < ZSTD_FROM_VERSION and attributes & CODEC_MASK == Compression.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs produce version 7 or later")
-    if attributes & TRANSACTIONAL_BIT:
-        code = ErrorCode.INVALID_TXN_STATE if ask.transactional_id else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        raise KafkaError(code, "transactions are not served")
 
 
 def _refused(index: int, refused: KafkaError) -> PartitionProduceResponse:

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from moldau.base.errors import MalformedData
+from moldau.columns.record_starts import record_starts
+from moldau.columns.varints import Bytes, Mask, Numbers
 from moldau.spark.records.batches import Batch
-from moldau.spark.records.record_starts import record_starts
-from moldau.spark.records.varints import Bytes, Mask, Numbers
 from moldau.wire.batch import BATCH_HEADER_BYTES, BatchHeader, check_crc
 from moldau.wire.compression import Buffer, decompress
 

@@ -19,11 +19,12 @@ import numpy as np
 import pyarrow as pa
 
 from moldau.base.errors import MalformedData
+from moldau.columns.fields import Fields, read_fields
+from moldau.columns.varints import BadRow, Numbers, read, require
 from moldau.spark.records.batches import FetchedRecords, malformed, next_offset, wanted_batches
 from moldau.spark.records.bodies import BatchColumns, Bodies, open_batches
-from moldau.spark.records.fields import Fields, binary_column, read_fields
+from moldau.spark.records.fields import binary_column
 from moldau.spark.records.header_columns import headers_column, skip_headers
-from moldau.spark.records.varints import BadRow, Numbers, read, require
 
 ROWS_MAX: Final = 1 << 16
 """Rows decoded at once. What is computed on the way then mostly stays in the processor's cache."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.spark.records.varints import Numbers, Raw, put, sizes, zigzag
+from moldau.columns.varints import Numbers, Raw, put, sizes, zigzag
 from moldau.wire.batch import (
     BATCH_HEADER_BYTES,
     LENGTH_PREFIX,

@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from moldau.base.errors import MalformedData
-from moldau.spark.records.fields import Fields, binary_column, read_fields
-from moldau.spark.records.varints import BadRow, Bytes, Numbers, read, require
+from moldau.columns.fields import Fields, read_fields
+from moldau.columns.varints import BadRow, Bytes, Numbers, read, require
+from moldau.spark.records.fields import binary_column
 from moldau.wire.records import read_varint
 
 HEADER_BYTES_MIN: Final = 2

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from moldau.spark.records.varints import Bytes, Numbers
+from moldau.columns.varints import Bytes, Numbers
 
 NO_KEY: Final = -1
 """Instead of a partition, for rows without a key: any will do."""

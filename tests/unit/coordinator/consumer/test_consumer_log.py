@@ -10,8 +10,8 @@ from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.consumer.describe import described
 from moldau.coordinator.group.consumer.member import MemberState
 from moldau.coordinator.group.consumer.target import metadata_hash, preferred_assignor
-from moldau.coordinator.group.records import RecordKey, RecordValue
 from moldau.coordinator.machine import CoordinatorRecord, Outcome
+from moldau.coordinator.records import RecordKey, RecordValue
 from moldau.wire.codec import decode, encode
 from moldau.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

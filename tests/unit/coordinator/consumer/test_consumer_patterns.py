@@ -7,8 +7,9 @@ from consumer_rooms import ConsumerRooms
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.coordinator.group import consumer_records as logged
-from moldau.coordinator.group.consumer.patterns import Patterns, compiled
+from moldau.coordinator.group.consumer.patterns import Patterns
 from moldau.coordinator.machine import CoordinatorRecord, Outcome
+from moldau.coordinator.pattern import compiled
 from moldau.metadata.apply import Changes
 from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 

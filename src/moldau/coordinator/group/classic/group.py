@@ -156,16 +156,18 @@ class ClassicGroup:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return member
 
-    def check_commit(self, member_id: str, instance_id: str | None, epoch: int, version: int) -> PartitionCheck | None:
+    def check_commit(
+        self, member_id: str, instance_id: str | None, epoch: int, version: int, in_transaction: bool = False
+    ) -> PartitionCheck | None:
         if epoch < 0 and self.is_empty:
             return None
         if epoch >= 0 or member_id or instance_id is not None:
             self.check_member(member_id, instance_id)
             if epoch != self.generation:
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-        elif not self.is_empty:
+        elif not in_transaction:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        if self.state is State.COMPLETING_REBALANCE:
+        if self.state is State.COMPLETING_REBALANCE and not in_transaction:
             # The member was told a new generation and does not know yet whether the partition is still its own.
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         return None

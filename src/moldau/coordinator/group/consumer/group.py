@@ -74,13 +74,17 @@ class ConsumerGroup:
     def is_subscribed_to(self, topic: str) -> bool:
         return topic in self.subscriptions.topics
 
-    def check_commit(self, member_id: str, instance_id: str | None, epoch: int, version: int) -> PartitionCheck | None:
+    def check_commit(
+        self, member_id: str, instance_id: str | None, epoch: int, version: int, in_transaction: bool = False
+    ) -> PartitionCheck | None:
         """A member that has not heard of its new epoch yet may commit for the partitions that it has had since before
         the epoch it speaks of (KIP-1251)."""
         if epoch < 0 and not self.members:
             return None
+        if in_transaction and epoch == NO_EPOCH and not member_id and instance_id is None:
+            return None
         member = self.member(member_id)
-        if not member.is_classic and version < COMMIT_VERSION_MIN:
+        if not in_transaction and not member.is_classic and version < COMMIT_VERSION_MIN:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "members of consumer groups commit with version 9 or later")
         if epoch == member.member_epoch:
             return None

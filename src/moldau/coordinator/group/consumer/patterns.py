@@ -1,5 +1,4 @@
-"""Subscriptions by regular expression. They are RE2's (KIP-848): matching takes time in proportion to the name,
-whatever the pattern, and both a pattern and its matching have a limit in memory.
+"""Subscriptions by regular expression (KIP-848).
 
 A pattern is matched with all topics once, when it comes; from then on with those that come and go.
 """
@@ -7,33 +6,12 @@ A pattern is matched with all topics once, when it comes; from then on with thos
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import Any, Final
+from typing import Any
 
-import re2
-
-from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.errors import KafkaError
+from moldau.coordinator.pattern import compiled
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
-
-PATTERN_MEMORY_BYTES_MAX: Final = 1 << 15
-"""What a compiled pattern and the states of matching it may take. It is enough for 2,600 plain characters. A bad one
-that fits takes under a millisecond for the longest name there can be; an ordinary one takes 5 µs."""
-
-
-def compiled(pattern: str) -> Any:
-    """KafkaError if it is none. It has to match the whole of a name."""
-    options = re2.Options()
-    options.log_errors = False
-    options.never_capture = True
-    options.max_mem = PATTERN_MEMORY_BYTES_MAX
-    try:
-        return re2.compile(pattern, options)
-    except re2.error as wrong:
-        reason = wrong.args[0] if wrong.args else ""
-        text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
-        raise KafkaError(
-            ErrorCode.INVALID_REGULAR_EXPRESSION, f"{pattern!r} is not a regular expression: {text}"
-        ) from wrong
 
 
 class Patterns:

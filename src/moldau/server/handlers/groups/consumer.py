@@ -11,7 +11,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.later import Later
 from moldau.coordinator.machine import Outcome
 from moldau.runtime.group_coordinator import GroupCoordinator
-from moldau.server.handlers.groups import answered, client_of, gathered
+from moldau.server.handlers.answering import answered, client_of, gathered
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.consumer_group_describe import (

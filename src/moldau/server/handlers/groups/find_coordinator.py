@@ -1,6 +1,6 @@
-"""FindCoordinator v0–6. Which node has a group; from v4 on for several groups at once.
+"""FindCoordinator v0–6. Which node has a group or a transactional id; from v4 on for several at once.
 
-Key type 0 is a group, 1 a transactional id, 2 (from v6) a share group. This release coordinates groups only.
+Key type 0 is a group, 1 a transactional id, 2 (from v6) a share group, of which this release has none.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.later import Later
 from moldau.metadata.current import CurrentImage
 from moldau.runtime.group_coordinator import GroupCoordinator
+from moldau.runtime.transaction_coordinator import TransactionCoordinator
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -24,26 +25,32 @@ class FindCoordinator:
     api = ApiKey.FIND_COORDINATOR
     versions = (0, 6)
 
-    def __init__(self, current: CurrentImage, coordinator: GroupCoordinator) -> None:
+    def __init__(self, current: CurrentImage, groups: GroupCoordinator, transactions: TransactionCoordinator) -> None:
         self._current = current
-        self._coordinator = coordinator
+        self._coordinators: dict[int, GroupCoordinator | TransactionCoordinator] = {
+            GROUP: groups,
+            TRANSACTION: transactions,
+        }
 
     def answer(
         self, ask: FindCoordinatorRequest, caller: Caller
     ) -> FindCoordinatorResponse | Later[FindCoordinatorResponse]:
         keys = ask.coordinator_keys if caller.version >= SEVERAL_FROM else [ask.key]
-        if ask.key_type != GROUP:
+        coordinator = self._coordinators.get(ask.key_type)
+        if coordinator is None:
             return _response([_not_served(ask, key, caller) for key in keys], caller)
-        opened = self._coordinator.open()
+        opened = coordinator.topic.open()
         if opened.done:
-            return _response([self._find(key, opened.value(), caller) for key in keys], caller)
-        return opened.map(lambda code: _response([self._find(key, code, caller) for key in keys], caller))
+            return _response([self._find(coordinator, key, opened.value(), caller) for key in keys], caller)
+        return opened.map(lambda code: _response([self._find(coordinator, key, code, caller) for key in keys], caller))
 
-    def _find(self, key: str, opened: ErrorCode, caller: Caller) -> Coordinator:
+    def _find(
+        self, coordinator: GroupCoordinator | TransactionCoordinator, key: str, opened: ErrorCode, caller: Caller
+    ) -> Coordinator:
         if opened not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The groups' topic: {opened.name}.")
+            return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{coordinator.topic.name}: {opened.name}.")
         try:
-            node_id = self._coordinator.find(key)
+            node_id = coordinator.find(key)
         except KafkaError:
             return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         broker = self._current.image.brokers.get(node_id)
@@ -54,8 +61,6 @@ class FindCoordinator:
 
 
 def _not_served(ask: FindCoordinatorRequest, key: str, caller: Caller) -> Coordinator:
-    if ask.key_type == TRANSACTION:
-        return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "Transactions are not served.")
     if ask.key_type == SHARE and caller.version >= SHARE_FROM:
         return _refused(key, ErrorCode.INVALID_REQUEST, "Share groups are not served.")
     return _refused(key, ErrorCode.INVALID_REQUEST)

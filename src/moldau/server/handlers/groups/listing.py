@@ -8,7 +8,7 @@ from moldau.base.errors import KafkaError
 from moldau.base.later import Later
 from moldau.coordinator.machine import Outcome
 from moldau.runtime.group_coordinator import GroupCoordinator
-from moldau.server.handlers.groups import answered, gathered
+from moldau.server.handlers.answering import answered, gathered
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse

@@ -10,7 +10,7 @@ from __future__ import annotations
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.later import Later
 from moldau.runtime.group_coordinator import GroupCoordinator
-from moldau.server.handlers.groups import answered, client_of
+from moldau.server.handlers.answering import answered, client_of
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

@@ -1,7 +1,8 @@
 """OffsetCommit v2–10, OffsetFetch v1–10, OffsetDelete v0.
 
-OffsetCommit v10 and OffsetFetch v10 name topics by id; OffsetFetch v2: null means all topics; v8: several groups at
-once; v9: a member says who it is (KIP-848). Before v8 there was one group and no more.
+OffsetCommit v10 and OffsetFetch v10 name topics by id; OffsetFetch v2: null means all topics; v7: offsets that an open
+transaction may still change are not told; v8: several groups at once; v9: a member says who it is (KIP-848). Before v8
+there was one group and no more.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.later import Later
 from moldau.coordinator.machine import Client
 from moldau.runtime.group_coordinator import GroupCoordinator
-from moldau.server.handlers.groups import answered, client_of, gathered
+from moldau.server.handlers.answering import answered, client_of, gathered
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.offset_commit import (
@@ -79,15 +80,15 @@ class OffsetFetch:
     def answer(self, ask: OffsetFetchRequest, caller: Caller) -> OffsetFetchResponse | Later[OffsetFetchResponse]:
         client = client_of(caller)
         if caller.version >= SEVERAL_FROM:
-            found = [self._of_group(group, client) for group in ask.groups]
+            found = [self._of_group(group, client, ask.require_stable) for group in ask.groups]
             return gathered(found, lambda groups: OffsetFetchResponse(groups=groups))
-        one = self._of_group(_only_group(ask), client)
+        one = self._of_group(_only_group(ask), client, ask.require_stable)
         return gathered([one], lambda groups: _only_response(groups[0], ask, caller.version))
 
-    def _of_group(self, ask: OffsetFetchRequestGroup, client: Client) -> Any:
+    def _of_group(self, ask: OffsetFetchRequestGroup, client: Client, require_stable: bool) -> Any:
         return answered(
             lambda: self._coordinator.submit(
-                ask.group_id, lambda groups: groups.offsets.fetch(ask, client), may_be_empty=True
+                ask.group_id, lambda groups: groups.offsets.fetch(ask, client, require_stable), may_be_empty=True
             ),
             lambda refused: OffsetFetchResponseGroup(ask.group_id, error_code=refused.code),
         )

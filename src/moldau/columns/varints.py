@@ -21,6 +21,7 @@ Mask = npt.NDArray[np.bool_]
 
 FEW: Final = 8
 """One row in so many is few: those are read by themselves."""
+VARINT_BYTES_MAX: Final = 10
 
 
 class BadRow(Exception):
@@ -66,6 +67,20 @@ def read(data: Bytes, at: Numbers, bits: int = 32) -> tuple[Numbers, Numbers]:
         rows = rows[byte > 0x7F]
         shift += 7
     return ((raw >> np.uint64(1)) ^ -(raw & np.uint64(1))).view(np.int64), ends
+
+
+def skip(data: Bytes, at: Numbers) -> Numbers:
+    """The positions behind numbers of up to 64 bits of which nobody wants to know more."""
+    ends = at + 1
+    goes_on = data.take(at, mode="clip") > 0x7F
+    for _ in range(VARINT_BYTES_MAX - 1):
+        if not goes_on.any():
+            return ends
+        byte = data.take(ends, mode="clip")
+        ends += goes_on
+        goes_on &= byte > 0x7F
+    require(~goes_on, "a varint without an end")
+    return ends
 
 
 def _check_width(byte: Bytes, shift: int, bits: int, rows: Numbers | None = None) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from moldau.spark.records.varints import Bytes, Numbers
+from moldau.columns.varints import Bytes, Numbers
 
 STRETCH: Final = 16
 """Records walked to see whether a run begins."""

@@ -1,0 +1,65 @@
+"""How a command reaches a whole cluster over our own channel, for what confluent-kafka has no call, and how a refusal is
+told in one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData, UnusableProperty
+from moldau.cli.connect import Broker, CommandFailed, first_answering, split_address
+from moldau.client.cluster import Cluster
+
+ANSWER_SECONDS: Final = 5.0
+COORDINATOR_MS: Final = 10_000
+"""A coordinator that moves or loads is waited for so long."""
+SHOW_GROUPS: Final = "`moldau group list` shows the groups there are"
+SHOW_TRANSACTIONS: Final = "`moldau transaction list` shows the transactional ids there are"
+SHOW_TOPICS: Final = "`moldau topic list` shows the topics there are"
+NEXT_STEPS: Final = {
+    ErrorCode.GROUP_ID_NOT_FOUND: SHOW_GROUPS,
+    ErrorCode.NON_EMPTY_GROUP: "`moldau group describe` shows its members; stop them first",
+    ErrorCode.UNKNOWN_MEMBER_ID: "it has active members again: stop them first",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "its coordinator is not there; try again in a moment",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "ask for an ACL on the group",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "ask for an ACL on the topic",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ask for an ACL on the cluster",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "ask for an ACL on the transactional id",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: SHOW_TRANSACTIONS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: SHOW_TOPICS,
+    ErrorCode.UNSUPPORTED_VERSION: "this broker does not offer it",
+}
+
+
+@contextmanager
+def cluster_of_broker(broker: Broker, answer_seconds: float = ANSWER_SECONDS) -> Iterator[Cluster]:
+    """A cluster that answers; whatever goes wrong inside is told in one line."""
+    answering = first_answering(broker.bootstrap_servers)
+    host, port = split_address(answering)
+    try:
+        cluster = Cluster(f"{host}:{port}", broker.client_config, answer_seconds)
+    except UnusableProperty as error:
+        raise CommandFailed(str(error)) from error
+    try:
+        try:
+            cluster.nodes()
+        except (OSError, MalformedData) as error:
+            raise CommandFailed(
+                f"{answering} accepts connections but does not answer as a Kafka broker ({error});"
+                " check that the port is a broker's and that -X says what it asks of clients (TLS, SASL)"
+            ) from error
+        yield cluster
+    except KafkaError as error:
+        raise told(error) from error
+    except (OSError, MalformedData) as error:
+        raise CommandFailed(f"the cluster at {broker.bootstrap_servers} stopped answering: {error}") from error
+    finally:
+        cluster.close()
+
+
+def told(error: KafkaError, subject: str = "") -> CommandFailed:
+    said = error.message or error.code.name.lower().replace("_", " ")
+    step = NEXT_STEPS.get(error.code)
+    return CommandFailed((f"{subject}: " if subject else "") + said.rstrip(".") + (f"; {step}" if step else ""))

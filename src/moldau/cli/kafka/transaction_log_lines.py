@@ -1,0 +1,16 @@
+"""Records of `__transaction_state` as kafka-dump-log and kafka-console-consumer print them."""
+
+from __future__ import annotations
+
+from moldau.cli.kafka.coordinator_lines import CoordinatorFormatter, coordinator_words
+from moldau.coordinator.transaction.records import TransactionLogKey
+from moldau.coordinator.transaction.serde import decode_record
+from moldau.wire.records import Record
+
+
+def transaction_log_words(record: Record) -> tuple[str, str | None]:
+    return coordinator_words(decode_record, record)
+
+
+def transaction_log_formatter() -> CoordinatorFormatter:
+    return CoordinatorFormatter(decode_record, (TransactionLogKey.TYPE,))

@@ -1,0 +1,111 @@
+"""What kafka-transactions prints: its tables, with their rows in Kafka's order. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from moldau.base.ids import TopicPartition
+from moldau.cli.kafka import java_order
+from moldau.cli.kafka.padded_table import padded_table
+from moldau.client.transaction_values import (
+    ActiveProducer,
+    DescribedTransaction,
+    ListedTransaction,
+    OpenTransaction,
+)
+
+NONE: Final = "None"
+MINUTE_MS: Final = 60_000
+LISTED: Final = ("TransactionalId", "Coordinator", "ProducerId", "TransactionState")
+DESCRIBED: Final = (
+    "CoordinatorId",
+    "TransactionalId",
+    "ProducerId",
+    "ProducerEpoch",
+    "TransactionState",
+    "TransactionTimeoutMs",
+    "CurrentTransactionStartTimeMs",
+    "TransactionDurationMs",
+    "TopicPartitions",
+)
+PRODUCERS: Final = (
+    "ProducerId",
+    "ProducerEpoch",
+    "LatestCoordinatorEpoch",
+    "LastSequence",
+    "LastTimestamp",
+    "CurrentTransactionStartOffset",
+)
+HANGING: Final = (
+    "Topic",
+    "Partition",
+    "ProducerId",
+    "ProducerEpoch",
+    "CoordinatorEpoch",
+    "StartOffset",
+    "LastTimestamp",
+    "Duration(min)",
+)
+
+
+def listed_table(transactions: Sequence[ListedTransaction]) -> str:
+    """Broker by broker; of each, in the order in which it told them."""
+    brokers = java_order.integers(each.coordinator for each in transactions)
+    return padded_table(LISTED, [each for broker in brokers for each in transactions if each.coordinator == broker])
+
+
+def described_table(transaction: DescribedTransaction, now_ms: int) -> str:
+    start_ms = transaction.start_ms
+    row = (
+        transaction.coordinator,
+        transaction.transactional_id,
+        transaction.producer_id,
+        transaction.producer_epoch,
+        transaction.state,
+        transaction.timeout_ms,
+        NONE if start_ms is None else start_ms,
+        NONE if start_ms is None else now_ms - start_ms,
+        ",".join(map(str, java_order.partitions(transaction.partitions))),
+    )
+    return padded_table(DESCRIBED, [row])
+
+
+def producers_table(producers: Iterable[ActiveProducer]) -> str:
+    rows = [
+        (
+            each.producer_id,
+            each.producer_epoch,
+            each.coordinator_epoch,
+            each.last_sequence,
+            each.last_timestamp,
+            NONE if each.transaction_start is None else each.transaction_start,
+        )
+        for each in producers
+    ]
+    return padded_table(PRODUCERS, rows)
+
+
+def hanging_table(found: Sequence[OpenTransaction], now_ms: int) -> str:
+    rows = [
+        (
+            *each.where,
+            each.producer.producer_id,
+            each.producer.producer_epoch,
+            each.producer.coordinator_epoch,
+            each.producer.transaction_start,
+            each.producer.last_timestamp,
+            (now_ms - each.producer.last_timestamp) // MINUTE_MS,
+        )
+        for producer_id in java_order.longs(each.producer.producer_id for each in found)
+        for each in found
+        if each.producer.producer_id == producer_id
+    ]
+    return padded_table(HANGING, rows)
+
+
+def in_tables_order(
+    producers: Mapping[TopicPartition, Sequence[ActiveProducer]],
+) -> dict[TopicPartition, Sequence[ActiveProducer]]:
+    """Partitions in the order in which Kafka's tool goes through them."""
+    return {where: producers[where] for where in java_order.partitions_to_measure(producers)}

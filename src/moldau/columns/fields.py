@@ -1,0 +1,33 @@
+"""Byte fields inside records: where those of all rows begin and end.
+
+A field is a length as zigzag varint, -1 for null, and so many bytes. It may not reach beyond the record it is in.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from moldau.columns.varints import Bytes, Mask, Numbers, read, require
+
+
+class Fields(NamedTuple):
+    """One field of each row: its bytes are data[start:end], none if it is null."""
+
+    starts: Numbers
+    ends: Numbers
+    is_null: Mask
+
+    def every_second(self, first: int) -> Fields:
+        return Fields(self.starts[first::2], self.ends[first::2], self.is_null[first::2])
+
+
+def read_fields(data: Bytes, at: Numbers, limits: Numbers) -> Fields:
+    """The fields at these positions, each inside its limit."""
+    length, starts = read(data, at)
+    is_null = length < 0
+    require(length >= -1, "a field of negative length")
+    ends = starts + np.maximum(length, 0)
+    require(ends <= limits, "a field ends beyond its record")
+    return Fields(starts, ends, is_null)

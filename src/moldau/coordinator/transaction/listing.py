@@ -1,0 +1,70 @@
+"""Transactions as those who look after them see them: ListTransactions, DescribeTransactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from moldau.base.errors import ErrorCode
+from moldau.coordinator.pattern import compiled
+from moldau.coordinator.transaction.transaction import STATES_BY_TITLE, State, Transaction, partitions_by_topic
+from moldau.wire.messages.describe_transactions import TopicData
+from moldau.wire.messages.describe_transactions import TransactionState as DescribedTransaction
+from moldau.wire.messages.list_transactions import ListTransactionsRequest
+from moldau.wire.messages.list_transactions import TransactionState as ListedTransaction
+
+
+class TransactionFilter(NamedTuple):
+    """Which transactions are asked for. What is empty or None asks for all."""
+
+    states: frozenset[State]
+    unknown_states: tuple[str, ...]
+    """Those that there are not; whoever names only such gets nothing."""
+    producer_ids: frozenset[int]
+    older_than_ms: int | None
+    pattern: Any
+    """It has to match the whole of a transactional id."""
+
+    def takes(self, transaction: Transaction, now_ms: int) -> bool:
+        if self.producer_ids and transaction.producer_id not in self.producer_ids:
+            return False
+        if (self.states or self.unknown_states) and transaction.state not in self.states:
+            return False
+        # One that never began counts as very old, as in Kafka.
+        if self.older_than_ms is not None and now_ms - transaction.start_ms <= self.older_than_ms:
+            return False
+        return self.pattern is None or self.pattern.fullmatch(transaction.transactional_id) is not None
+
+
+def filter_of(ask: ListTransactionsRequest) -> TransactionFilter:
+    """KafkaError if the pattern is none."""
+    return TransactionFilter(
+        states=frozenset(STATES_BY_TITLE[name] for name in ask.state_filters if name in STATES_BY_TITLE),
+        unknown_states=tuple(dict.fromkeys(name for name in ask.state_filters if name not in STATES_BY_TITLE)),
+        producer_ids=frozenset(ask.producer_id_filters),
+        older_than_ms=ask.duration_filter if ask.duration_filter >= 0 else None,
+        pattern=compiled(ask.transactional_id_pattern) if ask.transactional_id_pattern else None,
+    )
+
+
+def listed(transactions: Iterable[Transaction], wanted: TransactionFilter, now_ms: int) -> list[ListedTransaction]:
+    return [
+        ListedTransaction(each.transactional_id, each.producer_id, each.state.title)
+        for each in transactions
+        if wanted.takes(each, now_ms)
+    ]
+
+
+def described(transactional_id: str, transaction: Transaction | None) -> DescribedTransaction:
+    if transaction is None:
+        code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else ErrorCode.INVALID_REQUEST
+        return DescribedTransaction(code, transactional_id)
+    return DescribedTransaction(
+        transactional_id=transactional_id,
+        transaction_state=transaction.state.title,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_start_time_ms=transaction.start_ms,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        topics=[TopicData(topic, numbers) for topic, numbers in partitions_by_topic(transaction).items()],
+    )

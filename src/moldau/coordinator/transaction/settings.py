@@ -1,0 +1,13 @@
+"""What the transaction coordinator is told, by Kafka's own names without `transaction`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionSettings:
+    timeout_max_ms: int = 900_000
+    """transaction.max.timeout.ms"""
+    id_expiration_ms: int = 7 * 24 * 3_600_000
+    """transactional.id.expiration.ms"""

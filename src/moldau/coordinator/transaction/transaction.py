@@ -1,0 +1,160 @@
+"""What is known of a transactional id: its producer, and the transaction it is in or was in last.
+
+A Transaction never changes; `initializing`, `adding` and `ending` say what becomes of it. All of it but the last epoch
+stands in the log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Final
+
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.base.ids import TopicPartition
+from moldau.coordinator.machine import CoordinatorRecord, ProducerIdAndEpoch
+from moldau.coordinator.transaction.records import PartitionsSchema, TransactionLogKey, TransactionLogValue
+
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_TIME: Final = -1
+PRODUCER_EPOCH_MAX: Final = 2**15 - 1
+"""Never given to a client: it is left for fencing the one that has the epoch before."""
+
+
+class State(IntEnum):
+    """By their numbers in the log. The last two are Kafka's own and never there: an id that expires is gone at once,
+    and fencing and abort are one step."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+    @property
+    def title(self) -> str:
+        """As admin clients know it."""
+        return _TITLES[self]
+
+
+_TITLES: Final = {state: "".join(word.capitalize() for word in state.name.split("_")) for state in State}
+STATES_BY_TITLE: Final = {title: state for state, title in _TITLES.items()}
+PREPARED: Final = frozenset((State.PREPARE_COMMIT, State.PREPARE_ABORT))
+"""The end is decided; markers are on their way."""
+COMPLETED: Final = frozenset((State.COMPLETE_COMMIT, State.COMPLETE_ABORT))
+_WRITTEN: Final = frozenset(State) - {State.DEAD, State.PREPARE_EPOCH_FENCE}
+
+
+NO_PRODUCER: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    last_update_ms: int
+    state: State = State.EMPTY
+    partitions: frozenset[TopicPartition] = frozenset()
+    start_ms: int = NO_TIME
+    previous_producer_id: int = NO_PRODUCER_ID
+    """That of the state before this one, as often as not the same."""
+    next_producer_id: int = NO_PRODUCER_ID
+    """Takes over when the markers are written, because the epochs of this one are used up."""
+    client_version: int = 0
+    """The transaction.version of whoever last added a partition or ended a transaction: 0, or 2 for KIP-890."""
+    last_producer_epoch: int = NO_PRODUCER_EPOCH
+    """The epoch that this one follows, if its holder was given this one. Not in the log."""
+
+    @property
+    def producer(self) -> ProducerIdAndEpoch:
+        return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """There is no epoch left to give to a client of this producer id."""
+        return is_exhausted(self.producer_epoch)
+
+
+def is_exhausted(producer_epoch: int) -> bool:
+    return producer_epoch >= PRODUCER_EPOCH_MAX - 1
+
+
+def bumps_epochs(transaction_version: int) -> bool:
+    """Every end of a transaction has a new epoch (KIP-890), so that nothing late can touch the next one."""
+    return transaction_version >= 2
+
+
+def check_producer(transaction: Transaction, producer: ProducerIdAndEpoch) -> None:
+    """KafkaError unless it speaks for the transactional id."""
+    if transaction.producer_id != producer.producer_id:
+        raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    # The last epoch of all was given to nobody: who names it has made it up.
+    if transaction.producer_epoch != producer.producer_epoch or producer.producer_epoch == PRODUCER_EPOCH_MAX:
+        raise KafkaError(ErrorCode.PRODUCER_FENCED)
+
+
+# --- the log ----------------------------------------------------------------------------------------------------
+
+
+def record_of(transaction: Transaction) -> CoordinatorRecord:
+    topics = partitions_by_topic(transaction).items()
+    partitions = [PartitionsSchema(topic, numbers) for topic, numbers in topics]
+    value = TransactionLogValue(
+        producer_id=transaction.producer_id,
+        previous_producer_id=transaction.previous_producer_id,
+        next_producer_id=transaction.next_producer_id,
+        producer_epoch=transaction.producer_epoch,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_status=transaction.state,
+        transaction_partitions=None if transaction.state is State.EMPTY else partitions,
+        transaction_last_update_timestamp_ms=transaction.last_update_ms,
+        transaction_start_timestamp_ms=transaction.start_ms,
+        client_transaction_version=transaction.client_version,
+    )
+    return CoordinatorRecord(TransactionLogKey(transaction.transactional_id), value)
+
+
+def tombstone_of(transaction: Transaction) -> CoordinatorRecord:
+    return CoordinatorRecord(TransactionLogKey(transaction.transactional_id), None)
+
+
+def transaction_of(transactional_id: str, value: TransactionLogValue) -> Transaction:
+    """The inverse of `record_of`, but for what the log does not keep."""
+    if value.transaction_status not in _WRITTEN:
+        raise MalformedData(f"{transactional_id!r} is in the unknown state {value.transaction_status}")
+    return Transaction(
+        transactional_id=transactional_id,
+        producer_id=value.producer_id,
+        producer_epoch=value.producer_epoch,
+        timeout_ms=value.transaction_timeout_ms,
+        last_update_ms=value.transaction_last_update_timestamp_ms,
+        state=State(value.transaction_status),
+        partitions=frozenset(
+            TopicPartition(each.topic, partition)
+            for each in value.transaction_partitions or ()
+            for partition in each.partition_ids
+        ),
+        start_ms=value.transaction_start_timestamp_ms,
+        previous_producer_id=value.previous_producer_id,
+        next_producer_id=value.next_producer_id,
+        client_version=value.client_transaction_version,
+    )
+
+
+def without_soft(transaction: Transaction) -> Transaction:
+    """As another coordinator would find it in the log."""
+    return replace(transaction, last_producer_epoch=NO_PRODUCER_EPOCH)
+
+
+def partitions_by_topic(transaction: Transaction) -> dict[str, list[int]]:
+    """In order, so that the same transaction is always the same bytes."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(transaction.partitions):
+        topics.setdefault(topic, []).append(partition)
+    return topics

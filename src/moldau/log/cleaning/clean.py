@@ -1,0 +1,162 @@
+"""One round of cleaning: of each key in a log's older segments only the last record stays, where it is.
+
+Two passes. The first goes over what is dirty and learns the last offset of each key; if there is no room for more keys
+the round ends there. The second goes over everything up to that offset and writes what stays into new segments beside
+the old ones (`.cleaned`), small ones together in one; those are synced. Nothing else is touched: whatever goes wrong,
+the log is as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from moldau.columns.varints import Mask
+from moldau.log import layout
+from moldau.log.cleaning.job import Cleaned, CleanedGroup, CleaningJob, SourceSegment
+from moldau.log.cleaning.key_map import KeyMap
+from moldau.log.cleaning.pieces import Piece, read_pieces
+from moldau.log.cleaning.retention import Retention
+from moldau.log.cleaning.rewriting import rewritten
+from moldau.log.cleaning.rows import Rows, open_rows
+from moldau.log.cleaning.swap import path_of
+from moldau.log.cleaning.target import Target
+from moldau.log.cleaning.transactions import TransactionWalk
+from moldau.log.files import Files
+from moldau.log.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
+from moldau.log.segment import RELATIVE_OFFSET_MAX
+from moldau.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+
+Throttle = Callable[[int], None]
+"""Told of every piece that was read or written; it may take its time, and whatever it raises ends the round."""
+
+PIECE_BYTES_MIN: Final = 64 << 10
+FEW_ROWS: Final = 64
+"""With room for fewer than this for certain, the map counts as full."""
+
+
+def clean(files: Files, job: CleaningJob, throttle: Throttle) -> Cleaned:
+    """StorageFault for what the disk would not do, MalformedData for a log that cannot be read."""
+    return _Round(files, job, throttle).run()
+
+
+class _Round:
+    def __init__(self, files: Files, job: CleaningJob, throttle: Throttle) -> None:
+        self._files = files
+        self._job = job
+        self._throttle = throttle
+        self._keys = KeyMap(job.map_bytes_max, keys_max=job.up_to - job.first_dirty_offset)
+        self._bytes_read = self._bytes_written = self._records_read = self._records_kept = 0
+
+    def run(self) -> Cleaned:
+        job = self._job
+        cleaned_up_to = self._map_keys()
+        retention = Retention(job, self._keys, cleaned_up_to)
+        sources = [segment for segment in job.segments if segment.base_offset < cleaned_up_to]
+        groups = [self._clean_group(old, retention) for old in grouped(job, sources)]
+        if groups:
+            self._files.sync_directory(job.directory)
+        return Cleaned(
+            cleaned_up_to, tuple(groups), self._bytes_read, self._bytes_written,
+            self._records_read, self._records_kept, len(self._keys), self._keys.bytes_used,
+        )  # fmt: skip
+
+    def _pieces(self, segment: SourceSegment) -> Iterator[Piece]:
+        file = self._files.open(path_of(self._job.directory, segment.base_offset) + layout.LOG)
+        return read_pieces(file, segment.size, max(self._job.io_buffer_bytes, PIECE_BYTES_MIN), self._was_read)
+
+    def _was_read(self, size: int) -> None:
+        self._bytes_read += size
+        self._throttle(size)
+
+    # --- first pass: the last offset of each key ----------------------------------------------------------------
+
+    def _map_keys(self) -> int:
+        """The offset up to which the map speaks of every record."""
+        job = self._job
+        dirty = job.first_dirty_offset
+        transactions = TransactionWalk(txn for txn in job.aborted if txn.last_offset >= dirty)
+        ends = [*(segment.base_offset for segment in job.segments[1:]), job.up_to]
+        for segment, end in zip(job.segments, ends, strict=True):
+            if end <= dirty:
+                continue
+            for piece in self._pieces(segment):
+                wanted = _wanted(piece, dirty, transactions)
+                piece.check_crcs(np.flatnonzero(wanted))
+                for rows in open_rows(piece, wanted):
+                    if (full_at := self._put(rows)) is not None:
+                        return full_at
+        return job.up_to
+
+    def _put(self, rows: Rows) -> int | None:
+        """The offset of the first record for which there was no room, None if there was for all."""
+        chosen = rows.has_key & (rows.offsets >= self._job.first_dirty_offset)
+        keys, offsets = rows.keys.cut(chosen), rows.offsets[chosen]
+        while offsets.size:
+            fit = self._keys.fits(keys)
+            if not fit or (fit < FEW_ROWS and fit < offsets.size and len(self._keys)):
+                return int(offsets[0])
+            self._keys.put(keys.cut(slice(0, fit)), offsets[:fit])
+            keys, offsets = keys.cut(slice(fit, None)), offsets[fit:]
+        return None
+
+    # --- second pass: what stays --------------------------------------------------------------------------------
+
+    def _clean_group(self, old: Sequence[SourceSegment], retention: Retention) -> CleanedGroup:
+        job = self._job
+        target = Target(self._files, job.directory, old[0].base_offset, job.index_interval_bytes)
+        last = max((segment for segment in old if segment.size), default=None)
+        for segment in old:
+            position = 0
+            for piece in self._pieces(segment):
+                position += int(piece.sizes.sum())
+                self._clean_piece(piece, segment is last and position == segment.size, retention, target)
+        target.finish(retention.transactions.take_still_aborted())
+        return CleanedGroup(tuple(old), target.size)
+
+    def _clean_piece(self, piece: Piece, is_end: bool, retention: Retention, target: Target) -> None:
+        fate = retention.fate_of(piece, is_end)
+        for rows in open_rows(piece, ~fate.is_discarded & ~piece.is_control):
+            written, kept = rewritten(piece, rows, retention.kept(piece, rows), fate, retention.horizon_ms())
+            target.append(written)
+            self._records_kept += kept
+            self._bytes_written += len(written.content)
+            self._throttle(len(written.content))
+        self._records_read += int(piece.record_counts.sum())
+
+
+def _wanted(piece: Piece, first_dirty_offset: int, transactions: TransactionWalk) -> Mask:
+    """The batches whose keys count: those with data, none that was aborted."""
+    is_dirty = piece.last_offsets >= first_dirty_offset
+    is_control = piece.is_control
+    wanted: Mask = is_dirty & ~is_control
+    for index in np.flatnonzero(is_dirty & (piece.is_transactional | is_control)).tolist():
+        producer_id, last_offset = int(piece.producer_ids[index]), int(piece.last_offsets[index])
+        if is_control[index]:
+            transactions.is_spent(producer_id, last_offset, piece.batch(index))
+        else:
+            wanted[index] = not transactions.is_aborted(producer_id, last_offset)
+    return wanted
+
+
+def grouped(job: CleaningJob, segments: Sequence[SourceSegment]) -> Iterator[list[SourceSegment]]:
+    """Neighbours that make one segment together: no larger than segments may be, no longer than an index can tell."""
+    entry_bytes = max(OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES)
+    index_bytes_max = job.segment_index_bytes // entry_bytes * max(job.index_interval_bytes, 1)
+    size_max = min(job.segment_bytes, index_bytes_max)
+    ends = {one.base_offset: other.base_offset for one, other in zip(job.segments, job.segments[1:], strict=False)}
+    group: list[SourceSegment] = []
+    for segment in segments:
+        end = ends.get(segment.base_offset, job.up_to)
+        is_long = group and end - 1 - group[0].base_offset > RELATIVE_OFFSET_MAX
+        if group and (is_long or sum(each.size for each in group) + segment.size > size_max):
+            yield group
+            group = []
+        group.append(segment)
+    if group:
+        yield group
+
+
+__all__ = ["Cleaned", "CleanedGroup", "CleaningJob", "clean"]

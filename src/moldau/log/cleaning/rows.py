@@ -1,0 +1,149 @@
+"""The records of some batches by the column: where they are, their offsets and keys, which have no value.
+
+Every length is checked against the bytes that are there; what breaks the format is MalformedData.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from moldau.base.errors import MalformedData
+from moldau.columns.record_starts import record_starts
+from moldau.columns.varints import BadRow, Bytes, Mask, Numbers, read, require, skip
+from moldau.log.cleaning.key_map import Keys
+from moldau.log.cleaning.pieces import PADDING, Piece
+from moldau.wire.batch import BATCH_HEADER_BYTES, CODEC_MASK
+from moldau.wire.compression import Compression, decompress
+
+OPENED_BYTES_MAX: Final = 4 << 20
+"""Decompressed at a time, unless one batch is larger."""
+RECORD_BYTES_MIN: Final = 7
+MANY: Final = 64
+"""A batch of so many records is walked by itself, smaller ones side by side."""
+_NULL: Final = 1
+"""-1 as a zigzag varint."""
+
+
+class Rows(NamedTuple):
+    """The records of batches first <= index < last of a piece, as far as those were asked for."""
+
+    data: Bytes
+    batch_of: Numbers
+    """The batch of each record, as an index into the piece."""
+    starts: Numbers
+    limits: Numbers
+    timestamps_at: Numbers
+    """Where each record's timestamp delta is."""
+    offsets: Numbers
+    keys: Keys
+    has_key: Mask
+    is_tombstone: Mask
+    batches: range
+    """Of the piece: all that these rows tell of, wanted or not."""
+
+
+def open_rows(piece: Piece, wanted: Mask) -> Iterator[Rows]:
+    """The rows of the batches that are wanted, in pieces that cover all batches of the piece."""
+    compressed = np.flatnonzero(wanted & piece.is_compressed)
+    if not compressed.size:
+        yield _rows(piece, wanted, range(piece.starts.size), {})
+        return
+    begin, size = 0, 0
+    opened: dict[int, bytes | bytearray | memoryview] = {}
+    for index in compressed.tolist():
+        codec = Compression.from_id(int(piece.attributes[index]) & CODEC_MASK)
+        body = decompress(codec, piece.batch(index)[BATCH_HEADER_BYTES:])
+        if opened and size + len(body) > OPENED_BYTES_MAX:
+            yield _rows(piece, wanted, range(begin, index), opened)
+            begin, size, opened = index, 0, {}
+        opened[index] = body
+        size += len(body)
+    yield _rows(piece, wanted, range(begin, piece.starts.size), opened)
+
+
+def rows_of(piece: Piece, index: int) -> Rows:
+    """The rows of one batch."""
+    wanted = np.zeros(piece.starts.size, np.bool_)
+    wanted[index] = True
+    (rows,) = open_rows(piece, wanted)
+    return rows
+
+
+def _rows(piece: Piece, wanted: Mask, batches: range, opened: dict[int, bytes | bytearray | memoryview]) -> Rows:
+    chosen = np.flatnonzero(wanted[batches.start : batches.stop]) + batches.start
+    begins = piece.starts[chosen] + BATCH_HEADER_BYTES
+    ends = piece.starts[chosen] + piece.sizes[chosen]
+    data = piece.data
+    if opened:
+        data = np.frombuffer(b"".join([piece.content, *opened.values(), PADDING]), np.uint8)
+        sizes = np.array([len(body) for body in opened.values()], np.int64)
+        at = np.searchsorted(chosen, np.array(list(opened)))
+        begins[at] = len(piece.content) + np.cumsum(sizes) - sizes
+        ends[at] = begins[at] + sizes
+    counts = piece.record_counts[chosen]
+    if ((counts < 0) | (counts * RECORD_BYTES_MIN > ends - begins) | ((counts == 0) & (ends > begins))).any():
+        raise MalformedData(f"a batch at {int(piece.base_offsets[batches.start])}… cannot hold its records")
+    try:
+        return _read(piece, data, chosen, begins, ends, counts, batches)
+    except (BadRow, IndexError) as bad:
+        raise MalformedData(f"batches at offset {int(piece.base_offsets[batches.start])}…: {bad}") from None
+
+
+def _read(
+    piece: Piece, data: Bytes, chosen: Numbers, begins: Numbers, ends: Numbers, counts: Numbers, batches: range
+) -> Rows:
+    starts = _starts(data, begins, ends, counts)
+    batch_of = np.repeat(chosen, counts)
+    limits = np.empty_like(starts)
+    limits[:-1] = starts[1:]
+    last_rows = np.cumsum(counts)[counts > 0] - 1
+    limits[last_rows] = ends[counts > 0]
+    length, at = read(data, starts)
+    # With this the guessed starts are proven: the first one is at its place, and each record ends where it must.
+    require((length > 0) & (at + length == limits), "a record's length does not lead to the next record")
+    timestamps_at = at + 1
+    deltas, at = read(data, skip(data, timestamps_at))
+    base_offsets, last_offsets = piece.base_offsets[batch_of], piece.last_offsets[batch_of]
+    offsets = base_offsets + deltas
+    require((deltas >= 0) & (offsets <= last_offsets), "an offset delta beyond the batch's last one")
+    lengths, at = read(data, at)
+    has_key = lengths >= 0
+    lengths = np.maximum(lengths, 0)
+    values_at = at + lengths
+    require(values_at < limits, "a key ends beyond its record")
+    is_tombstone = data[values_at] == _NULL
+    return Rows(
+        data, batch_of, starts, limits, timestamps_at, offsets, Keys(data, at, lengths), has_key, is_tombstone, batches
+    )
+
+
+def _starts(data: Bytes, begins: Numbers, ends: Numbers, counts: Numbers) -> Numbers:
+    """Where each record begins, a guess until it is proven. Batches of one record, which are many where producers do
+    not wait, tell it without a look."""
+    if (counts == 1).all():
+        return begins
+    first = np.cumsum(counts) - counts
+    starts = np.empty(int(counts.sum()), np.int64)
+    small = np.flatnonzero((counts > 0) & (counts < MANY))
+    if small.size and int(counts[small].sum()) < 16 * int(counts[small].max()):
+        small = small[:0]
+    _walk_side_by_side(data, begins[small], counts[small], first[small], starts)
+    alone = np.ones(counts.size, np.bool_)
+    alone[small] = False
+    for index in np.flatnonzero(alone & (counts > 0)).tolist():
+        begin, count, to = int(begins[index]), int(counts[index]), int(first[index])
+        starts[to : to + count] = record_starts(data[begin : ends[index]], count) + begin
+    return starts
+
+
+def _walk_side_by_side(data: Bytes, at: Numbers, counts: Numbers, to: Numbers, starts: Numbers) -> None:
+    """The first record of every batch, then the second of those that have one, and so on."""
+    while at.size:
+        starts[to] = at
+        goes_on = counts > 1
+        counts, to = counts[goes_on] - 1, to[goes_on] + 1
+        length, behind = read(data, at[goes_on])
+        at = behind + length

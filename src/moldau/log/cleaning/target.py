@@ -1,0 +1,99 @@
+"""The segment that cleaning writes: its batches as they come, and the indexes over them.
+
+Everything is in files that end in `.cleaned` and is synced before it is said to be there.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from moldau.columns.varints import Numbers
+from moldau.log import layout
+from moldau.log.cleaning.swap import path_of
+from moldau.log.files import Buffer, File, Files, write_all
+from moldau.log.offset_index import OffsetIndex
+from moldau.log.time_index import TimeIndex, TimestampOffset
+from moldau.log.txn_index import AbortedTxn, TxnIndex
+
+SYNC_BYTES: Final = 32 << 20
+"""Written at most between two syncs: a gigabyte at once would stand in the way of everybody else's."""
+
+
+class Written(NamedTuple):
+    """Batches to be written, one entry for each."""
+
+    content: bytes
+    sizes: Numbers
+    last_offsets: Numbers
+    max_timestamps: Numbers
+
+
+class Target:
+    def __init__(self, files: Files, directory: str, base_offset: int, index_interval_bytes: int) -> None:
+        self._files = files
+        self._stem = path_of(directory, base_offset)
+        self._interval = index_interval_bytes
+        self._file = self._create(layout.LOG)
+        self.size = 0
+        self._synced = 0
+        self._indexed_at = 0
+        """Position of the last batch in the index."""
+        self._offset_index = OffsetIndex(base_offset)
+        self._time_index = TimeIndex(base_offset)
+        self._largest = TimestampOffset(-1, base_offset)
+
+    def _create(self, suffix: str) -> File:
+        file = self._files.open(self._stem + suffix + layout.CLEANED, create=True)
+        file.truncate(0)
+        return file
+
+    def append(self, batches: Written) -> None:
+        if not batches.sizes.size:
+            return
+        write_all(self._file, batches.content, self.size)
+        positions = self.size + np.cumsum(batches.sizes) - batches.sizes
+        self._index(positions, batches)
+        self.size += len(batches.content)
+        if self.size - self._synced > SYNC_BYTES:
+            self._file.sync()
+            self._synced = self.size
+
+    def _index(self, positions: Numbers, batches: Written) -> None:
+        """As `Segment.note_batch` would, batch by batch."""
+        youngest = np.maximum.accumulate(np.maximum(batches.max_timestamps, self._largest.timestamp))
+        index = int(np.searchsorted(positions, self._indexed_at + self._interval, side="right"))
+        while index < positions.size:
+            self._learn(youngest, batches, index)
+            self._offset_index.append(int(batches.last_offsets[index]), int(positions[index]))
+            self._time_index.append(self._largest.timestamp, self._largest.offset)
+            self._indexed_at = int(positions[index])
+            index = int(np.searchsorted(positions, self._indexed_at + self._interval, side="right"))
+        self._learn(youngest, batches, positions.size - 1)
+
+    def _learn(self, youngest: Numbers, batches: Written, index: int) -> None:
+        """The largest timestamp up to that batch, and the first batch that has it."""
+        timestamp = int(youngest[index])
+        if timestamp > self._largest.timestamp:
+            holder = int(np.searchsorted(youngest, timestamp))
+            self._largest = TimestampOffset(timestamp, int(batches.last_offsets[holder]))
+
+    def finish(self, aborted: list[AbortedTxn]) -> None:
+        """Indexes and all is on disk when this returns, but for the names."""
+        self._time_index.append(self._largest.timestamp, self._largest.offset)
+        for suffix, entries in (
+            (layout.OFFSET_INDEX, self._offset_index.entries),
+            (layout.TIME_INDEX, self._time_index.entries),
+        ):
+            self._write_side(suffix, entries)
+        transactions = TxnIndex(self._files, self._stem + layout.TXN_INDEX + layout.CLEANED)
+        transactions.replace(aborted)
+        for path in transactions.take_unsynced():
+            self._files.sync(path)
+        self._file.sync()
+
+    def _write_side(self, suffix: str, entries: Buffer) -> None:
+        file = self._create(suffix)
+        write_all(file, entries, 0)
+        file.sync()

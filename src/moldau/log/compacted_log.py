@@ -1,0 +1,89 @@
+"""Compaction, as far as the log itself takes part: the job for a round, and its outcome in the place of old segments.
+
+What stays of the records is cleaning/clean.py's, the names of files on the way are cleaning/swap.py's; when a log is
+cleaned is for others to say.
+"""
+
+from __future__ import annotations
+
+from moldau.log import layout
+from moldau.log.cleaning import swap
+from moldau.log.cleaning.job import Cleaned, CleanedGroup, CleaningJob, LastOfProducer, SourceSegment
+from moldau.log.local_log import ALL_FILES, LocalLog
+from moldau.log.segment import Segment
+
+
+class CompactedLog(LocalLog):
+    def cleaning_job(
+        self, first_dirty_offset: int, up_to: int, now_ms: int, *, map_bytes_max: int, io_buffer_bytes: int
+    ) -> CleaningJob:
+        """A round over everything below `up_to`, where a segment begins and no transaction is open any more."""
+        old = [segment for segment in self.segments if segment.base_offset < up_to]
+        assert up_to <= self.segments.active.base_offset, "the active segment is never cleaned"
+        aborted = [txn for segment in self.segments for txn in segment.txn_index.overlapping(0, up_to)]
+        producers = {
+            entry.producer_id: LastOfProducer(entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
+            for entry in self.producers.active()
+        }
+        config = self.config
+        return CleaningJob(
+            self.directory, self._generation, tuple(SourceSegment(each.base_offset, each.size) for each in old),
+            first_dirty_offset, up_to, tuple(sorted(aborted, key=lambda txn: txn.first_offset)), producers, now_ms,
+            config.delete_retention_ms, config.segment_bytes, config.segment_index_bytes, config.index_interval_bytes,
+            map_bytes_max, io_buffer_bytes,
+        )  # fmt: skip
+
+    def swap_cleaned(self, job: CleaningJob, cleaned: Cleaned, now_ms: int) -> bool:
+        """Puts the new segments in the place of the old ones. False, and nothing is changed, if the log has changed."""
+        work = self.begin_swap(job, cleaned)
+        if work is None:
+            return False
+        work.sync()
+        return self.finish_swap(work, now_ms)
+
+    def begin_swap(self, job: CleaningJob, cleaned: Cleaned) -> swap.SwapWork | None:
+        """Decides for the new segments; the work is to be synced, apart if need be, and then finished."""
+        places = [self._place_of(group) for group in cleaned.groups]
+        if self._refusal is not None or job.generation != self._generation or None in places:
+            self.discard_cleaned(job)
+            return None
+        if self.epochs.is_dirty or self.recovery_point < job.up_to:
+            # Of an epoch whose records are all gone only the checkpoint tells.
+            self.flush()
+        work = self._swapping = swap.SwapWork(self._files, self.directory, self._generation, cleaned)
+        work.begin()
+        return work
+
+    def _place_of(self, group: CleanedGroup) -> int | None:
+        """Where the segments that the group replaces are, None if they are not there as they were."""
+        place = self.segments.floor(group.base_offset)
+        there = list(self.segments)[place : place + len(group.old)]
+        return place if [(each.base_offset, each.size) for each in there] == list(group.old) else None
+
+    def finish_swap(self, work: swap.SwapWork, now_ms: int) -> bool:
+        """The last names are given. False if the log was cut, closed or deleted while the work was synced."""
+        if self._swapping is not work or self._refusal is not None or not work.is_done:
+            return False
+        self._swapping = None
+        due_ms = now_ms + self.config.file_delete_delay_ms
+        # From the oldest on: what a tombstone speaks of must be gone before the tombstone.
+        for group in work.cleaned.groups:
+            self._replace(group, due_ms)
+        self.cleaned_up_to = work.cleaned.cleaned_up_to
+        self._directory_changed = True
+        return True
+
+    def _replace(self, group: CleanedGroup, due_ms: int) -> None:
+        place = self._place_of(group)
+        assert place is not None, "nothing takes segments away while a swap is under way"
+        created_ms = self.segments.at(place + len(group.old) - 1).created_ms
+        fresh = Segment(self._files, self.directory, group.base_offset, group.size, created_ms)
+        for segment in reversed(self.segments.swap(place, len(group.old), fresh)):
+            keeps_snapshot = segment.base_offset == group.base_offset
+            self._doom_segment(segment, due_ms, layout.SEGMENT_FILES if keeps_snapshot else ALL_FILES)
+        swap.rename_all(self._files, fresh.path, layout.SWAP, "")
+
+    def discard_cleaned(self, job: CleaningJob) -> None:
+        """Nobody wants what was written for that job."""
+        if self._files.exists(self.directory):
+            swap.discard(self._files, job)

@@ -1,0 +1,73 @@
+"""Producers whose partition is just being verified as part of a transaction (KIP-890), and what may then be appended.
+
+A marker that is written meanwhile ends the transaction that was asked about: the guard is gone, and the records that
+waited for the answer are refused. Otherwise they would open a transaction that nobody will ever end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.replica.partition import Partition
+
+
+@dataclass(slots=True, eq=False)
+class Guard:
+    """Stands from the first question until records or a marker are in the log."""
+
+    epoch: int
+    lowest_sequence: int
+    """What a producer sent first must be written first, also if the answer to a later request comes sooner."""
+    since_ms: int
+
+
+class Verifications:
+    """All that are under way on a node."""
+
+    def __init__(self) -> None:
+        self._guards: dict[tuple[Partition, int], Guard] = {}
+
+    def begin(self, partition: Partition, producer_id: int, epoch: int, sequence: int, now_ms: int) -> Guard | None:
+        """None if the producer's transaction is open here already. KafkaError if the producer was fenced."""
+        producers = partition.log.producers
+        known = producers.epoch_of(producer_id)
+        if known is not None and epoch < known:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Producer {producer_id} has epoch {epoch}, but epoch {known} has written already.",
+            )
+        if producers.has_open_transaction(producer_id, epoch):
+            return None
+        guard = self._guards.get((partition, producer_id))
+        if guard is None:
+            guard = self._guards[partition, producer_id] = Guard(epoch, sequence, now_ms)
+        elif epoch > guard.epoch:
+            guard.epoch, guard.lowest_sequence = epoch, sequence
+        elif epoch == guard.epoch:
+            guard.lowest_sequence = min(guard.lowest_sequence, sequence)
+        return guard
+
+    def check(self, partition: Partition, producer_id: int, epoch: int, sequence: int, guard: Guard | None) -> None:
+        """Raises KafkaError for records of a transaction that is not open here, nor verified since its last end."""
+        if partition.log.producers.has_open_transaction(producer_id, epoch):
+            return
+        if guard is None or self._guards.get((partition, producer_id)) is not guard:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE, f"The records of producer {producer_id} are not part of a transaction."
+            )
+        if sequence > guard.lowest_sequence:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Producer {producer_id} sent sequence {sequence}, an earlier one has yet to come.",
+            )
+
+    def over(self, partition: Partition, producer_id: int) -> None:
+        """Records of the producer, or a marker, are in the log."""
+        self._guards.pop((partition, producer_id), None)
+
+    def expire(self, now_ms: int, expiration_ms: int) -> None:
+        """Forgets those of which nothing came."""
+        for key, guard in list(self._guards.items()):
+            if now_ms - guard.since_ms >= expiration_ms or key[0].is_closed:
+                del self._guards[key]

@@ -1,0 +1,47 @@
+"""Other brokers, by their id: ask one of them something, be it this one itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.later import Later
+from moldau.client.peers import Peers
+from moldau.metadata.current import CurrentImage
+from moldau.wire.apis import ApiKey
+from moldau.wire.schema import Message
+
+TIMEOUT_MS: Final = 30_000
+AskHere = Callable[[ApiKey, Message], Message | Later[Any]]
+
+
+class Brokers:
+    """`here` is how this node answers what it asks itself: no connection is needed for that."""
+
+    def __init__(
+        self, node_id: int, current: CurrentImage, peers: Peers, listener: str, purpose: str, here: AskHere
+    ) -> None:
+        self._node_id = node_id
+        self._current = current
+        self._peers = peers
+        self._listener = listener
+        self._purpose = purpose
+        self._here = here
+
+    def ask(self, node_id: int, api: ApiKey, request: Message) -> Later[Any]:
+        """The response, or a KafkaError: BROKER_NOT_AVAILABLE where nobody knows how to reach it, else as `Peer`."""
+        if node_id == self._node_id:
+            answer = self._here(api, request)
+            return answer if isinstance(answer, Later) else _come(answer)
+        broker = self._current.image.brokers.get(node_id)
+        endpoint = None if broker is None or broker.fenced else broker.endpoint(self._listener)
+        if endpoint is None:
+            return _come(KafkaError(ErrorCode.BROKER_NOT_AVAILABLE))
+        return self._peers.to(endpoint.host, endpoint.port, self._purpose).ask(api, request, TIMEOUT_MS)
+
+
+def _come(value: Any) -> Later[Any]:
+    come: Later[Any] = Later()
+    come.complete(value)
+    return come

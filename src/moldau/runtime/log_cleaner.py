@@ -1,0 +1,283 @@
+"""Keeps compacted logs clean: now and then it looks for the dirtiest log that is due, has it cleaned apart from the
+loop, and swaps the result in on the loop.
+
+One log at a time, leaders' and followers' alike: every replica cleans its own. Whatever goes wrong with one log, the
+others are cleaned, and the broker goes on. How a log is cleaned is `log/cleaning`'s.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from moldau.base.clock import Clock, Timer, Timers
+from moldau.base.errors import MalformedData, StorageFault
+from moldau.base.ids import TopicPartition
+from moldau.log.log import Log
+from moldau.replica.partition import Partition
+from moldau.replica.partitions import Partitions
+from moldau.runtime.housekeeping import Apart
+from moldau.runtime.log_cleaner_choice import DirtyLog, dirty_log
+from moldau.runtime.log_cleaner_ports import CleaningFailed, Cleans, failure
+from moldau.runtime.log_cleaner_settings import CleanerSettings
+
+if TYPE_CHECKING:
+    from moldau.log.cleaning.job import Cleaned, CleaningJob
+    from moldau.log.cleaning.swap import SwapWork
+
+log = logging.getLogger("moldau.cleaner")
+FAILURES_MAX: Final = 3
+"""In a row, of one log: then it is left alone until the next start."""
+WATCH_MS: Final = 1_000
+"""How often the cleaner looks whether the log that is being cleaned is still wanted."""
+MIB: Final = 1 << 20
+
+
+class Round(NamedTuple):
+    """A log that is being cleaned."""
+
+    partition: Partition
+    job: CleaningJob
+    begun_ms: int
+
+    @property
+    def log(self) -> Log:
+        return self.partition.log
+
+    @property
+    def is_wanted(self) -> bool:
+        """Not when the partition was deleted, the log cut, or the topic is not to be compacted any more."""
+        is_same = self.log.generation == self.job.generation and self.log.fault is None
+        return is_same and not self.partition.is_closed and self.log.config.is_compacted
+
+
+class LogCleaner:
+    def __init__(
+        self,
+        partitions: Partitions,
+        cleans: Cleans,
+        settings: CleanerSettings,
+        clock: Clock,
+        timers: Timers,
+        apart: Apart,
+        write_checkpoints: Callable[[], None],
+        on_fault: Callable[[Exception], None],
+    ) -> None:
+        """`write_checkpoints` brings to disk how far logs are clean."""
+        self._partitions = partitions
+        self._cleans = cleans
+        self._settings = settings
+        self._clock = clock
+        self._timers = timers
+        self._apart = apart
+        self._write_checkpoints = write_checkpoints
+        self._on_fault = on_fault
+        self._round: Round | None = None
+        self._waiting: Timer | None = None
+        self._failures: dict[Log, int] = {}
+        self._is_over = False
+
+    # --- what others ask ------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._wait()
+
+    def reconfigure(self, settings: CleanerSettings) -> None:
+        """What was set on the broker may have changed."""
+        if settings == self._settings:
+            return
+        self._settings = settings
+        self._cleans.set_rate(settings.bytes_per_second)
+        if self._waiting is not None and self._round is None:
+            self._waiting.cancel()
+            self._wait()
+
+    def is_cleaning(self, partition: Partition) -> bool:
+        """Nobody else takes segments out of its log meanwhile."""
+        return self._round is not None and self._round.partition is partition
+
+    @property
+    def uncleanable(self) -> list[TopicPartition]:
+        """Those given up until the next start."""
+        return sorted(each.partition for each, count in self._failures.items() if count >= FAILURES_MAX)
+
+    def stop(self) -> None:
+        self._is_over = True
+        if self._waiting is not None:
+            self._waiting.cancel()
+        self._cleans.close()
+
+    # --- looking ----------------------------------------------------------------------------------------------------
+
+    def _wait(self) -> None:
+        self._waiting = self._timers.after_ms(max(self._settings.backoff_ms, 1), self._heeded(self._look))
+
+    def _heeded(self, call: Callable[[], None]) -> Callable[[], None]:
+        """A fault of the cleaner's own ends the cleaning, and whoever runs the node is told."""
+
+        def heeded() -> None:
+            self._waiting = None
+            try:
+                call()
+            except Exception as fault:
+                self._is_over = True
+                self._on_fault(fault)
+
+        return heeded
+
+    def _look(self) -> None:
+        now_ms = self._clock.now_ms()
+        self._failures = {each: count for each, count in self._failures.items() if each.fault is None}
+        self._delete_expired(now_ms)
+        due = self._due(now_ms) if self._settings.is_enabled else []
+        if due:
+            self._begin(max(due, key=lambda each: each.dirty_ratio), now_ms)
+        else:
+            self._wait()
+
+    def _compacted(self) -> Iterator[Partition]:
+        for partition in list(self._partitions):
+            if partition.log.config.is_compacted and partition.log.fault is None:
+                yield partition
+
+    def _due(self, now_ms: int) -> list[DirtyLog]:
+        """The logs dirty enough to be cleaned. One that cannot even be looked at is given up."""
+        due = []
+        for partition in self._compacted():
+            if len(partition.log.segments) == 1 or self._failures.get(partition.log, 0) >= FAILURES_MAX:
+                continue
+            try:
+                dirty = dirty_log(partition, now_ms)
+            except (StorageFault, MalformedData) as fault:
+                self._give_up(partition.log, str(fault))
+                continue
+            if dirty.is_due:
+                due.append(dirty)
+        return due
+
+    def _delete_expired(self, now_ms: int) -> None:
+        """What lies below the start of a compacted log goes; where `delete` is also its policy, what has expired."""
+        for partition in self._compacted():
+            dropped = partition.delete_expired(now_ms)
+            if dropped:
+                log.info("%s: %d segments deleted", partition.name, dropped)
+
+    # --- cleaning ---------------------------------------------------------------------------------------------------
+
+    def _begin(self, dirty: DirtyLog, now_ms: int) -> None:
+        settings, each = self._settings, dirty.partition.log
+        try:
+            job = each.cleaning_job(
+                dirty.first_dirty_offset,
+                dirty.up_to,
+                now_ms,
+                map_bytes_max=settings.map_bytes_max,
+                io_buffer_bytes=settings.io_buffer_bytes,
+            )
+        except (StorageFault, MalformedData) as fault:
+            self._give_up(each, str(fault))
+            self._look_on()
+            return
+        self._round = Round(dirty.partition, job, self._clock.elapsed_ms())
+        self._watch()
+        self._cleans.clean(job, settings.bytes_per_second).then(self._cleaned)
+
+    def _watch(self) -> None:
+        if self._round is not None and not self._round.is_wanted:
+            self._cleans.abandon()
+        self._waiting = self._timers.after_ms(WATCH_MS, self._heeded(self._watch))
+
+    def _cleaned(self, outcome: Cleaned | CleaningFailed) -> None:
+        """What was written beside the log is whole and on disk, or it never will be."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+        if self._is_over:
+            return
+        ended = self._round
+        assert ended is not None, "what ends has begun"
+        self._heeded(lambda: self._conclude(ended, outcome))()
+
+    def _conclude(self, ended: Round, outcome: Cleaned | CleaningFailed) -> None:
+        if isinstance(outcome, CleaningFailed):
+            self._failed(ended, outcome)
+        elif outcome.cleaned_up_to <= ended.job.first_dirty_offset:
+            self._failed(ended, CleaningFailed("not one more key fits into log.cleaner.dedupe.buffer.size"))
+        elif not ended.is_wanted:
+            self._failed(ended, CleaningFailed("in vain"))
+        else:
+            self._swap(ended, outcome)
+
+    def _swap(self, ended: Round, cleaned: Cleaned) -> None:
+        """First the new segments get names that say they are decided on; once that is on disk they take their place."""
+        try:
+            work = ended.log.begin_swap(ended.job, cleaned)
+        except StorageFault as fault:
+            if not fault.is_full:
+                raise
+            self._failed(ended, failure(fault))
+            return
+        if work is None:
+            self._failed(ended, CleaningFailed("in vain"))
+            return
+
+        def swapped(fault: StorageFault | None) -> None:
+            if fault is not None:
+                self._on_fault(fault)
+            elif not self._is_over:  # else the next start does it
+                self._heeded(lambda: self._finish(ended, cleaned, work))()
+
+        self._apart(work.sync).then(swapped)
+
+    def _finish(self, ended: Round, cleaned: Cleaned, work: SwapWork) -> None:
+        self._round = None
+        if ended.log.finish_swap(work, self._clock.now_ms()):
+            self._failures.pop(ended.log, None)
+            self._tell(ended, cleaned)
+            self._write_checkpoints()
+        self._look_on()
+
+    def _look_on(self) -> None:
+        """At once: others may be due, and so may this one if its keys did not all fit into the map."""
+        self._waiting = self._timers.after_ms(0, self._heeded(self._look))
+
+    def _failed(self, ended: Round, failed: CleaningFailed) -> None:
+        self._round = None
+        name, each, failures = ended.partition.name, ended.log, self._failures.get(ended.log, 0) + 1
+        with suppress(StorageFault):  # a disk that cannot even unlink is noticed by others
+            each.discard_cleaned(ended.job)
+        if not ended.is_wanted:
+            log.info("%s: no longer cleaned: it was deleted, cut, or is not to be compacted any more", name)
+        elif failed.is_full:
+            log.warning("%s: not cleaned, there is no room: %s", name, failed.why)
+        elif failed.is_corrupt or failures >= FAILURES_MAX:
+            self._give_up(each, failed.why)
+        else:
+            self._failures[each] = failures
+            log.warning("%s: not cleaned, to be tried again: %s", name, failed.why)
+        self._wait()
+
+    def _give_up(self, each: Log, why: str) -> None:
+        self._failures[each] = FAILURES_MAX
+        log.error("%s cannot be cleaned and is left as it is until the next start: %s", each.partition, why)
+
+    def _tell(self, ended: Round, cleaned: Cleaned) -> None:
+        seconds = max(self._clock.elapsed_ms() - ended.begun_ms, 1) / 1000
+        before = sum(segment.size for segment in ended.job.segments)
+        log.info(
+            "%s: cleaned from offset %d to %d in %.1f s: %.1f MiB read (%.1f MiB/s), %.1f MiB written; "
+            "%.1f MiB became %.1f; %d of %d records kept; %d keys in the map",
+            ended.partition.name,
+            ended.job.first_dirty_offset,
+            cleaned.cleaned_up_to,
+            seconds,
+            cleaned.bytes_read / MIB,
+            cleaned.bytes_read / MIB / seconds,
+            cleaned.bytes_written / MIB,
+            before / MIB,
+            sum(group.size for group in cleaned.groups) / MIB,
+            cleaned.records_kept,
+            cleaned.records_read,
+            cleaned.keys,
+        )

@@ -1,0 +1,87 @@
+"""Who does the cleaner's work: reads a log and writes it anew beside itself. `CleansApart` does it by the node's own
+files, `cleaning_process` in a process of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from moldau.base.errors import MalformedData, StorageFault
+from moldau.base.later import Later
+from moldau.log.files import Files
+
+if TYPE_CHECKING:
+    from moldau.log.cleaning.job import Cleaned, CleaningJob
+    from moldau.runtime.housekeeping import Apart
+
+
+class CleaningFailed(NamedTuple):
+    """Why a job came to nothing. The log is as it was."""
+
+    why: str
+    is_corrupt: bool = False
+    """To try again would be in vain."""
+    is_full: bool = False
+    """There was no room on the disk."""
+
+
+class Order(NamedTuple):
+    """What a broker says to a process that cleans: do this; or, while it does: go at this rate from now on."""
+
+    bytes_per_second: float
+    job: CleaningJob | None = None
+
+
+class Cleans(Protocol):
+    def clean(self, job: CleaningJob, bytes_per_second: float) -> Later[Cleaned | CleaningFailed]:
+        """One job at a time."""
+        ...
+
+    def set_rate(self, bytes_per_second: float) -> None:
+        """Also for the job that runs."""
+        ...
+
+    def abandon(self) -> None:
+        """The job that runs is not wanted any more: it fails soon."""
+        ...
+
+    def close(self) -> None:
+        """Nothing will be asked for again, nothing is left running."""
+        ...
+
+
+def failure(fault: StorageFault | MalformedData) -> CleaningFailed:
+    if isinstance(fault, MalformedData):
+        return CleaningFailed(str(fault), is_corrupt=True)
+    return CleaningFailed(str(fault), is_full=fault.is_full)
+
+
+class CleansApart:
+    """By the files of the node itself, where it does whatever waits for the disk. It knows no haste and no limit: for
+    simulations and tests."""
+
+    def __init__(self, files: Files, apart: Apart) -> None:
+        self._files = files
+        self._apart = apart
+
+    def clean(self, job: CleaningJob, bytes_per_second: float) -> Later[Cleaned | CleaningFailed]:
+        from moldau.log.cleaning.clean import clean  # only a broker with something to clean pays for it
+
+        outcome: list[Cleaned | CleaningFailed] = []
+
+        def work() -> None:
+            try:
+                outcome.append(clean(self._files, job, lambda _: None))
+            except (StorageFault, MalformedData) as fault:
+                outcome.append(failure(fault))
+
+        return self._apart(work).map(lambda _: outcome[0])
+
+    def set_rate(self, bytes_per_second: float) -> None:
+        """There is none."""
+
+    def abandon(self) -> None:
+        """What was begun is finished, and nobody looks at it."""
+
+    def close(self) -> None:
+        """Nothing runs that could be left running."""

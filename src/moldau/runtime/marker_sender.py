@@ -1,0 +1,191 @@
+"""Brings the markers of decided transactions to the leaders of all their partitions, however often those change.
+
+One request at a time is under way to each broker, and takes along all that has come up for it meanwhile. A partition
+that does not take its marker yet is tried again, with whoever leads it then; one that is no more needs none.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
+
+from moldau.base.clock import Timers
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
+from moldau.coordinator.transaction.markers import TransactionMarkers
+from moldau.metadata.current import CurrentImage
+from moldau.runtime.brokers import Brokers
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+log = logging.getLogger("moldau.transactions")
+RETRY_MS: Final = 50
+WRITTEN: Final = frozenset(
+    {ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION}
+)  # what cannot hold a marker holds nothing of the transaction either
+SUPERSEDED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
+"""Somebody else decides about this producer by now."""
+TRY_AGAIN: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+
+
+class _Sending:
+    """The markers of one transaction, and where they are still missing."""
+
+    __slots__ = ("left", "markers")
+
+    def __init__(self, markers: TransactionMarkers) -> None:
+        self.markers = markers
+        self.left = set(markers.partitions)
+
+
+class MarkerSender:
+    """`written` is told when all markers of a transaction are; `is_wanted` says whether this node still decides."""
+
+    def __init__(
+        self,
+        current: CurrentImage,
+        brokers: Brokers,
+        timers: Timers,
+        written: Callable[[TransactionMarkers], None],
+        is_wanted: Callable[[TransactionMarkers], bool],
+    ) -> None:
+        self._current = current
+        self._brokers = brokers
+        self._timers = timers
+        self._written = written
+        self._is_wanted = is_wanted
+        self._sending: dict[str, _Sending] = {}
+        """By transactional id: of each, one transaction at most is being ended."""
+        self._queues: dict[int, dict[_Sending, set[TopicPartition]]] = {}
+        """What is to go to each broker with the next request."""
+        self._under_way: set[int] = set()
+        self._is_closed = False
+
+    def send(self, markers: TransactionMarkers) -> None:
+        sending = self._sending[markers.transactional_id] = _Sending(markers)
+        # Whoever calls is in the middle of others' business.
+        self._timers.soon(lambda: self._place(sending, list(markers.partitions)))
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._sending.clear()
+        self._queues.clear()
+
+    def _is_over(self, sending: _Sending) -> bool:
+        """Whether others have taken the transaction's place, or another node this one's."""
+        markers = sending.markers
+        if self._is_closed or self._sending.get(markers.transactional_id) is not sending:
+            return True
+        if not self._is_wanted(markers):
+            del self._sending[markers.transactional_id]
+            return True
+        return False
+
+    def _place(self, sending: _Sending, partitions: Iterable[TopicPartition]) -> None:
+        """Puts each marker into the queue of the broker that leads its partition now."""
+        if self._is_over(sending):
+            return
+        later = []
+        for each in partitions:
+            topic = self._current.image.topics.get(each.topic)
+            if topic is None or each.partition >= len(topic.partitions):
+                sending.left.discard(each)
+                continue
+            leader = topic.partitions[each.partition].leader
+            if leader < 0:
+                later.append(each)
+            else:
+                self._queues.setdefault(leader, {}).setdefault(sending, set()).add(each)
+        self._retry(sending, later)
+        self._finish_if_done(sending)
+        for node_id in list(self._queues):
+            self._ask(node_id)
+
+    def _retry(self, sending: _Sending, partitions: list[TopicPartition]) -> None:
+        if partitions:
+            self._timers.after_ms(RETRY_MS, lambda: self._place(sending, partitions))
+
+    def _finish_if_done(self, sending: _Sending) -> None:
+        if not sending.left:
+            del self._sending[sending.markers.transactional_id]
+            self._written(sending.markers)
+
+    def _ask(self, node_id: int) -> None:
+        queue = self._queues.get(node_id)
+        if not queue or node_id in self._under_way:
+            return
+        del self._queues[node_id]
+        request = WriteTxnMarkersRequest([_marker(each.markers, partitions) for each, partitions in queue.items()])
+        self._under_way.add(node_id)
+        answer = self._brokers.ask(node_id, ApiKey.WRITE_TXN_MARKERS, request)
+        answer.then(partial(self._answered, node_id, queue))
+
+    def _answered(
+        self,
+        node_id: int,
+        asked: dict[_Sending, set[TopicPartition]],
+        response: WriteTxnMarkersResponse | KafkaError,
+    ) -> None:
+        self._under_way.discard(node_id)
+        if self._is_closed:
+            return
+        codes = {} if isinstance(response, KafkaError) else _codes(response)
+        for sending, partitions in asked.items():
+            if not self._is_over(sending):
+                told = codes.get(sending.markers.producer_id, {})
+                self._settle(sending, {each: told.get(each, ErrorCode.REQUEST_TIMED_OUT) for each in partitions})
+        self._timers.soon(lambda: self._ask(node_id))
+
+    def _settle(self, sending: _Sending, told: dict[TopicPartition, ErrorCode]) -> None:
+        markers = sending.markers
+        if not SUPERSEDED.isdisjoint(told.values()):
+            log.info("%s: the transaction is ended by another coordinator: %s", markers.transactional_id, told)
+            del self._sending[markers.transactional_id]
+            return
+        for each, code in told.items():
+            if code not in WRITTEN and code not in TRY_AGAIN:
+                log.error("%s does not take the marker of %s: %s", each, markers.transactional_id, code.name)
+        sending.left -= {each for each, code in told.items() if code in WRITTEN}
+        self._retry(sending, [each for each, code in told.items() if code not in WRITTEN])
+        self._finish_if_done(sending)
+
+
+def _marker(markers: TransactionMarkers, partitions: Iterable[TopicPartition]) -> WritableTxnMarker:
+    by_topic: dict[str, list[int]] = {}
+    for each in sorted(partitions):
+        by_topic.setdefault(each.topic, []).append(each.partition)
+    return WritableTxnMarker(
+        markers.producer_id,
+        markers.producer_epoch,
+        markers.committed,
+        [WritableTxnMarkerTopic(name, indexes) for name, indexes in by_topic.items()],
+        markers.coordinator_epoch,
+        markers.transaction_version,
+    )
+
+
+def _codes(response: WriteTxnMarkersResponse) -> dict[int, dict[TopicPartition, ErrorCode]]:
+    return {
+        marker.producer_id: {
+            TopicPartition(topic.name, each.partition_index): ErrorCode(each.error_code)
+            for topic in marker.topics
+            for each in topic.partitions
+        }
+        for marker in response.markers
+    }

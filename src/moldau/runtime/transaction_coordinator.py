@@ -1,0 +1,154 @@
+"""The transaction coordinator of a node: its shards, the topic they live in, and the markers of what they decide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from moldau.base.clock import Clock, Timers
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.later import Later
+from moldau.base.names import TRANSACTION_STATE_TOPIC
+from moldau.coordinator.machine import Outcome
+from moldau.coordinator.transaction.markers import TransactionMarkers
+from moldau.coordinator.transaction.settings import TransactionSettings
+from moldau.coordinator.transaction.transactions import Transactions
+from moldau.metadata.apply import Changes
+from moldau.metadata.controller.features import TRANSACTION_VERSION
+from moldau.metadata.current import CurrentImage
+from moldau.metadata.image import MetadataImage
+from moldau.replica.partition import Partition
+from moldau.replica.partitions import Partitions
+from moldau.runtime.brokers import Brokers
+from moldau.runtime.coordinator_topic import CoordinatorTopic, described
+from moldau.runtime.marker_sender import MarkerSender
+from moldau.runtime.producer_ids import ProducerIds
+from moldau.runtime.shards import Shards
+from moldau.wire.messages.create_topics import CreatableTopic
+
+R = TypeVar("R")
+TRANSACTIONAL_ID_BYTES_MAX = 2**15 - 1
+"""More cannot be written into a record's key."""
+
+
+class TransactionCoordinator:
+    def __init__(
+        self,
+        settings: TransactionSettings,
+        topic: CoordinatorTopic,
+        node_id: int,
+        partitions: Partitions,
+        current: CurrentImage,
+        producer_ids: ProducerIds,
+        brokers: Brokers,
+        clock: Clock,
+        timers: Timers,
+    ) -> None:
+        self.topic = topic
+        self._settings = settings
+        self._current = current
+        self._producer_ids = producer_ids
+        self._clock = clock
+        self._partitions = partitions
+        self._node_id = node_id
+        self._markers = MarkerSender(current, brokers, timers, self._written, self._is_ours)
+        self._shards: Shards[Transactions] = Shards(
+            TRANSACTION_STATE_TOPIC, node_id, partitions, current, self._machine, clock, timers
+        )
+
+    def _machine(self, partition: Partition) -> Transactions:
+        return Transactions(
+            self._settings,
+            self._clock,
+            coordinator_epoch=lambda: partition.state.leader_epoch,
+            version=lambda: self._current.image.features.get(TRANSACTION_VERSION, 0),
+            take_producer_id=self._producer_ids.take,
+            send=self._markers.send,
+        )
+
+    # --- requests -----------------------------------------------------------------------------------------------
+
+    def submit(self, transactional_id: str, decide: Callable[[Transactions], Outcome[R]]) -> R | Later[R]:
+        """Puts a request to the shard of its transactional id. KafkaError if there is none here, and a promise may
+        come to one."""
+        if not transactional_id or len(transactional_id.encode()) > TRANSACTIONAL_ID_BYTES_MAX:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        return self._shards.submit(transactional_id, decide)
+
+    def submit_all(self, decide: Callable[[Transactions], Outcome[R]]) -> list[R | Later[R]]:
+        return self._shards.submit_all(decide)
+
+    def with_producer_id(self, ask: Callable[[], R | Later[R]]) -> R | Later[R]:
+        """Asks once a producer id is at hand, should one be needed; a promise may come to a KafkaError."""
+        ready = self._producer_ids.ready()
+        if ready is None:
+            return ask()
+        answer: Later[R] = Later()
+
+        def go_on(refused: KafkaError | None) -> None:
+            given: Any = _tried(ask) if refused is None else refused
+            if isinstance(given, Later):
+                given.then(answer.complete)
+            else:
+                answer.complete(given)
+
+        ready.then(go_on)
+        return answer
+
+    def find(self, transactional_id: str) -> int:
+        """The node that coordinates it; KafkaError if nobody does now."""
+        return self.topic.leader_of(self._shards.partition_of(transactional_id))
+
+    # --- markers ------------------------------------------------------------------------------------------------
+
+    def _written(self, markers: TransactionMarkers) -> None:
+        try:
+            self._shards.submit(markers.transactional_id, lambda machine: machine.markers_written(markers))
+        except KafkaError:
+            # The shard is being filled anew, and will find the transaction decided and not completed.
+            return
+
+    def _is_ours(self, markers: TransactionMarkers) -> bool:
+        try:
+            index = self._shards.partition_of(markers.transactional_id)
+        except KafkaError:
+            return False
+        partition = self._partitions.find(self.topic.name, index)
+        return (
+            partition is not None and partition.is_leader and partition.state.leader_epoch >= markers.coordinator_epoch
+        )
+
+    # --- what goes on meanwhile ---------------------------------------------------------------------------------
+
+    def follow(self, image: MetadataImage, changes: Changes) -> None:
+        self._shards.follow(image, changes)
+
+    def expire(self) -> None:
+        """Forgets transactional ids that nobody has used for long."""
+        now_ms = self._clock.now_ms()
+        self._shards.tell_each(lambda machine: machine.expire(now_ms))
+
+    def close(self) -> None:
+        """The node stops: producers are to look for another coordinator."""
+        self._markers.close()
+        self._shards.close(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+def _tried(ask: Callable[[], R | Later[R]]) -> R | Later[R] | KafkaError:
+    try:
+        return ask()
+    except KafkaError as refused:
+        return refused
+
+
+def transaction_topic(
+    partitions: int, replication_factor: int, segment_bytes: int, min_insync_replicas: int
+) -> CreatableTopic:
+    configs = {
+        "cleanup.policy": "compact",
+        "compression.type": "uncompressed",
+        "min.insync.replicas": str(min_insync_replicas),
+        "segment.bytes": str(segment_bytes),
+        "unclean.leader.election.enable": "false",
+    }
+    return described(TRANSACTION_STATE_TOPIC, partitions, replication_factor, configs)

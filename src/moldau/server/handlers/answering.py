@@ -1,0 +1,52 @@
+"""What the APIs of coordinators have in common: a request is put to the shard it belongs to, and an error, now or
+later, becomes an answer in the API's own form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from moldau.base.errors import KafkaError
+from moldau.base.later import Later
+from moldau.coordinator.machine import Client
+from moldau.server.router import Caller
+
+R = TypeVar("R")
+
+
+def client_of(caller: Caller) -> Client:
+    return Client(caller.client_id or "", "/" + caller.address.rpartition(":")[0].strip("[]"), caller.version)
+
+
+def answered(ask: Callable[[], R | Later[R]], refusal: Callable[[KafkaError], R]) -> R | Later[R]:
+    """What `ask` gives or promises; a KafkaError, raised or come to, in the form `refusal` gives it."""
+    try:
+        answer = ask()
+    except KafkaError as refused:
+        return refusal(refused)
+    if isinstance(answer, Later):
+        return answer.map(lambda value: refusal(value) if isinstance(value, KafkaError) else value)
+    return answer
+
+
+def gathered(answers: list[Any], combine: Callable[[list[Any]], R]) -> R | Later[R]:
+    """One answer made of several, when the last of them is there."""
+    left = sum(isinstance(answer, Later) for answer in answers)
+    if not left:
+        return combine(answers)
+    whole: Later[R] = Later()
+    values = list(answers)
+
+    def arrived(place: int, value: Any) -> None:
+        nonlocal left
+        values[place] = value
+        left -= 1
+        if not left:
+            whole.complete(combine(values))
+
+    for place, answer in enumerate(answers):
+        if isinstance(answer, Later):
+            answer.then(partial(arrived, place))
+    return whole

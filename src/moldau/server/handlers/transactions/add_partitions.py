@@ -1,0 +1,143 @@
+"""AddPartitionsToTxn v0–5 and AddOffsetsToTxn v0–4: partitions become part of a transaction before it writes to them.
+
+AddPartitionsToTxn up to v3 comes from clients, for one transaction. From v4 on it comes from brokers, for several: to
+verify what a client said before, or to add what it begins to write to (KIP-890).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
+from moldau.base.later import Later
+from moldau.coordinator.machine import Outcome
+from moldau.coordinator.transaction.transactions import Transactions
+from moldau.metadata.current import CurrentImage
+from moldau.runtime.group_coordinator import GroupCoordinator
+from moldau.runtime.transaction_coordinator import TransactionCoordinator
+from moldau.server.handlers.answering import answered, gathered
+from moldau.server.router import Caller
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from moldau.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+
+BROKERS_FROM_VERSION = 4
+FENCED_FROM_VERSION = 2
+CLIENT_VERSION = 0
+"""The transaction version of who adds partitions by name; those who add them by writing speak version 2."""
+BROKER_VERSION = 2
+
+
+class AddPartitionsToTxn:
+    api = ApiKey.ADD_PARTITIONS_TO_TXN
+    versions = (0, 5)
+
+    def __init__(self, current: CurrentImage, coordinator: TransactionCoordinator) -> None:
+        self._current = current
+        self._coordinator = coordinator
+
+    def answer(
+        self, ask: AddPartitionsToTxnRequest, caller: Caller
+    ) -> AddPartitionsToTxnResponse | Later[AddPartitionsToTxnResponse]:
+        if caller.version >= BROKERS_FROM_VERSION:
+            results = [self._result(each, caller.version) for each in ask.transactions]
+            return gathered(results, lambda done: AddPartitionsToTxnResponse(results_by_transaction=done))
+        one = AddPartitionsToTxnTransaction(
+            ask.v3_and_below_transactional_id,
+            ask.v3_and_below_producer_id,
+            ask.v3_and_below_producer_epoch,
+            False,
+            ask.v3_and_below_topics,
+        )
+        return gathered(
+            [self._result(one, caller.version)],
+            lambda done: AddPartitionsToTxnResponse(results_by_topic_v3_and_below=done[0].topic_results),
+        )
+
+    def _result(
+        self, ask: AddPartitionsToTxnTransaction, version: int
+    ) -> AddPartitionsToTxnResult | Later[AddPartitionsToTxnResult]:
+        named = [TopicPartition(topic.name, index) for topic in ask.topics for index in topic.partitions]
+        partitions = list(dict.fromkeys(named))
+        unknown = [each for each in partitions if not self._is_known(each)]
+        if unknown:
+            # One that cannot be added means that none is.
+            codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
+            return _result(ask, codes | dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        return answered(
+            lambda: self._coordinator.submit(
+                ask.transactional_id, lambda transactions: _decided(transactions, ask, partitions, version)
+            ),
+            lambda refused: _result(ask, dict.fromkeys(partitions, said(refused.code, version))),
+        )
+
+    def _is_known(self, partition: TopicPartition) -> bool:
+        topic = self._current.image.topics.get(partition.topic)
+        return topic is not None and 0 <= partition.partition < len(topic.partitions)
+
+
+def _decided(
+    transactions: Transactions, ask: AddPartitionsToTxnTransaction, partitions: Sequence[TopicPartition], version: int
+) -> Outcome[AddPartitionsToTxnResult]:
+    if ask.verify_only:
+        verified = transactions.verify_partitions(ask.transactional_id, ask.producer_id, ask.producer_epoch, partitions)
+        assert isinstance(verified.response, dict), "what is only looked up is known at once"
+        return Outcome(_result(ask, verified.response))
+    client_version = BROKER_VERSION if version >= BROKERS_FROM_VERSION else CLIENT_VERSION
+    added = transactions.add_partitions(
+        ask.transactional_id, ask.producer_id, ask.producer_epoch, partitions, client_version
+    )
+    assert isinstance(added.response, ErrorCode), "whoever adds waits for nobody but the log"
+    codes = dict.fromkeys(partitions, said(added.response, version))
+    return Outcome(_result(ask, codes), added.records, added.answers, applied=added.applied)
+
+
+def said(code: ErrorCode, version: int) -> ErrorCode:
+    """Older clients know of no other way to be told."""
+    is_old = code is ErrorCode.PRODUCER_FENCED and version < FENCED_FROM_VERSION
+    return ErrorCode.INVALID_PRODUCER_EPOCH if is_old else code
+
+
+def _result(ask: AddPartitionsToTxnTransaction, codes: dict[TopicPartition, ErrorCode]) -> AddPartitionsToTxnResult:
+    return AddPartitionsToTxnResult(ask.transactional_id, [_of_topic(topic, codes) for topic in ask.topics])
+
+
+def _of_topic(topic: AddPartitionsToTxnTopic, codes: dict[TopicPartition, ErrorCode]) -> AddPartitionsToTxnTopicResult:
+    told = [
+        AddPartitionsToTxnPartitionResult(index, codes[TopicPartition(topic.name, index)]) for index in topic.partitions
+    ]
+    return AddPartitionsToTxnTopicResult(topic.name, told)
+
+
+class AddOffsetsToTxn:
+    api = ApiKey.ADD_OFFSETS_TO_TXN
+    versions = (0, 4)
+
+    def __init__(self, coordinator: TransactionCoordinator, groups: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+        self._groups = groups
+
+    def answer(
+        self, ask: AddOffsetsToTxnRequest, caller: Caller
+    ) -> AddOffsetsToTxnResponse | Later[AddOffsetsToTxnResponse]:
+        def add(transactions: Transactions) -> Outcome[ErrorCode]:
+            kept_in = self._groups.partition_of(ask.group_id)
+            return transactions.add_partitions(
+                ask.transactional_id, ask.producer_id, ask.producer_epoch, [kept_in], CLIENT_VERSION
+            )
+
+        added = answered(lambda: self._coordinator.submit(ask.transactional_id, add), _code)
+        return gathered([added], lambda codes: AddOffsetsToTxnResponse(error_code=said(codes[0], caller.version)))
+
+
+def _code(refused: KafkaError) -> ErrorCode:
+    return refused.code

@@ -1,0 +1,112 @@
+"""TxnOffsetCommit v0–5. Offsets that count when, and only if, the transaction they are committed in does."""
+
+from __future__ import annotations
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.later import Later
+from moldau.coordinator.machine import Client
+from moldau.replica.partition import Partition
+from moldau.replica.partitions import Partitions
+from moldau.runtime.group_coordinator import GroupCoordinator
+from moldau.runtime.transaction_verifier import InTransaction
+from moldau.server.handlers.answering import answered, client_of
+from moldau.server.handlers.transactions.gate import Passed, TransactionGate
+from moldau.server.router import Caller
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+KNOWS_LOADING_FROM = 2
+KNOWS_ABORTABLE_FROM = 4
+ADDS_FROM = 5
+NO_SEQUENCE = -1
+_TOLD = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+}
+"""What clients of a coordinator are told of what befell its log, or another coordinator's."""
+
+Response = TxnOffsetCommitResponse | Later[TxnOffsetCommitResponse]
+
+
+class TxnOffsetCommit:
+    api = ApiKey.TXN_OFFSET_COMMIT
+    versions = (0, 5)
+
+    def __init__(self, groups: GroupCoordinator, partitions: Partitions, gate: TransactionGate) -> None:
+        self._groups = groups
+        self._partitions = partitions
+        self._gate = gate
+
+    def answer(self, ask: TxnOffsetCommitRequest, caller: Caller) -> Response:
+        client = client_of(caller)
+        return answered(
+            lambda: self._verified(ask, client), lambda refused: _refused(ask, refused.code, caller.version)
+        )
+
+    def _verified(self, ask: TxnOffsetCommitRequest, client: Client) -> Response:
+        if not ask.group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        name = self._groups.partition_of(ask.group_id)
+        partition = self._partitions.find(*name)
+        transaction = InTransaction(
+            ask.transactional_id, ask.producer_id, ask.producer_epoch, client.version >= ADDS_FROM
+        )
+        if partition is None or not partition.is_leader:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        passed = self._gate.pass_through(
+            transaction, [(partition, NO_SEQUENCE)], client.version >= KNOWS_ABORTABLE_FROM
+        )
+        if not isinstance(passed, Later):
+            return self._commit(ask, client, partition, transaction, passed)
+        answer: Later[TxnOffsetCommitResponse] = Later()
+
+        def go_on(passed: Passed) -> None:
+            done = answered(
+                lambda: self._commit(ask, client, partition, transaction, passed),
+                lambda refused: _refused(ask, refused.code, client.version),
+            )
+            if isinstance(done, Later):
+                done.then(answer.complete)
+            else:
+                answer.complete(done)
+
+        passed.then(go_on)
+        return answer
+
+    def _commit(
+        self,
+        ask: TxnOffsetCommitRequest,
+        client: Client,
+        partition: Partition,
+        transaction: InTransaction,
+        passed: Passed,
+    ) -> Response:
+        self._gate.check(partition, transaction, NO_SEQUENCE, passed)
+        done = self._groups.submit(ask.group_id, lambda groups: groups.offsets.transactional_commit(ask, client))
+        self._gate.appended(partition, transaction)
+        return done
+
+
+def _refused(ask: TxnOffsetCommitRequest, code: ErrorCode, version: int) -> TxnOffsetCommitResponse:
+    """There is no error for the whole: every partition is told."""
+    told = _TOLD.get(code, code)
+    if told is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < KNOWS_LOADING_FROM:
+        told = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                topic.name, [TxnOffsetCommitResponsePartition(each.partition_index, told) for each in topic.partitions]
+            )
+            for topic in ask.topics
+        ]
+    )

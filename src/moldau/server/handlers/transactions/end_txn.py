@@ -1,0 +1,41 @@
+"""EndTxn v0–5. A transaction is decided when this is answered; its markers follow.
+
+From v5 on (transaction version 2, KIP-890) every end gives the producer a new epoch: what it sent before and comes
+late is refused.
+"""
+
+from __future__ import annotations
+
+from moldau.base.errors import ErrorCode
+from moldau.base.later import Later
+from moldau.runtime.transaction_coordinator import TransactionCoordinator
+from moldau.server.handlers.answering import answered, client_of
+from moldau.server.handlers.transactions.add_partitions import said
+from moldau.server.router import Caller
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+
+
+class EndTxn:
+    api = ApiKey.END_TXN
+    versions = (0, 5)
+
+    def __init__(self, coordinator: TransactionCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def answer(self, ask: EndTxnRequest, caller: Caller) -> EndTxnResponse | Later[EndTxnResponse]:
+        client = client_of(caller)
+        ended = answered(
+            lambda: self._coordinator.with_producer_id(
+                lambda: self._coordinator.submit(
+                    ask.transactional_id, lambda transactions: transactions.end(ask, client)
+                )
+            ),
+            lambda refused: EndTxnResponse(error_code=refused.code),
+        )
+        return ended.map(lambda done: _told(done, caller)) if isinstance(ended, Later) else _told(ended, caller)
+
+
+def _told(response: EndTxnResponse, caller: Caller) -> EndTxnResponse:
+    response.error_code = said(ErrorCode(response.error_code), caller.version)
+    return response

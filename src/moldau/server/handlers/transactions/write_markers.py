@@ -1,0 +1,111 @@
+"""WriteTxnMarkers v1–2. A coordinator's decision about a transaction arrives at the partitions that hold its records.
+
+Markers for the groups' own topic go through its shards: with them the offsets of the transaction begin to count.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from moldau.base.clock import Clock
+from moldau.base.errors import ErrorCode
+from moldau.base.ids import TopicPartition
+from moldau.base.later import Later
+from moldau.base.names import CONSUMER_OFFSETS_TOPIC
+from moldau.coordinator.machine import ProducerIdAndEpoch
+from moldau.log.validate import Origin
+from moldau.replica.partition import ACKS_ALL
+from moldau.replica.partitions import Partitions
+from moldau.replica.verification import Verifications
+from moldau.runtime.group_coordinator import GroupCoordinator
+from moldau.server.handlers.answering import answered, gathered
+from moldau.server.router import Caller
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from moldau.wire.records import EndTxnMarker, build_batch, end_txn_marker
+
+NOT_READY = frozenset(
+    {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
+)
+Code = ErrorCode | Later[ErrorCode]
+
+
+class WriteTxnMarkers:
+    api = ApiKey.WRITE_TXN_MARKERS
+    versions = (1, 2)
+
+    def __init__(
+        self, partitions: Partitions, groups: GroupCoordinator, verifications: Verifications, clock: Clock
+    ) -> None:
+        self._partitions = partitions
+        self._groups = groups
+        self._verifications = verifications
+        self._clock = clock
+
+    def answer(
+        self, ask: WriteTxnMarkersRequest, caller: Caller
+    ) -> WriteTxnMarkersResponse | Later[WriteTxnMarkersResponse]:
+        results = [self._written(marker) for marker in ask.markers]
+        return gathered(results, WriteTxnMarkersResponse)
+
+    def _written(self, marker: WritableTxnMarker) -> WritableTxnMarkerResult | Later[WritableTxnMarkerResult]:
+        named = [TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]
+        partitions = list(dict.fromkeys(named))
+        codes = [
+            answered(partial(self._write, marker, each), lambda refused: _told(refused.code)) for each in partitions
+        ]
+        return gathered(codes, lambda done: _result(marker, dict(zip(partitions, done, strict=True))))
+
+    def _write(self, marker: WritableTxnMarker, name: TopicPartition) -> Code:
+        producer = ProducerIdAndEpoch(marker.producer_id, marker.producer_epoch)
+        decided = EndTxnMarker(marker.transaction_result, marker.coordinator_epoch)
+        partition = self._partitions.find(name.topic, name.partition)
+        if partition is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if name.topic == CONSUMER_OFFSETS_TOPIC:
+            written = self._groups.end_transaction(name.partition, producer, decided, marker.transaction_version)
+            self._verifications.over(partition, marker.producer_id)
+            return written
+        now_ms = self._clock.now_ms()
+        batch = build_batch(
+            [end_txn_marker(decided, now_ms)],
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            is_transactional=True,
+            is_control=True,
+        )
+        appended = partition.append(
+            memoryview(batch),
+            ACKS_ALL,
+            now_ms,
+            Origin.COORDINATOR,
+            transaction_version=marker.transaction_version,
+        )
+        self._verifications.over(partition, marker.producer_id)
+        return partition.acknowledged(appended.last_offset) or ErrorCode.NONE
+
+
+def _told(code: ErrorCode) -> ErrorCode:
+    """The sender knows what to do about a partition that has no leader here; of group coordinators it knows nothing."""
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER if code in NOT_READY else code
+
+
+def _result(marker: WritableTxnMarker, codes: dict[TopicPartition, ErrorCode]) -> WritableTxnMarkerResult:
+    topics = [
+        WritableTxnMarkerTopicResult(
+            topic.name,
+            [
+                WritableTxnMarkerPartitionResult(index, codes[TopicPartition(topic.name, index)])
+                for index in topic.partition_indexes
+            ],
+        )
+        for topic in marker.topics
+    ]
+    return WritableTxnMarkerResult(marker.producer_id, topics)

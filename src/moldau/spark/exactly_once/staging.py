@@ -1,0 +1,131 @@
+"""What a task hands to the driver: record batches ready to be stamped, in its message if they are few, else in a file.
+
+    <staging location>/<sink id>/<random>.staged        batches one after the other, as the index in the message says
+
+Nothing here is synced: a machine that dies before the commit takes the batch with it, and Spark runs it again. A file
+that is missing, short or damaged fails the commit before a transaction is open, or aborts it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from io import BufferedWriter
+from typing import Final
+
+from moldau.base.ids import TopicPartition
+from moldau.spark.sending import Batch
+from moldau.wire.batch import check_crc
+
+SUFFIX: Final = ".staged"
+
+
+class StagingFault(Exception):
+    """Staged records cannot be written, or are not what the task wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """The batches of one task. It travels from the task to the driver."""
+
+    rows: int
+    index: tuple[tuple[TopicPartition, int], ...]
+    """Where each batch goes, and its bytes."""
+    inline: bytes
+    file: str | None = None
+    """Holds the batches, if they are not inline."""
+
+    @property
+    def size(self) -> int:
+        return sum(size for _, size in self.index)
+
+
+@dataclass(slots=True)
+class Stage:
+    """A task's batches as they come: kept in memory up to a limit, then written to a file."""
+
+    directory: str
+    inline_bytes_max: int
+    rows: int = 0
+    _index: list[tuple[TopicPartition, int]] = field(default_factory=list)
+    _memory: bytearray = field(default_factory=bytearray)
+    _file: BufferedWriter | None = None
+
+    def add(self, batches: Iterable[Batch], rows: int) -> None:
+        self.rows += rows
+        for batch in batches:
+            self._index.append((batch.where, len(batch.data)))
+            if self._file is None and len(self._memory) + len(batch.data) > self.inline_bytes_max:
+                self._spill()
+            if self._file is None:
+                self._memory += batch.data
+            else:
+                with _faults(self._file.name):
+                    self._file.write(batch.data)
+
+    def done(self) -> Staged:
+        if self._file is None:
+            return Staged(self.rows, tuple(self._index), bytes(self._memory))
+        with _faults(self._file.name):
+            self._file.close()
+        return Staged(self.rows, tuple(self._index), b"", self._file.name)
+
+    def abandon(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            with suppress(FileNotFoundError):
+                os.unlink(self._file.name)
+
+    def _spill(self) -> None:
+        path = os.path.join(self.directory, f"{uuid.uuid4().hex}{SUFFIX}")
+        with _faults(path):
+            os.makedirs(self.directory, exist_ok=True)
+            self._file = open(path, "xb")  # noqa: SIM115 -- closed by done or abandon
+            self._file.write(self._memory)
+        self._memory = bytearray()
+
+
+def batches_of(staged: Staged) -> Iterator[Batch]:
+    """The batches in their order, each checked to be what the task wrote."""
+    if staged.file is None:
+        yield from _inline(staged)
+        return
+    with _faults(staged.file), open(staged.file, "rb") as file:
+        for where, size in staged.index:
+            data = bytearray(size)
+            if file.readinto(data) != size:
+                raise StagingFault(f"{staged.file} ends before its batches do")
+            yield _checked(Batch(where, data), staged.file)
+
+
+def _inline(staged: Staged) -> Iterator[Batch]:
+    position = 0
+    for where, size in staged.index:
+        yield _checked(Batch(where, bytearray(staged.inline[position : position + size])), "a task's message")
+        position += size
+
+
+def _checked(batch: Batch, origin: str) -> Batch:
+    if not check_crc(memoryview(batch.data)):
+        raise StagingFault(f"{origin}: a staged batch for {batch.where} is damaged")
+    return batch
+
+
+def sweep(directory: str) -> None:
+    """Drops all that was staged for a sink, also by tasks that died: one query runs one batch at a time."""
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def _faults(path: str) -> Iterator[None]:
+    """File errors inside the block, in words that say what the file is for."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise StagingFault(f"{path} is gone, or not here: driver and executors must share stagingLocation") from error
+    except OSError as error:
+        raise StagingFault(f"{path}: records cannot be staged: {error.strerror or error}") from error

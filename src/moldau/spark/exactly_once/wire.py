@@ -1,0 +1,201 @@
+"""One sink's transactions on the wire: each step a request to the right coordinator, asked again while that may help.
+
+The requests are those of clients before the second part of KIP-890 (partitions are added by a request of their own),
+which every broker since 3.0 understands. What that part protects from, a late request of an earlier transaction, is
+kept off here by taking a new epoch for every transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeVar
+
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.base.ids import TopicPartition
+from moldau.client.cluster import RETRIABLE, Cluster, by_topic
+from moldau.spark.exactly_once.committing import Producer
+from moldau.spark.options import WriteOptions
+from moldau.spark.sending import Batch, Sending
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from moldau.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
+from moldau.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from moldau.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from moldau.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from moldau.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+from moldau.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+from moldau.wire.schema import Message
+
+T = TypeVar("T")
+M = TypeVar("M", bound=Message)
+
+GROUP: Final = 0
+TRANSACTION: Final = 1
+"""Kinds of coordinators, as FindCoordinator counts them."""
+SEVERAL_KEYS: Final = (4, 6)
+TAKING_OVER: Final = (0, 5)
+OF_CLIENTS: Final = (0, 3)
+"""AddPartitionsToTxn from version 4 on is for brokers."""
+EXPLICIT_GROUP: Final = (0, 4)
+EPOCH_STAYS: Final = (0, 4)
+STABLE_BY_NAME: Final = (8, 9)
+PASSING: Final = RETRIABLE | {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNSTABLE_OFFSET_COMMIT}
+FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
+SEND_BYTES: Final = 8 << 20
+NOTED_PARTITION: Final = 0
+
+
+class KafkaWire:
+    """The transactional id and the group of a sink have the same name."""
+
+    def __init__(self, cluster: Cluster, options: WriteOptions, sink_id: str, transaction_timeout_ms: int) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._sink_id = sink_id
+        self._transaction_timeout_ms = transaction_timeout_ms
+        self._coordinators: dict[int, int] = {}
+
+    def take_over(self) -> Producer:
+        """Waits until what an earlier owner left is aborted, or, where that was decided, committed."""
+        request = InitProducerIdRequest(self._sink_id, self._transaction_timeout_ms)
+
+        def ask() -> Producer:
+            answer = self._ask(TRANSACTION, ApiKey.INIT_PRODUCER_ID, request, InitProducerIdResponse, TAKING_OVER)
+            self._check(answer.error_code)
+            return Producer(answer.producer_id, answer.producer_epoch)
+
+        return self._patiently(ask)
+
+    def last_batch(self) -> int | None:
+        """The highest note in any topic: a topic that was deleted has taken its own with it."""
+        group = OffsetFetchRequestGroup(group_id=self._sink_id, topics=None)
+        request = OffsetFetchRequest(groups=[group], require_stable=True)
+
+        def ask() -> int | None:
+            answer = self._ask(GROUP, ApiKey.OFFSET_FETCH, request, OffsetFetchResponse, STABLE_BY_NAME)
+            (found,) = answer.groups
+            self._check(found.error_code)
+            partitions = [each for topic in found.topics for each in topic.partitions]
+            for each in partitions:
+                self._check(each.error_code)
+            return max((each.committed_offset for each in partitions if each.committed_offset >= 0), default=None)
+
+        return self._patiently(ask)
+
+    def add_partitions(self, producer: Producer, partitions: Sequence[TopicPartition]) -> None:
+        topics = [AddPartitionsToTxnTopic(name, indexes) for name, indexes in by_topic(partitions).items()]
+        request = AddPartitionsToTxnRequest((), self._sink_id, *producer, topics)
+
+        def ask() -> None:
+            answer = self._ask(
+                TRANSACTION, ApiKey.ADD_PARTITIONS_TO_TXN, request, AddPartitionsToTxnResponse, OF_CLIENTS
+            )
+            results = [each for topic in answer.results_by_topic_v3_and_below for each in topic.results_by_partition]
+            codes = {ErrorCode(each.partition_error_code) for each in results} - {ErrorCode.NONE}
+            # The partitions that are in order are refused along with the others, and say nothing about why.
+            self._check(next(iter(codes - {ErrorCode.OPERATION_NOT_ATTEMPTED} or codes), ErrorCode.NONE))
+
+        self._patiently(ask)
+
+    def add_group(self, producer: Producer) -> None:
+        request = AddOffsetsToTxnRequest(self._sink_id, *producer, self._sink_id)
+
+        def ask() -> None:
+            answer = self._ask(TRANSACTION, ApiKey.ADD_OFFSETS_TO_TXN, request, AddOffsetsToTxnResponse)
+            self._check(answer.error_code)
+
+        self._patiently(ask)
+
+    def write(self, batches: Iterator[Batch]) -> None:
+        sending = Sending(self._cluster, self._options, self._sink_id)
+        try:
+            waiting: list[Batch] = []
+            size = 0
+            for batch in batches:
+                waiting.append(batch)
+                size += len(batch.data)
+                if size >= SEND_BYTES:
+                    sending.send(waiting)
+                    waiting, size = [], 0
+            sending.send(waiting)
+            sending.flush()
+        except KafkaError as error:
+            self._check(error.code, str(error))
+        finally:
+            sending.abandon()
+
+    def note_batch(self, producer: Producer, batch_id: int, topics: Sequence[str]) -> None:
+        noted = [TxnOffsetCommitRequestPartition(NOTED_PARTITION, batch_id)]
+        request = TxnOffsetCommitRequest(
+            self._sink_id,
+            self._sink_id,
+            *producer,
+            topics=[TxnOffsetCommitRequestTopic(name, noted) for name in topics],
+        )
+
+        def ask() -> None:
+            answer = self._ask(GROUP, ApiKey.TXN_OFFSET_COMMIT, request, TxnOffsetCommitResponse, EXPLICIT_GROUP)
+            for topic in answer.topics:
+                for each in topic.partitions:
+                    self._check(each.error_code)
+
+        self._patiently(ask)
+
+    def end(self, producer: Producer, commit: bool) -> None:
+        """Asked again after a lost answer, a coordinator repeats what it has decided."""
+        request = EndTxnRequest(self._sink_id, *producer, commit)
+
+        def ask() -> None:
+            answer = self._ask(TRANSACTION, ApiKey.END_TXN, request, EndTxnResponse, EPOCH_STAYS)
+            self._check(answer.error_code)
+
+        self._patiently(ask)
+
+    # --- asking -----------------------------------------------------------------------------------------------------
+
+    def _ask(
+        self,
+        kind: int,
+        key: ApiKey,
+        request: Message,
+        answer: type[M],
+        versions: tuple[int, int] | None = None,
+    ) -> M:
+        if kind not in self._coordinators:
+            self._coordinators[kind] = self._coordinator(kind)
+        return self._cluster.channel(self._coordinators[kind]).ask(key, request, answer, versions)
+
+    def _coordinator(self, kind: int) -> int:
+        nodes = self._cluster.nodes()
+        request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[self._sink_id])
+        answer = self._cluster.ask_any(ApiKey.FIND_COORDINATOR, request, FindCoordinatorResponse, SEVERAL_KEYS)
+        (found,) = answer.coordinators
+        self._check(found.error_code if found.node_id in nodes else ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return found.node_id
+
+    def _patiently(self, action: Callable[[], T]) -> T:
+        def attempt() -> T:
+            try:
+                return action()
+            except (OSError, MalformedData, KafkaError):
+                self._coordinators.clear()
+                raise
+
+        return self._cluster.retry(attempt, self._options.metadata_timeout_ms, PASSING)
+
+    def _check(self, error_code: int, message: str | None = None) -> None:
+        if not error_code:
+            return
+        code = ErrorCode(error_code)
+        if code in FENCED:
+            message = f"{self._sink_id}: another run of this query has taken over, or the transaction timed out"
+        raise KafkaError(code, f"{message or self._sink_id}: {code.name}")

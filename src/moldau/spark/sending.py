@@ -1,0 +1,189 @@
+"""Record batches to the leaders of their partitions: a few requests in flight, order kept, what failed sent again.
+
+Who made the batches and whose sequence numbers they carry is the caller's affair. When something fails, all that is not
+acknowledged is sent again in its order with its sequence numbers, so the broker drops what it already has.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.base.ids import TopicPartition
+from moldau.client.cluster import BACKOFF_SECONDS_FIRST, BACKOFF_SECONDS_MAX, RETRIABLE, Cluster, by_topic
+from moldau.spark.options import WriteOptions
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+
+IN_FLIGHT_MAX: Final = 5
+"""A broker remembers the last five batches of a producer, so a sixth unacknowledged one could be doubled."""
+REQUEST_BYTES_MAX: Final = 16 << 20
+EXPLICIT_PARTITIONS: Final = (3, 11)
+"""Versions of Produce in which a transaction's partitions are added to it by a request of their own."""
+LOST_TRACK: Final = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """A record batch on its way."""
+
+    where: TopicPartition
+    data: bytearray
+
+
+class Sending:
+    """What one producer has in flight. Used by one task at a time."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        options: WriteOptions,
+        transactional_id: str | None = None,
+        begin_anew: Callable[[Iterable[Batch]], None] | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._transactional_id = transactional_id
+        self._begin_anew = begin_anew
+        """Stamps batches anew when the broker no longer knows their producer; without it, that is an error."""
+        self._flights: dict[int, deque[list[Batch]]] = {}
+        """By node, what each request holds that is not answered yet."""
+        self._unacknowledged: dict[TopicPartition, deque[Batch]] = {}
+
+    def send(self, batches: Iterable[Batch]) -> None:
+        """Sends; waits only while too much is in flight."""
+        batches = list(batches)
+        if self._options.acks:
+            for batch in batches:
+                self._unacknowledged.setdefault(batch.where, deque()).append(batch)
+        try:
+            for node, request in self._requests(batches):
+                self._launch(node, request)
+        except (OSError, MalformedData, KafkaError) as error:
+            self._recover(error)
+
+    def flush(self) -> None:
+        """Waits until everything sent is acknowledged."""
+        try:
+            for node in list(self._flights):
+                while self._flights[node]:
+                    self._land(node)
+        except (OSError, MalformedData, KafkaError) as error:
+            self._recover(error)
+
+    def abandon(self) -> None:
+        """Answers that nobody will read must not be mistaken for those of the next user of the connections."""
+        for node, flights in self._flights.items():
+            if flights:
+                self._cluster.drop(node)
+        self._flights.clear()
+
+    def _requests(self, batches: Iterable[Batch]) -> Iterator[tuple[int, list[Batch]]]:
+        """What goes together: the same leader, one batch of a partition (the protocol's rule), not too many bytes."""
+        open_requests: dict[int, list[Batch]] = {}
+        sizes: dict[int, int] = {}
+        for batch in batches:
+            node = self._cluster.leader(batch.where)
+            request = open_requests.setdefault(node, [])
+            is_full = sizes.get(node, 0) + len(batch.data) > REQUEST_BYTES_MAX
+            if request and (is_full or any(other.where == batch.where for other in request)):
+                yield node, request
+                request = open_requests[node] = []
+                sizes[node] = 0
+            request.append(batch)
+            sizes[node] = sizes.get(node, 0) + len(batch.data)
+        yield from open_requests.items()
+
+    def _launch(self, node: int, batches: list[Batch]) -> None:
+        channel = self._cluster.channel(node)
+        if not self._options.acks:
+            channel.send_unanswered(ApiKey.PRODUCE, self._request(batches))
+            return
+        flights = self._flights.setdefault(node, deque())
+        while len(flights) >= IN_FLIGHT_MAX:
+            self._land(node)
+        versions = None if self._transactional_id is None else EXPLICIT_PARTITIONS
+        channel.send(ApiKey.PRODUCE, self._request(batches), versions)
+        flights.append(batches)
+
+    def _request(self, batches: Sequence[Batch]) -> ProduceRequest:
+        data = {batch.where: batch.data for batch in batches}
+        return ProduceRequest(
+            transactional_id=self._transactional_id,
+            acks=self._options.acks,
+            timeout_ms=self._options.request_timeout_ms,
+            topic_data=[
+                TopicProduceData(
+                    self._cluster.topic(name).topic_id,
+                    name,
+                    [PartitionProduceData(index, data[TopicPartition(name, index)]) for index in indexes],
+                )
+                for name, indexes in by_topic(data).items()
+            ],
+        )
+
+    def _land(self, node: int) -> None:
+        """Reads one answer. What was taken is forgotten; the first thing refused is raised."""
+        response = self._cluster.channel(node).receive(ProduceResponse)
+        batches = {batch.where: batch for batch in self._flights[node].popleft()}
+        names = {self._cluster.topic(where.topic).topic_id: where.topic for where in batches}
+        refused: KafkaError | None = None
+        for topic in response.responses:
+            name = topic.name or names.get(bytes(topic.topic_id), "")
+            for result in topic.partition_responses:
+                batch = batches.pop(TopicPartition(name, result.index), None)
+                if batch is None:
+                    raise MalformedData(f"the broker answered for {name}-{result.index}, which was not sent")
+                if result.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                    self._acknowledged(batch)
+                else:
+                    code = ErrorCode(result.error_code)
+                    refused = KafkaError(code, f"{batch.where}: {result.error_message or code.name}")
+        if batches:
+            raise MalformedData(f"the broker did not answer for {next(iter(batches))}")
+        if refused is not None:
+            raise refused
+
+    def _acknowledged(self, batch: Batch) -> None:
+        first = self._unacknowledged[batch.where].popleft()
+        assert first is batch, "answers come in the order of requests"
+
+    # --- when something failed ------------------------------------------------------------------------------------
+
+    def _recover(self, error: Exception) -> None:
+        """Sends again, one batch of a partition at a time, until all is acknowledged or the time is over."""
+        deadline = time.monotonic() + self._options.delivery_timeout_ms / 1000
+        wait = BACKOFF_SECONDS_FIRST
+        while True:
+            if not self._may_pass(error) or time.monotonic() + wait > deadline:
+                raise error
+            self._flights.clear()
+            self._cluster.close()
+            time.sleep(wait)
+            wait = min(BACKOFF_SECONDS_MAX, wait * 2)
+            try:
+                if isinstance(error, KafkaError) and error.code in LOST_TRACK and self._begin_anew is not None:
+                    self._begin_anew(batch for waiting in self._unacknowledged.values() for batch in waiting)
+                while firsts := [waiting[0] for waiting in self._unacknowledged.values() if waiting]:
+                    for node, request in self._requests(firsts):
+                        self._launch(node, request)
+                        self._land(node)
+                return
+            except (OSError, MalformedData, KafkaError) as again:
+                error = again
+
+    def _may_pass(self, error: Exception) -> bool:
+        if not isinstance(error, KafkaError):
+            return True
+        return error.code in RETRIABLE or (error.code in LOST_TRACK and self._begin_anew is not None)

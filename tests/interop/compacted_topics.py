@@ -1,0 +1,76 @@
+"""Writing tables into compacted topics and reading them back, for tests that wait until a cleaner has been there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from batches import now_ms
+from clients import confluent_consumer, confluent_producer
+from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+
+CLEAN_SECONDS = 60.0
+"""Apache Kafka looks every fifteen seconds."""
+EAGER = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.ms": "1000"}
+"""A topic whose every older segment is worth cleaning."""
+
+
+class Read(NamedTuple):
+    offset: int
+    key: str
+    value: str | None
+
+
+class Writer:
+    """Each `write` is a batch in a segment of its own, for each is two seconds younger than the one before."""
+
+    def __init__(self, bootstrap: str, topic: str, **config: Any) -> None:
+        self._producer = confluent_producer(bootstrap, linger_ms=1000, **config)
+        self._topic = topic
+        self._timestamp = now_ms() - 3_000_000
+
+    def write(self, records: Mapping[str, str | None]) -> None:
+        self._timestamp += 2_000
+        failed: list[Any] = []
+        for key, value in records.items():
+            self._producer.produce(
+                self._topic,
+                value,
+                key,
+                partition=0,
+                timestamp=self._timestamp,
+                on_delivery=lambda error, _: failed.append(error) if error else None,
+            )
+        assert self._producer.flush(30) == 0
+        assert not failed, failed
+
+
+def read_all(bootstrap: str, topic: str, **config: Any) -> list[Read]:
+    """Every record that is there now, up to the last, which no cleaner takes away while its segment is active."""
+    consumer = confluent_consumer(bootstrap, **config)
+    try:
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=15)
+        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        found: list[Read] = []
+        while end and (not found or found[-1].offset < end - 1):
+            message = consumer.poll(30)
+            assert message is not None, "a record that was promised did not come"
+            assert message.error() is None, message.error()
+            value = message.value()
+            found.append(Read(message.offset(), message.key().decode(), None if value is None else value.decode()))
+        return found
+    finally:
+        consumer.close()
+
+
+def table(records: list[Read]) -> dict[str, str | None]:
+    """The last value of each key, by what a reader from the beginning sees."""
+    return {record.key: record.value for record in records}
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = CLEAN_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"in {seconds:.0f} s it never came to this: {what}"
+        time.sleep(0.05)

@@ -1,0 +1,212 @@
+"""Transactional producers and readers of committed records of every library, as people use them."""
+
+from __future__ import annotations
+
+import gc
+import uuid
+import warnings
+from collections.abc import Callable, Iterator
+
+import pytest
+from clients import confluent_producer
+from raw import Wire
+from transaction_talk import describe_producers, fetch_offset, new_transactional_producer, until
+from transactional_copier import Copier, JavaCopier, copied, group_of, needs_java, transactional_id_of
+from transactional_libraries import LIBRARIES, Found, is_fenced
+
+CreateTopic = Callable[..., str]
+END = b"the end"
+
+
+@pytest.fixture(params=LIBRARIES)
+def library(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def transactional_id() -> str:
+    return f"tx-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture(autouse=True)
+def forgiven() -> Iterator[None]:
+    """kafka-python forgets to close sockets; what it leaves is collected here, without a warning."""
+    yield
+    with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+        gc.collect()
+
+
+def write_plainly(bootstrap: str, topic: str, values: list[bytes], partitions: int = 1) -> None:
+    producer = confluent_producer(bootstrap)
+    for number, value in enumerate(values):
+        producer.produce(topic, value, partition=number % partitions)
+    assert producer.flush(30) == 0
+
+
+def read_to_the_end(reading: str, bootstrap: str, topic: str) -> list[bytes]:
+    """All that a reader of committed records sees in partition 0 before the mark at the end."""
+    source = LIBRARIES[reading].input(bootstrap, f"reader-{uuid.uuid4().hex[:8]}", topic)
+    found: list[Found] = []
+    try:
+        until(
+            lambda: found.extend(source.poll()),
+            lambda _: bool(found) and found[-1].value == END,
+            f"{reading} reads to the end",
+        )
+    finally:
+        source.close()
+    return [each.value for each in found[:-1]]
+
+
+def test_what_one_library_commits_all_read_and_what_it_aborts_none(
+    bootstrap: str, create_topic: CreateTopic, transactional_id: str, library: str
+) -> None:
+    topic = create_topic()
+    with LIBRARIES[library].writer(bootstrap, transactional_id) as writer:
+        for number, committed in enumerate((True, False, True, False, False, True)):
+            writer.begin()
+            for place in "abc":
+                writer.send(topic, f"{number}{place}".encode())
+            if committed:
+                writer.commit()
+            else:
+                writer.abort()
+    write_plainly(bootstrap, topic, [END])
+    for reading in LIBRARIES:
+        found = read_to_the_end(reading, bootstrap, topic)
+        assert found == [f"{number}{place}".encode() for number in (0, 2, 5) for place in "abc"], reading
+
+
+def test_nothing_of_an_open_transaction_is_read_and_readers_wait_for_it(
+    bootstrap: str, create_topic: CreateTopic, transactional_id: str, library: str
+) -> None:
+    """Nor what was written after it, in a transaction or not; until its successor ends it."""
+    topic = create_topic()
+    write_plainly(bootstrap, topic, [b"before"])
+    reader = LIBRARIES[library].input(bootstrap, f"reader-{uuid.uuid4().hex[:8]}", topic)
+    found: list[bytes] = []
+
+    def seen() -> list[bytes]:
+        found.extend(each.value for each in reader.poll())
+        return found
+
+    try:
+        with LIBRARIES[library].writer(bootstrap, transactional_id) as writer:
+            writer.begin()
+            writer.send(topic, b"never")
+            with Wire(bootstrap) as wire:
+                until(lambda: open_producers(wire, topic), lambda ids: len(ids) == 1, "it is written")
+            write_plainly(bootstrap, topic, [b"after"])
+            until(seen, lambda values: bool(values), "something is read")
+            assert [*seen(), *reader.poll()] == [b"before"]
+        with LIBRARIES[library].writer(bootstrap, transactional_id):
+            until(seen, lambda values: b"after" in values, "the rest is read")
+        assert found == [b"before", b"after"]
+    finally:
+        reader.close()
+
+
+def open_producers(wire: Wire, topic: str) -> list[int]:
+    return [each.producer_id for each in describe_producers(wire, topic).values() if each.current_txn_start_offset >= 0]
+
+
+def test_a_second_instance_fences_the_first(
+    bootstrap: str, create_topic: CreateTopic, transactional_id: str, library: str
+) -> None:
+    topic = create_topic()
+    kind = LIBRARIES[library]
+    with kind.writer(bootstrap, transactional_id) as first:
+        first.begin()
+        first.send(topic, b"of the first, never committed")
+        with kind.writer(bootstrap, transactional_id) as second:
+            with pytest.raises(kind.errors) as refused:  # noqa: PT012
+                first.send(topic, b"too late")
+                first.commit()
+            assert is_fenced(refused.value), refused.value
+            second.begin()
+            second.send(topic, b"of the second")
+            second.commit()
+    write_plainly(bootstrap, topic, [END])
+    assert read_to_the_end(library, bootstrap, topic) == [b"of the second"]
+
+
+def test_offsets_count_when_their_transaction_does(
+    bootstrap: str, wire: Wire, create_topic: CreateTopic, transactional_id: str, library: str
+) -> None:
+    topic, output, group = create_topic(), create_topic(), f"group-{transactional_id}"
+
+    def committed() -> int:
+        return until(
+            lambda: fetch_offset(wire, group, topic, require_stable=True),
+            lambda answer: answer.error_code == 0,
+            "nothing pends",
+        ).committed_offset  # type: ignore[no-any-return]
+
+    with LIBRARIES[library].writer(bootstrap, transactional_id) as writer:
+        for offset, is_committed, expected in ((5, True, 5), (7, False, 5), (9, True, 9)):
+            writer.begin()
+            writer.send(output, b"x")
+            writer.send_offsets({(topic, 0): offset}, group)
+            if is_committed:
+                writer.commit()
+            else:
+                writer.abort()
+            assert committed() == expected
+
+
+def test_a_transaction_that_lasts_too_long_is_aborted_under_its_producer(
+    bootstrap: str, wire: Wire, create_topic: CreateTopic, transactional_id: str, library: str
+) -> None:
+    """What the producer does then is an error to it, whichever way its library puts it; nothing of it is seen."""
+    topic, kind = create_topic(), LIBRARIES[library]
+    with kind.writer(bootstrap, transactional_id, timeout_ms=1000) as writer:
+        writer.begin()
+        writer.send(topic, b"never")
+        until(lambda: open_producers(wire, topic), lambda ids: len(ids) == 1, "it is written")
+        until(lambda: open_producers(wire, topic), lambda ids: not ids, "it is aborted")
+        with pytest.raises(kind.errors):  # noqa: PT012
+            writer.send(topic, b"too late")
+            writer.commit()
+    write_plainly(bootstrap, topic, [END])
+    assert read_to_the_end(library, bootstrap, topic) == []
+
+
+def await_copy(wire: Wire, copier: Copier | JavaCopier, source: str, target: str, count: int) -> None:
+    until(
+        lambda: (copier.fault, fetch_offset(wire, group_of(target), source).committed_offset),
+        lambda told: told[0] is not None or told[1] == count,
+        "all is copied",
+    )
+
+
+def test_a_copy_is_exact_although_every_third_transaction_is_aborted(
+    bootstrap: str, wire: Wire, create_topic: CreateTopic, library: str
+) -> None:
+    source, target = create_topic(), create_topic()
+    values = [b"%d" % number for number in range(400)]
+    write_plainly(bootstrap, source, values)
+    with Copier(library, bootstrap, source, target, 1, abort_every=3) as copier:
+        await_copy(wire, copier, source, target, len(values))
+    assert copier.errors == []
+    assert copier.begun > copier.committed
+    write_plainly(bootstrap, target, [END])
+    assert read_to_the_end(library, bootstrap, target) == [copied(value) for value in values]
+
+
+@needs_java
+def test_a_java_copier_that_is_fenced_begins_anew_and_copies_exactly(
+    bootstrap: str, wire: Wire, create_topic: CreateTopic
+) -> None:
+    source, target = create_topic(), create_topic()
+    values = [b"%d" % number for number in range(800)]
+    write_plainly(bootstrap, source, values[:400])
+    with JavaCopier(bootstrap, source, target) as copier:
+        await_copy(wire, copier, source, target, 400)
+        assert copier.errors == []
+        new_transactional_producer(wire, transactional_id_of(target))
+        write_plainly(bootstrap, source, values[400:])
+        await_copy(wire, copier, source, target, 800)
+        assert any("ProducerFencedException" in each for each in copier.errors), copier.errors
+    write_plainly(bootstrap, target, [END])
+    for reading in LIBRARIES:
+        assert read_to_the_end(reading, bootstrap, target) == [copied(value) for value in values], reading

@@ -1,0 +1,330 @@
+"""Transactional producers of three libraries behind one small face, and the consumers that go with them.
+
+What lives here: `Writer` (transactions), `Input` (reads committed records for a group),
+and `LIBRARIES`, one of each by name. Each library's errors pass through as they are. What may not
+enter: assertions about behaviour.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
+
+import aiokafka
+import kafka
+from aiokafka.errors import KafkaError as AioKafkaError
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+PATIENCE_S = 60.0
+POLL_S = 0.1
+KAFKA_PYTHON_POLL_MS = 500
+"""Its poll carries the rebalance too, and gives up what is not done when the time is over."""
+BATCH = 50
+TIMEOUT_MS = 60_000
+Places = Mapping[tuple[str, int], int]
+"""By topic and partition, the offset of the next record."""
+Result = TypeVar("Result")
+
+
+class Found(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    value: bytes
+
+
+class Input(Protocol):
+    """Reads committed records for a group and never commits by itself; as a member of the group, or all there is."""
+
+    def poll(self) -> list[Found]: ...
+
+    def rewind(self) -> None:
+        """Back to what is committed, or to the beginning."""
+
+    def close(self) -> None: ...
+
+
+class Writer:
+    """Ready for its first transaction when it is there."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def begin(self) -> None:
+        raise NotImplementedError
+
+    def send(self, topic: str, value: bytes, partition: int = 0) -> None:
+        raise NotImplementedError
+
+    def send_offsets(self, places: Places, group: str, source: Any = None) -> None:
+        """With the member's place in the group, if its `Input` is given and the library knows how."""
+        raise NotImplementedError
+
+    def commit(self) -> None:
+        raise NotImplementedError
+
+    def abort(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """An open transaction stays open, as if the process had died; only what is held here is let go."""
+
+
+class ConfluentWriter(Writer):
+    def __init__(self, bootstrap: str, transactional_id: str, timeout_ms: int = TIMEOUT_MS) -> None:
+        self.bootstrap = bootstrap
+        settings = {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "linger.ms": 0}
+        self.producer = Producer(settings | {"transaction.timeout.ms": timeout_ms, "log_level": 0})
+        self.producer.init_transactions(PATIENCE_S)
+
+    def begin(self) -> None:
+        self.producer.begin_transaction()
+
+    def send(self, topic: str, value: bytes, partition: int = 0) -> None:
+        self.producer.produce(topic, value, partition=partition)
+        self.producer.poll(0)
+
+    def send_offsets(self, places: Places, group: str, source: Any = None) -> None:
+        consumer = source.consumer if source else Consumer({"bootstrap.servers": self.bootstrap, "group.id": group})
+        offsets = [TopicPartition(*place, offset) for place, offset in places.items()]
+        self.producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), PATIENCE_S)
+        if not source:
+            consumer.close()
+
+    def commit(self) -> None:
+        self.producer.commit_transaction(PATIENCE_S)
+
+    def abort(self) -> None:
+        self.producer.abort_transaction(PATIENCE_S)
+
+
+class ConfluentInput:
+    def __init__(self, bootstrap: str, group: str, topic: str, partitions: int = 1, member: bool = False) -> None:
+        settings = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
+        settings |= {"enable.auto.commit": False, "isolation.level": "read_committed", "fetch.wait.max.ms": 100}
+        settings |= {"session.timeout.ms": 6000, "heartbeat.interval.ms": 200, "log_level": 0}
+        self.consumer = Consumer(settings)
+        if member:
+            self.consumer.subscribe([topic])
+        else:
+            self.consumer.assign([TopicPartition(topic, index) for index in range(partitions)])
+
+    def poll(self) -> list[Found]:
+        found = self.consumer.consume(BATCH, POLL_S)
+        return [Found(one.topic(), one.partition(), one.offset(), one.value()) for one in found if not one.error()]
+
+    def rewind(self) -> None:
+        for place in self.consumer.committed(self.consumer.assignment(), PATIENCE_S):
+            place.offset = max(place.offset, 0)
+            self.consumer.seek(place)
+
+    def close(self) -> None:
+        self.consumer.close()
+
+
+class KafkaPythonWriter(Writer):
+    def __init__(self, bootstrap: str, transactional_id: str, timeout_ms: int = TIMEOUT_MS) -> None:
+        self.producer = kafka.KafkaProducer(
+            bootstrap_servers=bootstrap.split(","),
+            transactional_id=transactional_id,
+            transaction_timeout_ms=timeout_ms,
+            linger_ms=0,
+            max_block_ms=int(PATIENCE_S * 1000),
+        )
+        self.producer.init_transactions()
+        self.sent: list[Any] = []
+
+    def begin(self) -> None:
+        self.producer.begin_transaction()
+
+    def send(self, topic: str, value: bytes, partition: int = 0) -> None:
+        self.sent.append(self.producer.send(topic, value, partition=partition))
+
+    def send_offsets(self, places: Places, group: str, source: Any = None) -> None:
+        offsets = {
+            kafka.TopicPartition(*place): kafka.structs.OffsetAndMetadata(offset, "", -1)
+            for place, offset in places.items()
+        }
+        self.producer.send_offsets_to_transaction(offsets, source.consumer.group_metadata() if source else group)
+
+    def commit(self) -> None:
+        """It commits what could not be sent as well, unless one looks."""
+        sent, self.sent = self.sent, []
+        for each in sent:
+            each.get(PATIENCE_S)
+        self.producer.commit_transaction()
+
+    def abort(self) -> None:
+        self.sent.clear()
+        self.producer.abort_transaction()
+
+    def close(self) -> None:
+        with suppress(kafka.errors.KafkaTimeoutError):
+            self.producer.close(timeout=0)
+
+
+class KafkaPythonInput:
+    def __init__(self, bootstrap: str, group: str, topic: str, partitions: int = 1, member: bool = False) -> None:
+        self.consumer = kafka.KafkaConsumer(
+            bootstrap_servers=bootstrap.split(","),
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+            session_timeout_ms=6000,
+            heartbeat_interval_ms=200,
+            fetch_max_wait_ms=100,
+            max_poll_records=BATCH,
+        )
+        if member:
+            self.consumer.subscribe([topic])
+        else:
+            self.consumer.assign([kafka.TopicPartition(topic, index) for index in range(partitions)])
+
+    def poll(self) -> list[Found]:
+        try:
+            polled = self.consumer.poll(timeout_ms=KAFKA_PYTHON_POLL_MS)
+        except kafka.errors.KafkaConnectionError:
+            return []  # It lets a poll fail when the node it asks for the coordinator is just gone.
+        return [Found(one.topic, one.partition, one.offset, one.value) for some in polled.values() for one in some]
+
+    def rewind(self) -> None:
+        for place in self.consumer.assignment():
+            self.consumer.seek(place, self.consumer.committed(place) or 0)
+
+    def close(self) -> None:
+        self.consumer.close(autocommit=False)
+
+
+class Loop:
+    """An event loop in a thread of its own, for a library that needs one."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, name="aiokafka", daemon=True)
+        self.thread.start()
+
+    def run(self, call: Coroutine[Any, Any, Result]) -> Result:
+        return asyncio.run_coroutine_threadsafe(asyncio.wait_for(call, PATIENCE_S), self.loop).result()
+
+    def close(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()
+
+
+class AioKafkaWriter(Writer):
+    def __init__(self, bootstrap: str, transactional_id: str, timeout_ms: int = TIMEOUT_MS) -> None:
+        self.loop = Loop()
+        self.sent: list[Any] = []
+
+        async def start() -> Any:
+            producer = aiokafka.AIOKafkaProducer(
+                bootstrap_servers=bootstrap, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
+            )
+            await producer.start()
+            return producer
+
+        self.producer = self.loop.run(start())
+
+    def begin(self) -> None:
+        self.loop.run(self.producer.begin_transaction())
+
+    def send(self, topic: str, value: bytes, partition: int = 0) -> None:
+        self.sent.append(self.loop.run(self.producer.send(topic, value, partition=partition)))
+
+    def send_offsets(self, places: Places, group: str, source: Any = None) -> None:
+        offsets = {aiokafka.TopicPartition(*place): offset for place, offset in places.items()}
+        self.loop.run(self.producer.send_offsets_to_transaction(offsets, group))
+
+    def commit(self) -> None:
+        """It commits what could not be sent as well, unless one looks."""
+        sent, self.sent = self.sent, []
+
+        async def commit() -> None:
+            await asyncio.gather(*sent)
+            await self.producer.commit_transaction()
+
+        self.loop.run(commit())
+
+    def abort(self) -> None:
+        self.sent.clear()
+        self.loop.run(self.producer.abort_transaction())
+
+    def close(self) -> None:
+        """Its own way to stop waits for what is on its way; who died would not."""
+
+        async def let_go() -> None:
+            await self.producer._sender.close()
+            await self.producer.client.close()
+            self.producer._closed = True
+
+        self.loop.run(let_go())
+        self.loop.close()
+
+
+class AioKafkaInput:
+    """Never a member: it does not ask for stable offsets, and after a rebalance would read again what is committed."""
+
+    def __init__(self, bootstrap: str, group: str, topic: str, partitions: int = 1, member: bool = False) -> None:
+        self.loop = Loop()
+        self.places = [aiokafka.TopicPartition(topic, index) for index in range(partitions)]
+
+        async def start() -> Any:
+            consumer = aiokafka.AIOKafkaConsumer(
+                bootstrap_servers=bootstrap,
+                group_id=group,
+                auto_offset_reset="earliest",
+                enable_auto_commit=False,
+                isolation_level="read_committed",
+                fetch_max_wait_ms=100,
+            )
+            consumer.assign(self.places)
+            await consumer.start()
+            return consumer
+
+        self.consumer = self.loop.run(start())
+
+    def poll(self) -> list[Found]:
+        polled = self.loop.run(self.consumer.getmany(timeout_ms=int(POLL_S * 1000), max_records=BATCH))
+        return [Found(one.topic, one.partition, one.offset, one.value) for some in polled.values() for one in some]
+
+    def rewind(self) -> None:
+        for place in self.places:
+            self.consumer.seek(place, self.loop.run(self.consumer.committed(place)) or 0)
+
+    def close(self) -> None:
+        self.loop.run(self.consumer.stop())
+        self.loop.close()
+
+
+class Library(NamedTuple):
+    writer: Any
+    input: Any
+    errors: tuple[type[Exception], ...]
+
+
+LIBRARIES = {
+    "confluent": Library(ConfluentWriter, ConfluentInput, (KafkaException,)),
+    "kafka-python": Library(KafkaPythonWriter, KafkaPythonInput, (kafka.errors.KafkaError,)),
+    "aiokafka": Library(AioKafkaWriter, AioKafkaInput, (AioKafkaError, TimeoutError)),
+}
+
+
+def is_fenced(error: BaseException) -> bool:
+    """Each library's word for: somebody else goes by this transactional id now."""
+    if isinstance(error, KafkaException):
+        return error.args[0].code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+    fenced = (kafka.errors.ProducerFencedError, kafka.errors.InvalidProducerEpochError, aiokafka.errors.ProducerFenced)
+    return isinstance(error, fenced)
+
+
+def next_places(records: Sequence[Found]) -> dict[tuple[str, int], int]:
+    """What to commit once these are dealt with."""
+    return {(one.topic, one.partition): one.offset + 1 for one in records}

@@ -1,0 +1,77 @@
+"""Offsets that are committed in transactions, beside all that `ClassicGroupsActor` understands:
+
+    send p t-0=5 u-0=6 as=A generation=n id=… instance=i metadata=n version=5
+                                            TxnOffsetCommit by producer p, for member A or for nobody in particular
+    end p commit, end p abort               the marker of its transaction is written
+    fetch t-0 u-0, fetch t-0 stable         OffsetFetch of these, or of all; with stable, of what no transaction changes
+
+Producers are numbered as they are named.
+"""
+
+from __future__ import annotations
+
+from classic_groups_actor import ClassicGroupsActor
+from conversation import Said
+
+from moldau.base.errors import ErrorCode
+from moldau.coordinator.machine import Client
+from moldau.wire.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponseGroup,
+)
+from moldau.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+
+
+class TransactionalOffsetsActor(ClassicGroupsActor):
+    def __init__(self) -> None:
+        super().__init__()
+        self._producers: dict[str, int] = {}
+
+    def _send(self, said: Said) -> None:
+        producer_id = self._producers.setdefault(said.words[0], len(self._producers))
+        name = said.values.get("as", "")
+        metadata = "m" * said.number("metadata", 0)
+        places = [(*where.split("-"), int(offset)) for where, offset in said.values.items() if "-" in where]
+        topics = [
+            TxnOffsetCommitRequestTopic(topic, [TxnOffsetCommitRequestPartition(int(index), offset, -1, metadata)])
+            for topic, index, offset in places
+        ]
+        generation = said.number("generation", self._generations.get(name, -1))
+        member_id = said.values.get("id", self._ids.get(name, name))
+        who = (generation, member_id, said.values.get("instance"))
+        ask = TxnOffsetCommitRequest("x", "g", producer_id, 0, *who, topics)
+        client = Client("x", "/here", said.number("version", 5))
+        self._ask(
+            "send",
+            lambda: self._groups.offsets.transactional_commit(ask, client),
+            lambda _, answer: ", ".join(_code(each.error_code) for topic in answer.topics for each in topic.partitions),
+        )
+
+    def _end(self, said: Said) -> None:
+        producer_id = self._producers.setdefault(said.words[0], len(self._producers))
+        committed = said.words[1] == "commit"
+        self._log.append(lambda groups: groups.end_transaction(producer_id, committed))
+        self._groups.end_transaction(producer_id, committed)
+
+    def _fetch(self, said: Said) -> str:
+        places = [word.split("-") for word in said.words if "-" in word]
+        named = [OffsetFetchRequestTopics(name=topic, partition_indexes=[int(index)]) for topic, index in places]
+        ask = OffsetFetchRequestGroup("g", topics=named or None)
+        outcome = self._groups.offsets.fetch(ask, Client("x", "/here", 8), require_stable="stable" in said.words)
+        assert isinstance(outcome.response, OffsetFetchResponseGroup)
+        found = [
+            f"{topic.name}-{each.partition_index}"
+            + (f"={each.committed_offset}" if not each.error_code else f": {_code(each.error_code)}")
+            for topic in outcome.response.topics
+            for each in topic.partitions
+        ]
+        return "\n".join(found) or "nothing"
+
+
+def _code(code: int) -> str:
+    return "ok" if code == ErrorCode.NONE else ErrorCode(code).name

@@ -1,0 +1,269 @@
+"""Offsets committed in transactions, against a model that reads every answer off the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transactional_offsets_model import Committed, GroupRemoved, Marker, OffsetsModel, Removed
+
+from moldau.base.errors import ErrorCode
+from moldau.base.ids import ZERO_UUID
+from moldau.coordinator.group.groups import Groups
+from moldau.coordinator.group.records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
+from moldau.coordinator.group.settings import GroupSettings
+from moldau.coordinator.machine import Client, CoordinatorRecord, Outcome, ProducerIdAndEpoch
+from moldau.metadata.apply import Changes
+from moldau.metadata.current import CurrentImage
+from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
+from moldau.testing.clock import FakeClock
+from moldau.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from moldau.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from moldau.wire.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponseGroup,
+)
+from moldau.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+
+GROUPS = ("g", "h")
+PARTITIONS = (0, 1)
+PRODUCERS = (70, 71, 72)
+SOMEBODY = Client("client", "/127.0.0.1", 8)
+ONE = PartitionState((1,), (1,), 1, 0, 0)
+TOPIC = TopicImage("t", b"t".ljust(16), (ONE,) * len(PARTITIONS))
+NEVER_MS = 2**50
+
+
+class Coordinator:
+    """The machine and its log, done as a shard does it; the model is told what befalls them."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.current = CurrentImage()
+        self.current.image = MetadataImage(topics={"t": TOPIC})
+        self.log: list[Callable[[Groups], None]] = []
+        self.groups = self._new()
+        self.model = OffsetsModel()
+
+    def _new(self) -> Groups:
+        return Groups(GroupSettings(), self.current, self.clock, Random(0))
+
+    def replayed(self) -> Groups:
+        groups = self._new()
+        for lay_over in self.log:
+            lay_over(groups)
+        groups.loaded()
+        return groups
+
+    def take(self, outcome: Outcome[object]) -> None:
+        for record in outcome.records:
+            self._write(record, outcome.producer)
+            self.model.log.append(_told(record, outcome.producer))
+
+    def _write(self, record: CoordinatorRecord, producer: ProducerIdAndEpoch | None) -> None:
+        key, value = self.groups.encode(record)
+        if producer is None:
+            self.groups.apply(record)
+            self.log.append(lambda groups: groups.replay(key, value))
+        else:
+            self.groups.apply_transactional(producer.producer_id, record)
+            self.log.append(lambda groups: groups.replay_transactional(producer.producer_id, key, value))
+
+    # --- steps --------------------------------------------------------------------------------------------------
+
+    def commit(self, group: str, partition: int, offset: int) -> None:
+        topic = OffsetCommitRequestTopic(name="t", partitions=[OffsetCommitRequestPartition(partition, offset)])
+        self.take(self.groups.offsets.commit(OffsetCommitRequest(group, -1, topics=[topic]), SOMEBODY))
+        assert self.model.log[-1] == Committed(group, partition, offset)
+
+    def send(self, producer: int, group: str, partition: int, offset: int) -> None:
+        self.take(self.groups.offsets.transactional_commit(sent(producer, group, partition, offset), SOMEBODY))
+        assert self.model.log[-1] == Committed(group, partition, offset, producer)
+
+    def end(self, producer: int, committed: bool) -> None:
+        self.groups.end_transaction(producer, committed)
+        self.log.append(lambda groups: groups.end_transaction(producer, committed))
+        self.model.log.append(Marker(producer, committed))
+
+    def delete_offset(self, group: str, partition: int) -> None:
+        topic = OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(partition)])
+        if self.model.exists(group):
+            self.take(self.groups.offsets.delete(OffsetDeleteRequest(group, [topic])))
+            assert self.model.offset(group, partition) is None
+            assert not self.model.is_open(group, partition)
+
+    def delete_group(self, group: str) -> None:
+        if self.model.exists(group):
+            self.take(self.groups.delete(group))
+            assert not self.model.exists(group)
+
+    def expire(self) -> None:
+        """Everything that nobody holds."""
+        held = [
+            (group, partition) for group in GROUPS for partition in PARTITIONS if self.model.is_open(group, partition)
+        ]
+        for outcome in self.groups.expire(NEVER_MS):
+            self.take(outcome)
+        for group in GROUPS:
+            for partition in PARTITIONS:
+                is_held = (group, partition) in held
+                assert self.model.is_open(group, partition) == is_held
+                assert is_held or self.model.offset(group, partition) is None
+            assert self.model.exists(group) == any(group == of for of, _ in held)
+
+    def reload(self) -> None:
+        self.groups = self.replayed()
+
+
+def _told(record: CoordinatorRecord, producer: ProducerIdAndEpoch | None) -> Committed | Removed | GroupRemoved:
+    key, value = record
+    if isinstance(key, OffsetCommitKey):
+        if value is None:
+            return Removed(key.group, key.partition)
+        assert isinstance(value, OffsetCommitValue)
+        return Committed(key.group, key.partition, value.offset, producer and producer.producer_id)
+    assert isinstance(key, GroupMetadataKey)
+    assert value is None
+    return GroupRemoved(key.group)
+
+
+def sent(producer: int, group: str, partition: int, offset: int) -> TxnOffsetCommitRequest:
+    topic = TxnOffsetCommitRequestTopic("t", [TxnOffsetCommitRequestPartition(partition, offset)])
+    return TxnOffsetCommitRequest("transaction", group, producer, 3, topics=[topic])
+
+
+def fetched(groups: Groups, group: str, stable: bool, all_topics: bool = False) -> dict[int, tuple[int, int]]:
+    """Offset and error code by partition."""
+    named = OffsetFetchRequestTopics(name="t", partition_indexes=PARTITIONS)
+    ask = OffsetFetchRequestGroup(group, topics=None if all_topics else [named])
+    response = groups.offsets.fetch(ask, SOMEBODY, require_stable=stable).response
+    assert isinstance(response, OffsetFetchResponseGroup)
+    found = [each for topic in response.topics for each in topic.partitions]
+    return {each.partition_index: (each.committed_offset, each.error_code) for each in found}
+
+
+def check(groups: Groups, model: OffsetsModel) -> None:
+    assert groups.state.groups.keys() == {group for group in GROUPS if model.exists(group)}
+    for group in GROUPS:
+        last = {each: (offset if (offset := model.offset(group, each)) is not None else -1, 0) for each in PARTITIONS}
+        unstable = {each: (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT) for each in PARTITIONS if model.is_open(group, each)}
+        is_known = [each for each in PARTITIONS if model.offset(group, each) is not None]
+        assert fetched(groups, group, stable=False) == last
+        assert fetched(groups, group, stable=True) == last | unstable
+        assert fetched(groups, group, stable=False, all_topics=True) == {each: last[each] for each in is_known}
+        of_all = fetched(groups, group, stable=True, all_topics=True)
+        assert of_all == {each: (last | unstable)[each] for each in is_known}
+
+
+group, partition, producer = st.sampled_from(GROUPS), st.sampled_from(PARTITIONS), st.sampled_from(PRODUCERS)
+offset = st.integers(0, 99)
+commits = st.tuples(st.just("commit"), group, partition, offset)
+sends = st.tuples(st.just("send"), producer, group, partition, offset)
+ends = st.tuples(st.just("end"), producer, st.booleans())
+removals = st.one_of(
+    st.tuples(st.just("delete_offset"), group, partition),
+    st.tuples(st.just("delete_group"), group),
+    st.tuples(st.just("expire")),
+    st.tuples(st.just("reload")),
+)
+steps = st.lists(st.one_of(commits, sends, sends, ends, ends, removals), max_size=40)
+
+
+@settings(max_examples=200, deadline=None)
+@given(steps)
+def test_offsets_are_what_the_log_says(said: list[tuple[object, ...]]) -> None:
+    coordinator = Coordinator()
+    for name, *values in said:
+        getattr(coordinator, str(name))(*values)
+        check(coordinator.groups, coordinator.model)
+        check(coordinator.replayed(), coordinator.model)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps)
+def test_nothing_is_left_of_transactions_that_have_ended(said: list[tuple[object, ...]]) -> None:
+    coordinator = Coordinator()
+    for name, *values in said:
+        getattr(coordinator, str(name))(*values)
+    pending = coordinator.groups.state.transactional_offsets
+    assert all(pending._producers.values()), "a producer of nothing"
+    for each in PRODUCERS:
+        coordinator.end(each, True)
+    assert list(pending) == []
+    assert (pending._groups, pending._producers) == ({}, {})
+
+
+def test_a_commit_is_written_for_its_producer_and_as_kafka_writes_it() -> None:
+    coordinator = Coordinator()
+    ask = sent(70, "g", 1, 42)
+    ask.topics[0].partitions[0].committed_leader_epoch = 5
+    ask.topics[0].partitions[0].committed_metadata = None
+    outcome = coordinator.groups.offsets.transactional_commit(ask, SOMEBODY)
+    assert outcome.producer == ProducerIdAndEpoch(70, 3)
+    ((key, value),) = outcome.records
+    assert isinstance(key, OffsetCommitKey)
+    assert isinstance(value, OffsetCommitValue)
+    assert (key.group, key.topic, key.partition) == ("g", "t", 1)
+    assert (value.offset, value.leader_epoch, value.metadata) == (42, 5, "")
+    assert (value.commit_timestamp, value.expire_timestamp) == (coordinator.clock.now_ms(), -1)
+    assert value.topic_id == ZERO_UUID
+    assert not coordinator.groups.state.groups, "nothing is so before the log has taken it"
+
+
+def test_what_cannot_be_committed_writes_nothing() -> None:
+    coordinator = Coordinator()
+    outcome = coordinator.groups.offsets.transactional_commit(sent(70, "g", 7, 1), SOMEBODY)
+    assert isinstance(outcome.response, TxnOffsetCommitResponse)
+    assert outcome.response.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert not outcome.records
+
+
+def test_other_records_in_a_transaction_do_not_wait_for_its_end() -> None:
+    """Nobody writes such, but Kafka's own coordinator would read them so."""
+    coordinator = Coordinator()
+    record = CoordinatorRecord(GroupMetadataKey("g"), GroupMetadataValue("consumer", 4))
+    coordinator.groups.replay_transactional(70, *coordinator.groups.encode(record))
+    assert coordinator.groups.state.groups.keys() == {"g"}
+    coordinator.send(70, "g", 0, 1)
+    coordinator.groups.replay_transactional(
+        70, *coordinator.groups.encode(CoordinatorRecord(OffsetCommitKey("g", "t", 0), None))
+    )
+    assert fetched(coordinator.groups, "g", stable=True)[0] == (-1, ErrorCode.NONE)
+
+
+def test_what_is_open_of_a_topic_that_was_made_anew_stays() -> None:
+    """Which of the two it was for is not told, as with commits of before topics had ids."""
+    coordinator = Coordinator()
+    coordinator.send(70, "g", 0, 1)
+    again = MetadataImage(topics={"t": TopicImage("t", b"new".ljust(16), (ONE,))})
+    coordinator.take(coordinator.groups.topics_changed(again, Changes(removed=[TOPIC])))
+    assert coordinator.model.is_open("g", 0)
+
+
+def test_what_is_open_of_a_topic_that_went_unheard_of_goes_when_time_is_looked_at() -> None:
+    coordinator = Coordinator()
+    coordinator.commit("g", 0, 1)
+    coordinator.send(70, "g", 0, 2)
+    coordinator.send(70, "g", 1, 2)
+    coordinator.current.image = MetadataImage()
+    for outcome in coordinator.groups.expire(coordinator.clock.now_ms()):
+        coordinator.take(outcome)
+    assert coordinator.model.log[-3:] == [Removed("g", 0), Removed("g", 1), GroupRemoved("g")]
+    coordinator.end(70, True)
+    assert not coordinator.groups.state.groups

@@ -1,0 +1,285 @@
+"""What waits for the log, what happens by itself, and what another coordinator finds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from transaction_rooms import FIRST_PRODUCER_ID, T0, T1, TransactionRooms
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.coordinator.machine import Client
+from moldau.coordinator.transaction.records import TransactionLogKey, TransactionLogValue
+from moldau.coordinator.transaction.settings import TransactionSettings
+from moldau.coordinator.transaction.transaction import PRODUCER_EPOCH_MAX, State, Transaction, record_of
+from moldau.coordinator.transaction.transactions import ABORT_AGAIN_MS
+from moldau.wire.messages.end_txn import EndTxnRequest
+
+MINUTE_MS = 60_000
+
+
+def begun(version: int = 2, rooms: TransactionRooms | None = None) -> tuple[TransactionRooms, tuple[int, int]]:
+    """A transaction in two partitions."""
+    rooms = rooms or TransactionRooms(version)
+    producer = rooms.producer()
+    rooms.add(producer, [T1, T0], client_version=version // 2 * 2)
+    return rooms, producer
+
+
+# --- commits ------------------------------------------------------------------------------------------------------
+
+
+def test_markers_go_out_when_the_end_is_committed_and_not_before() -> None:
+    rooms, producer = begun()
+    rooms.is_committing = False
+    answer = rooms.end(rooms["x"].producer)
+    assert rooms["x"].state is State.PREPARE_COMMIT
+    assert not answer.done
+    assert rooms.sent == []
+    rooms.commit()
+    assert answer.value().error_code == ErrorCode.NONE
+    assert [each.partitions for each in rooms.sent] == [(T0, T1)]
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_an_end_that_was_not_committed_is_sent_only_by_a_coordinator_that_finds_it(kept: int) -> None:
+    rooms, producer = begun()
+    rooms.is_committing = False
+    answer = rooms.end(rooms["x"].producer)
+    rooms.fail(kept)
+    assert isinstance(answer.value(), KafkaError)
+    assert len(rooms.sent) == kept
+    assert rooms["x"].state is (State.PREPARE_COMMIT if kept else State.ONGOING)
+
+
+def test_also_a_refusal_waits_for_what_it_rests_on() -> None:
+    rooms, _ = begun()
+    old = rooms["x"].producer
+    rooms.is_committing = False
+    rooms.init()
+    refusal = rooms.add(old)
+    assert not refusal.done
+    rooms.commit()
+    assert refusal.value() == ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+def test_markers_of_an_earlier_end_complete_nothing() -> None:
+    """In the versions before 2 a producer's markers are all alike."""
+    rooms, _ = begun(version=1)
+    producer = rooms["x"].producer
+    rooms.end(producer, version=4)
+    rooms.written()
+    rooms.add(producer, [T0, T1], client_version=0)
+    rooms.end(producer, version=4)
+    first, second = rooms.sent
+    assert first == second
+    rooms.written(first)
+    assert rooms["x"].state is State.PREPARE_COMMIT
+    rooms.written(second)
+    assert rooms["x"].state is State.COMPLETE_COMMIT
+    records = len(rooms.log)
+    rooms.written(second)
+    assert len(rooms.log) == records
+
+
+def test_markers_that_an_earlier_coordinator_sent_complete_nothing() -> None:
+    rooms, _ = begun()
+    rooms.end(rooms["x"].producer)
+    rooms.reload()
+    first, second = rooms.sent
+    assert first == second
+    rooms.written(first)
+    assert rooms["x"].state is State.PREPARE_COMMIT
+    rooms.written(second)
+    assert rooms["x"].state is State.COMPLETE_COMMIT
+
+
+def test_another_coordinator_sends_markers_with_its_own_epoch() -> None:
+    rooms, _ = begun()
+    rooms.end(rooms["x"].producer, committed=False)
+    rooms.fail()
+    assert [each.coordinator_epoch for each in rooms.sent] == [1, 2]
+    assert rooms.sent[1]._replace(coordinator_epoch=1) == rooms.sent[0]
+
+
+def test_an_end_with_nothing_in_it_that_is_found_in_the_log_is_completed() -> None:
+    """Apache Kafka writes the two records of such an end one after the other."""
+    rooms = TransactionRooms()
+    now_ms = rooms.clock.now_ms()
+    prepared = Transaction(
+        "x", 5, PRODUCER_EPOCH_MAX, 9_000, now_ms, State.PREPARE_ABORT,
+        start_ms=now_ms, previous_producer_id=5, next_producer_id=6, client_version=2,
+    )  # fmt: skip
+    rooms.log.append(rooms.machine.encode(record_of(prepared)))
+    rooms.reload()
+    rooms.advance(0)
+    assert (rooms["x"].state, rooms["x"].producer) == (State.COMPLETE_ABORT, (6, 0))
+    assert rooms.sent == []
+
+
+def test_a_record_that_the_log_refuses_changes_nothing() -> None:
+    rooms, producer = begun()
+    before = rooms["x"]
+    rooms.machine.end(EndTxnRequest("x", *before.producer, True), Client("c", "/h", 5))
+    assert rooms["x"] == before
+    assert rooms.end(before.producer).error_code == ErrorCode.NONE
+
+
+# --- time ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_transaction_whose_time_is_up_is_aborted_and_its_producer_fenced(version: int) -> None:
+    rooms, _ = begun(version)
+    old = rooms["x"].producer
+    rooms.advance(MINUTE_MS - 1)
+    assert rooms["x"].state is State.ONGOING
+    rooms.advance(1)
+    assert rooms["x"].state is State.PREPARE_ABORT
+    assert rooms.sent[-1].producer_epoch == old.producer_epoch + 1
+    rooms.written()
+    assert rooms["x"].state is State.COMPLETE_ABORT
+    assert rooms.add(old) == ErrorCode.PRODUCER_FENCED
+    assert rooms.end(old, True, version=4).error_code == ErrorCode.PRODUCER_FENCED
+    rooms.advance(10 * MINUTE_MS)
+    assert len(rooms.sent) == 1
+
+
+def test_time_counts_from_the_first_partition_on() -> None:
+    rooms = TransactionRooms()
+    producer = rooms.producer()
+    rooms.advance(MINUTE_MS)
+    rooms.add(producer, [T0])
+    rooms.advance(MINUTE_MS // 2)
+    rooms.add(producer, [T1])
+    rooms.advance(MINUTE_MS // 2 - 1)
+    assert rooms["x"].state is State.ONGOING
+    rooms.advance(1)
+    assert rooms["x"].state is State.PREPARE_ABORT
+
+
+def test_every_transaction_has_its_own_time() -> None:
+    rooms, _ = begun()
+    producer = rooms["x"].producer
+    rooms.advance(MINUTE_MS - 1)
+    answer = rooms.end(producer)
+    rooms.written()
+    producer = producer._replace(producer_epoch=answer.producer_epoch)
+    rooms.add(producer)
+    rooms.advance(MINUTE_MS - 1)
+    assert rooms["x"].state is State.ONGOING
+    rooms.advance(1)
+    assert rooms["x"].state is State.PREPARE_ABORT
+
+
+def test_another_coordinator_counts_on_from_where_it_began() -> None:
+    rooms, _ = begun()
+    rooms.advance(MINUTE_MS - 10)
+    rooms.reload()
+    rooms.advance(9)
+    assert rooms["x"].state is State.ONGOING
+    rooms.advance(1)
+    assert rooms["x"].state is State.PREPARE_ABORT
+
+
+@pytest.mark.parametrize("jump_ms", [-MINUTE_MS, 100 * MINUTE_MS])
+def test_a_wall_clock_that_was_set_neither_ends_a_transaction_nor_keeps_it(jump_ms: int) -> None:
+    rooms, _ = begun()
+    rooms.clock.jump(jump_ms)
+    rooms.advance(MINUTE_MS - 1)
+    assert rooms["x"].state is State.ONGOING
+    rooms.advance(1)
+    assert rooms["x"].state is State.PREPARE_ABORT
+
+
+def test_one_that_began_in_the_future_has_no_more_than_its_time() -> None:
+    rooms, _ = begun()
+    rooms.clock.jump(-10 * MINUTE_MS)
+    rooms.reload()
+    rooms.advance(MINUTE_MS)
+    assert rooms["x"].state is State.PREPARE_ABORT
+
+
+def test_an_abort_for_which_no_producer_id_is_at_hand_is_tried_again() -> None:
+    rooms, _ = begun()
+    rooms.machine.transactions["x"] = replace(rooms["x"], producer_epoch=PRODUCER_EPOCH_MAX - 1)
+    rooms.has_producer_ids = False
+    rooms.advance(MINUTE_MS + 2 * ABORT_AGAIN_MS)
+    assert rooms["x"].state is State.ONGOING
+    rooms.has_producer_ids = True
+    rooms.advance(ABORT_AGAIN_MS)
+    assert rooms["x"].state is State.PREPARE_ABORT
+    assert rooms["x"].next_producer_id == FIRST_PRODUCER_ID + 1
+
+
+def test_an_abort_that_the_log_refuses_is_tried_again() -> None:
+    rooms, _ = begun()
+    rooms.clock.move(MINUTE_MS)
+    (action,) = rooms.machine.due(rooms.clock.elapsed_ms())
+    refused = action().refused
+    assert refused is not None
+    assert refused(KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)).records == ()
+    rooms.advance(ABORT_AGAIN_MS)
+    assert rooms["x"].state is State.PREPARE_ABORT
+
+
+# --- transactional ids --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", [State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT])
+def test_an_id_that_nobody_used_for_long_is_forgotten(state: State) -> None:
+    rooms = TransactionRooms(settings=TransactionSettings(id_expiration_ms=1_000))
+    producer = rooms.producer()
+    if state is not State.EMPTY:
+        rooms.add(producer)
+        rooms.end(producer, state is State.COMPLETE_COMMIT)
+        rooms.written()
+    rooms.advance(999)
+    rooms.expire()
+    assert rooms["x"].state is state
+    rooms.advance(1)
+    rooms.expire()
+    assert rooms.machine.transactions == {}
+    rooms.reload()
+    assert rooms.machine.transactions == {}
+    assert rooms.add(producer) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert rooms.producer() == (FIRST_PRODUCER_ID + 1, 0), "it is another's now"
+
+
+@pytest.mark.parametrize("is_ended", [False, True])
+def test_an_id_with_a_transaction_is_kept_however_long_it_takes(is_ended: bool) -> None:
+    rooms, _ = begun(rooms=TransactionRooms(settings=TransactionSettings(id_expiration_ms=1_000)))
+    if is_ended:
+        rooms.end(rooms["x"].producer)
+    rooms.advance(5_000)
+    rooms.expire()
+    assert "x" in rooms.machine.transactions
+
+
+# --- the log ------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_not_a_record_of_ours_is_skipped() -> None:
+    rooms = TransactionRooms()
+    rooms.machine.replay(b"\0\7whatever", b"")
+    assert rooms.machine.transactions == {}
+
+
+def test_a_tombstone_of_an_id_that_is_not_there_is_nothing() -> None:
+    rooms = TransactionRooms()
+    rooms.machine.replay(b"\0\0\0\1x", None)
+    assert rooms.machine.transactions == {}
+
+
+@pytest.mark.parametrize(("version", "written"), [(0, b"\0\0"), (1, b"\0\1"), (2, b"\0\1")])
+def test_records_are_written_as_the_cluster_has_agreed(version: int, written: bytes) -> None:
+    rooms = TransactionRooms(version)
+    rooms.producer()
+    (_, value), *_ = rooms.log
+    assert value is not None
+    assert value[:2] == written
+
+
+def test_record_classes_are_told_apart() -> None:
+    assert TransactionLogKey("x") != TransactionLogKey("y")
+    assert TransactionLogValue(1) == TransactionLogValue(1)

@@ -1,0 +1,244 @@
+"""Partitions enter a transaction, it ends, and what comes late does no harm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from transaction_rooms import FIRST_PRODUCER_ID, T0, T1, TransactionRooms
+
+from moldau.base.errors import ErrorCode
+from moldau.coordinator.machine import ProducerIdAndEpoch
+from moldau.coordinator.transaction.transaction import PRODUCER_EPOCH_MAX, State
+
+Pair = ProducerIdAndEpoch
+LAST_EPOCH = PRODUCER_EPOCH_MAX - 1
+FENCED, INVALID = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE
+MAPPING, CONCURRENT = ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+def told(answer: Any) -> tuple[int, int, int]:
+    return answer.error_code, answer.producer_id, answer.producer_epoch
+
+
+def after(producer: ProducerIdAndEpoch, by: int = 1) -> ProducerIdAndEpoch:
+    return Pair(producer.producer_id, producer.producer_epoch + by)
+
+
+def with_state(state: State, version: int) -> tuple[TransactionRooms, ProducerIdAndEpoch]:
+    """And the producer that speaks for it. `version` is that of the client."""
+    rooms = TransactionRooms()
+    producer = rooms.producer()
+    if state is State.EMPTY:
+        return rooms, producer
+    rooms.add(producer, client_version=version)
+    if state is State.ONGOING:
+        return rooms, producer
+    end_version = 5 if version == 2 else 4
+    rooms.end(producer, state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT), end_version)
+    if state in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT):
+        rooms.written()
+    assert rooms["x"].state is state
+    return rooms, rooms["x"].producer
+
+
+# --- partitions ---------------------------------------------------------------------------------------------------
+
+
+def test_partitions_come_one_after_the_other_and_none_costs_a_second_record() -> None:
+    rooms = TransactionRooms()
+    producer = rooms.producer()
+    assert rooms.add(producer, [T0]) == ErrorCode.NONE
+    begun_ms = rooms.clock.now_ms()
+    rooms.clock.move(10)
+    assert rooms.add(producer, [T0, T1]) == ErrorCode.NONE
+    assert (rooms["x"].partitions, rooms["x"].start_ms) == ({T0, T1}, begun_ms)
+    records = len(rooms.log)
+    assert rooms.add(producer, [T1]) == ErrorCode.NONE
+    assert len(rooms.log) == records
+
+
+@pytest.mark.parametrize("state", [State.EMPTY, State.ONGOING, State.COMPLETE_COMMIT, State.COMPLETE_ABORT])
+def test_only_the_latest_producer_adds_partitions(state: State) -> None:
+    rooms, producer = with_state(state, 2)
+    assert rooms.add(after(producer, -1), [T1]) == FENCED
+    assert rooms.add(after(producer), [T1]) == FENCED
+    assert rooms.add(Pair(5, producer.producer_epoch), [T1]) == MAPPING
+    assert rooms.add(producer, [T1], transactional_id="nobody's") == MAPPING
+    assert rooms.add(producer, [T1], transactional_id="") == ErrorCode.INVALID_REQUEST
+    assert rooms.add(producer, [T1]) == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("state", [State.PREPARE_COMMIT, State.PREPARE_ABORT])
+def test_while_an_end_is_on_its_way_nothing_is_added(state: State) -> None:
+    rooms, producer = with_state(state, 2)
+    assert rooms.add(producer) == CONCURRENT
+    assert rooms.verify(producer) == {T0: CONCURRENT}
+    assert rooms.verify(after(producer, -1)) == {T0: FENCED}
+
+
+def test_partitions_are_verified_one_by_one() -> None:
+    rooms, producer = with_state(State.ONGOING, 0)
+    assert rooms.verify(producer, [T0, T1]) == {T0: ErrorCode.NONE, T1: ErrorCode.TRANSACTION_ABORTABLE}
+    assert rooms.verify(after(producer), [T0]) == {T0: FENCED}
+    assert rooms.verify(Pair(5, 0), [T0]) == {T0: MAPPING}
+    assert rooms.verify(producer, [T0], "nobody's") == {T0: MAPPING}
+    assert rooms.verify(producer, [T0], "") == {T0: ErrorCode.INVALID_REQUEST}
+    rooms.end(producer, version=4)
+    rooms.written()
+    assert rooms.verify(producer, [T0]) == {T0: ErrorCode.TRANSACTION_ABORTABLE}
+
+
+def test_the_epoch_that_nobody_was_given_adds_nothing() -> None:
+    rooms = TransactionRooms(version=1)
+    producer = rooms.producer()
+    rooms.machine.transactions["x"] = replace(rooms["x"], producer_epoch=PRODUCER_EPOCH_MAX)
+    assert rooms.add(Pair(producer.producer_id, PRODUCER_EPOCH_MAX)) == FENCED
+
+
+# --- versions 0 and 1 of transactions -----------------------------------------------------------------------------
+
+OLD = {
+    State.EMPTY: (INVALID, INVALID),
+    State.ONGOING: (ErrorCode.NONE, ErrorCode.NONE),
+    State.PREPARE_COMMIT: (CONCURRENT, CONCURRENT),
+    State.PREPARE_ABORT: (CONCURRENT, CONCURRENT),
+    State.COMPLETE_COMMIT: (ErrorCode.NONE, INVALID),
+    State.COMPLETE_ABORT: (INVALID, ErrorCode.NONE),
+}
+
+
+@pytest.mark.parametrize("state", OLD)
+@pytest.mark.parametrize("committed", [True, False])
+def test_an_end_of_old_by_the_state_it_meets(state: State, committed: bool) -> None:
+    rooms, producer = with_state(state, 0)
+    expected = OLD[state][0 if committed else 1]
+    assert told(rooms.end(producer, committed, version=4)) == (expected, -1, -1)
+    assert rooms["x"].producer == producer, "the epoch stays"
+
+
+@pytest.mark.parametrize("state", OLD)
+def test_an_end_of_old_by_another_producer_is_refused_in_every_state(state: State) -> None:
+    rooms, producer = with_state(state, 0)
+    before = rooms["x"]
+    assert rooms.end(after(producer), version=4).error_code == FENCED
+    assert rooms.end(after(producer, -1), version=2).error_code == FENCED
+    assert rooms.end(after(producer, -1), version=1).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert rooms.end(Pair(5, 0), version=4).error_code == MAPPING
+    assert rooms["x"] == before
+
+
+# --- version 2 ----------------------------------------------------------------------------------------------------
+
+BUMPED = (ErrorCode.NONE, 1)
+AGAIN = (ErrorCode.NONE, 0)
+BY_CURRENT = {
+    State.EMPTY: ((INVALID, None), BUMPED),
+    State.ONGOING: (BUMPED, BUMPED),
+    State.PREPARE_COMMIT: ((CONCURRENT, None), (CONCURRENT, None)),
+    State.PREPARE_ABORT: ((CONCURRENT, None), (CONCURRENT, None)),
+    State.COMPLETE_COMMIT: ((INVALID, None), BUMPED),
+    State.COMPLETE_ABORT: ((INVALID, None), BUMPED),
+}
+BY_ONE_BEFORE = {
+    State.EMPTY: ((FENCED, None), (FENCED, None)),
+    State.ONGOING: ((FENCED, None), (FENCED, None)),
+    State.PREPARE_COMMIT: ((CONCURRENT, None), (CONCURRENT, None)),
+    State.PREPARE_ABORT: ((CONCURRENT, None), (CONCURRENT, None)),
+    State.COMPLETE_COMMIT: (AGAIN, (INVALID, None)),
+    State.COMPLETE_ABORT: ((INVALID, None), AGAIN),
+}
+
+
+@pytest.mark.parametrize("state", BY_CURRENT)
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("back", [0, 1])
+def test_an_end_by_the_state_it_meets_and_by_who_asks(state: State, committed: bool, back: int) -> None:
+    rooms, producer = with_state(state, 2)
+    code, bump = (BY_ONE_BEFORE if back else BY_CURRENT)[state][0 if committed else 1]
+    expected = (code, -1, -1) if bump is None else (code, *after(producer, bump))
+    for _ in range(1 if bump else 3):
+        assert told(rooms.end(after(producer, -back), committed)) == expected
+
+
+@pytest.mark.parametrize("state", BY_CURRENT)
+def test_an_end_by_a_producer_of_long_ago_or_of_another_id_is_refused(state: State) -> None:
+    rooms, producer = with_state(state, 2)
+    is_on_its_way = state in (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+    assert rooms.end(after(producer, -2)).error_code == (CONCURRENT if is_on_its_way else FENCED)
+    assert rooms.end(after(producer)).error_code == (CONCURRENT if is_on_its_way else FENCED)
+    assert rooms.end(Pair(5, 0)).error_code == (CONCURRENT if is_on_its_way else MAPPING)
+    assert rooms.end(producer, transactional_id="nobody's").error_code == MAPPING
+    assert rooms.end(producer, transactional_id="").error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_markers_have_the_epoch_that_the_producer_goes_on_with() -> None:
+    rooms, producer = with_state(State.ONGOING, 2)
+    assert told(rooms.end(producer)) == (0, *after(producer))
+    (markers,) = rooms.sent
+    assert markers == ("x", *after(producer), True, 1, 2, (T0,))
+
+
+def test_an_end_of_old_leaves_the_epoch_in_its_markers() -> None:
+    rooms, producer = with_state(State.ONGOING, 0)
+    rooms.end(producer, version=4)
+    assert rooms.sent == [("x", *producer, True, 1, 0, (T0,))]
+
+
+def test_an_end_with_nothing_in_it_needs_no_markers() -> None:
+    rooms, producer = with_state(State.EMPTY, 2)
+    assert told(rooms.end(producer, committed=False)) == (0, *after(producer))
+    assert rooms["x"].state is State.COMPLETE_ABORT
+    assert rooms.sent == []
+    assert [each.state for each in rooms.history()][-2:] == [State.PREPARE_ABORT, State.COMPLETE_ABORT]
+    assert rooms.add(after(producer)) == ErrorCode.NONE, "and the producer goes on at once"
+
+
+def test_a_zombie_does_not_take_the_commit_of_its_successor_for_its_own() -> None:
+    """The successor ends in the way of old, without an epoch of its own: Apache Kafka tells the zombie that its
+    transaction is committed, and gives it the successor's epoch."""
+    rooms = TransactionRooms()
+    zombie = rooms.producer()
+    successor = rooms.producer()
+    rooms.add(successor, client_version=0)
+    rooms.end(successor, version=4)
+    rooms.written()
+    assert told(rooms.end(zombie)) == (FENCED, -1, -1)
+
+
+def test_the_last_epoch_ends_in_another_producer_id() -> None:
+    rooms = TransactionRooms()
+    rooms.producer()
+    rooms.machine.transactions["x"] = replace(rooms["x"], producer_epoch=LAST_EPOCH)
+    last, following = rooms["x"].producer, Pair(FIRST_PRODUCER_ID + 1, 0)
+    rooms.add(last)
+    assert told(rooms.end(last)) == (0, *following), "it is told before the markers are written"
+    assert rooms.sent[-1][1:3] == (last.producer_id, PRODUCER_EPOCH_MAX)
+    assert rooms.add(following) == CONCURRENT
+    assert rooms.end(following, committed=False).error_code == CONCURRENT
+    rooms.written()
+    for _ in range(2):
+        assert told(rooms.end(last)) == (0, *following), "said again"
+    assert told(rooms.end(last, committed=False))[0] == INVALID
+    assert rooms.add(following) == ErrorCode.NONE
+    assert told(rooms.end(last))[0] == MAPPING, "too late"
+
+
+def test_the_last_epoch_waits_for_a_producer_id_to_take_over() -> None:
+    rooms, _ = with_state(State.ONGOING, 2)
+    rooms.machine.transactions["x"] = replace(rooms["x"], producer_epoch=LAST_EPOCH)
+    rooms.has_producer_ids = False
+    assert told(rooms.end(rooms["x"].producer)) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
+    assert rooms["x"].state is State.ONGOING
+    rooms.has_producer_ids = True
+    assert rooms.end(rooms["x"].producer).error_code == ErrorCode.NONE
+
+
+def test_a_producer_of_the_id_before_is_fenced_where_another_was_initialized() -> None:
+    rooms = TransactionRooms()
+    rooms.producer()
+    rooms.machine.transactions["x"] = replace(rooms["x"], producer_epoch=LAST_EPOCH)
+    last = rooms["x"].producer
+    rooms.producer()
+    assert rooms.end(last, committed=False).error_code == FENCED

@@ -1,0 +1,171 @@
+"""InitProducerId: who speaks for a transactional id, and who no longer does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from transaction_rooms import FIRST_PRODUCER_ID, NOBODY, T0, TransactionRooms
+
+from moldau.base.errors import ErrorCode
+from moldau.coordinator.machine import ProducerIdAndEpoch
+from moldau.coordinator.transaction.transaction import PRODUCER_EPOCH_MAX, State
+
+LAST_EPOCH = PRODUCER_EPOCH_MAX - 1
+Pair = ProducerIdAndEpoch
+
+
+def at_epoch(rooms: TransactionRooms, epoch: int) -> ProducerIdAndEpoch:
+    """A producer that has come far."""
+    rooms.producer()
+    rooms.machine.transactions["x"] = replace(rooms["x"], producer_epoch=epoch)
+    return rooms["x"].producer
+
+
+def told(answer: Any) -> tuple[int, int, int]:
+    return answer.error_code, answer.producer_id, answer.producer_epoch
+
+
+def test_the_first_producer_has_epoch_zero_and_each_after_it_the_next() -> None:
+    rooms = TransactionRooms()
+    assert rooms.producer() == Pair(FIRST_PRODUCER_ID, 0)
+    assert rooms.producer() == Pair(FIRST_PRODUCER_ID, 1)
+    assert rooms.producer("y") == Pair(FIRST_PRODUCER_ID + 1, 0)
+
+
+@pytest.mark.parametrize("timeout_ms", [-1, 0, 900_001])
+def test_a_timeout_that_is_none_or_above_the_maximum_is_refused(timeout_ms: int) -> None:
+    rooms = TransactionRooms()
+    assert told(rooms.init(timeout_ms=timeout_ms)) == (ErrorCode.INVALID_TRANSACTION_TIMEOUT, -1, -1)
+    assert told(rooms.init(timeout_ms=900_000))[0] == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        ({"transactional_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"transactional_id": None}, ErrorCode.INVALID_REQUEST),
+        ({"expected": Pair(5, -1)}, ErrorCode.INVALID_REQUEST),
+        ({"expected": Pair(-1, 5)}, ErrorCode.INVALID_REQUEST),
+        ({"enable2_pc": True}, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        ({"keep_prepared_txn": True}, ErrorCode.UNSUPPORTED_VERSION),
+        ({"enable2_pc": True, "keep_prepared_txn": True}, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+    ],
+)
+def test_what_is_wrong_whatever_the_state_leaves_nothing_behind(asked: dict[str, Any], code: ErrorCode) -> None:
+    rooms = TransactionRooms()
+    assert told(rooms.init(**asked)) == (code, -1, -1)
+    assert rooms.log == []
+
+
+def test_without_a_producer_id_at_hand_the_client_is_asked_to_come_again() -> None:
+    rooms = TransactionRooms()
+    rooms.has_producer_ids = False
+    assert told(rooms.init()) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
+    assert rooms.log == []
+
+
+def test_an_unknown_id_is_made_new_also_for_a_producer_that_was_somebody() -> None:
+    rooms = TransactionRooms()
+    assert told(rooms.init(expected=Pair(7, 7))) == (0, FIRST_PRODUCER_ID, 0)
+
+
+def test_a_producer_that_goes_on_gets_the_next_epoch_and_may_ask_again() -> None:
+    rooms = TransactionRooms()
+    first = rooms.producer()
+    for _ in range(3):
+        assert told(rooms.init(expected=first)) == (0, FIRST_PRODUCER_ID, 1)
+    second = Pair(FIRST_PRODUCER_ID, 1)
+    assert told(rooms.init(expected=second)) == (0, FIRST_PRODUCER_ID, 2)
+    assert told(rooms.init(expected=first)) == (ErrorCode.PRODUCER_FENCED, -1, -1)
+
+
+def test_a_producer_that_was_replaced_cannot_go_on() -> None:
+    rooms = TransactionRooms()
+    first = rooms.producer()
+    rooms.producer()
+    assert told(rooms.init(expected=first)) == (ErrorCode.PRODUCER_FENCED, -1, -1)
+    assert told(rooms.init(expected=first, version=3)) == (ErrorCode.INVALID_PRODUCER_EPOCH, -1, -1)
+    assert told(rooms.init(expected=Pair(first.producer_id, 9)))[0] == ErrorCode.PRODUCER_FENCED
+    assert told(rooms.init(expected=Pair(5, 1)))[0] == ErrorCode.PRODUCER_FENCED
+
+
+def test_the_timeout_is_that_of_the_latest() -> None:
+    rooms = TransactionRooms()
+    rooms.init(timeout_ms=1_000)
+    rooms.init(timeout_ms=2_000)
+    assert rooms["x"].timeout_ms == 2_000
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_an_open_transaction_is_aborted_first(version: int) -> None:
+    rooms = TransactionRooms(version)
+    old = rooms.producer()
+    rooms.add(old, client_version=version // 2 * 2)
+    assert told(rooms.init()) == (ErrorCode.CONCURRENT_TRANSACTIONS, -1, -1)
+    assert rooms["x"].state is State.PREPARE_ABORT
+    (markers,) = rooms.sent
+    assert (markers.producer_epoch, markers.committed, markers.partitions) == (1, False, (T0,))
+    assert markers.transaction_version == version // 2 * 2
+    assert told(rooms.init())[0] == ErrorCode.CONCURRENT_TRANSACTIONS, "until the markers are written"
+    assert len(rooms.sent) == 1
+    rooms.written()
+    assert told(rooms.init()) == (0, old.producer_id, 2)
+    assert rooms.add(old) == ErrorCode.PRODUCER_FENCED
+
+
+def test_a_producer_of_old_cannot_abort_the_transaction_of_its_successor() -> None:
+    """Apache Kafka aborts it and refuses the producer of old when that asks again."""
+    rooms = TransactionRooms()
+    old = rooms.producer()
+    new = rooms.producer()
+    rooms.add(new)
+    assert told(rooms.init(expected=old))[0] == ErrorCode.PRODUCER_FENCED
+    assert rooms["x"].state is State.ONGOING
+    assert told(rooms.init(expected=new))[0] == ErrorCode.CONCURRENT_TRANSACTIONS, "itself it may"
+
+
+def test_when_the_epochs_are_used_up_another_producer_id_is_given() -> None:
+    rooms = TransactionRooms()
+    last = at_epoch(rooms, LAST_EPOCH - 1)
+    assert rooms.producer() == Pair(last.producer_id, LAST_EPOCH)
+    assert rooms.producer() == Pair(FIRST_PRODUCER_ID + 1, 0)
+    assert rooms["x"].previous_producer_id == last.producer_id
+
+
+def test_a_producer_whose_epochs_are_used_up_may_ask_again_for_its_new_id() -> None:
+    rooms = TransactionRooms()
+    last = at_epoch(rooms, LAST_EPOCH)
+    for _ in range(3):
+        assert told(rooms.init(expected=last)) == (0, FIRST_PRODUCER_ID + 1, 0)
+    rooms.producer()
+    assert told(rooms.init(expected=last))[0] == ErrorCode.PRODUCER_FENCED, "there is another now"
+
+
+def test_a_producer_that_got_the_last_epoch_of_its_id_may_ask_again_too() -> None:
+    """Apache Kafka answers UNKNOWN_SERVER_ERROR here."""
+    rooms = TransactionRooms()
+    before = at_epoch(rooms, LAST_EPOCH - 1)
+    for _ in range(2):
+        assert told(rooms.init(expected=before)) == (0, before.producer_id, LAST_EPOCH)
+    assert told(rooms.init(expected=Pair(before.producer_id, 5)))[0] == ErrorCode.PRODUCER_FENCED
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_fencing_the_last_epoch_leads_to_another_producer_id(version: int) -> None:
+    rooms = TransactionRooms(version)
+    last = at_epoch(rooms, LAST_EPOCH)
+    rooms.add(last)
+    assert told(rooms.init())[0] == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert rooms.sent[-1][1:3] == (last.producer_id, PRODUCER_EPOCH_MAX)
+    rooms.written()
+    new = rooms.producer()
+    assert new.producer_id == FIRST_PRODUCER_ID + 1
+    assert new.producer_epoch == version - 1, "with version 2 the abort itself has changed the id"
+    assert rooms.add(last) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+def test_nobody_is_the_default() -> None:
+    rooms = TransactionRooms()
+    assert told(rooms.init(expected=NOBODY)) == (0, FIRST_PRODUCER_ID, 0)

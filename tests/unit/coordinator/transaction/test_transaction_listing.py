@@ -1,0 +1,109 @@
+"""ListTransactions with its filters, and DescribeTransactions."""
+
+from __future__ import annotations
+
+import pytest
+from transaction_rooms import FIRST_PRODUCER_ID, T0, T1, TransactionRooms
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
+from moldau.coordinator.transaction.listing import filter_of
+from moldau.wire.messages.describe_transactions import TopicData
+from moldau.wire.messages.list_transactions import ListTransactionsRequest
+
+FIRST = FIRST_PRODUCER_ID
+
+
+def three() -> TransactionRooms:
+    """`orders-1` is open for a second, `orders-2` ended, `clicks` never began."""
+    rooms = TransactionRooms()
+    for name in ("orders-1", "orders-2", "clicks"):
+        producer = rooms.producer(name)
+        if name != "clicks":
+            rooms.add(producer, [T1, T0, TopicPartition("s", 3)], transactional_id=name)
+        if name == "orders-2":
+            rooms.end(producer, transactional_id=name)
+            rooms.written()
+    rooms.advance(1_000)
+    return rooms
+
+
+def ids(rooms: TransactionRooms, ask: ListTransactionsRequest) -> list[str]:
+    return [each.transactional_id for each in rooms.take(rooms.machine.listed(filter_of(ask)))]
+
+
+ALL = ["orders-1", "orders-2", "clicks"]
+
+
+@pytest.mark.parametrize(
+    ("ask", "expected"),
+    [
+        (ListTransactionsRequest(), ALL),
+        (ListTransactionsRequest(["Ongoing"]), ["orders-1"]),
+        (ListTransactionsRequest(["Ongoing", "Empty", "Hopeful"]), ["orders-1", "clicks"]),
+        (ListTransactionsRequest(["Hopeful"]), []),
+        (ListTransactionsRequest(["ongoing"]), []),
+        (ListTransactionsRequest(producer_id_filters=[FIRST + 1, FIRST + 2, 7]), ["orders-2", "clicks"]),
+        (ListTransactionsRequest(duration_filter=0), ALL),
+        (ListTransactionsRequest(duration_filter=999), ALL),
+        (ListTransactionsRequest(duration_filter=1_000), ["clicks"]),
+        (ListTransactionsRequest(duration_filter=-1), ALL),
+        (ListTransactionsRequest(transactional_id_pattern=""), ALL),
+        (ListTransactionsRequest(transactional_id_pattern="orders-.*"), ["orders-1", "orders-2"]),
+        (ListTransactionsRequest(transactional_id_pattern="orders"), []),
+        (ListTransactionsRequest(["CompleteCommit"], [FIRST + 1], 10, "o.*2"), ["orders-2"]),
+    ],
+)
+def test_what_is_listed(ask: ListTransactionsRequest, expected: list[str]) -> None:
+    assert ids(three(), ask) == expected
+
+
+def test_states_that_there_are_not_are_told() -> None:
+    assert filter_of(ListTransactionsRequest(["Hopeful", "Empty", "", "Hopeful"])).unknown_states == ("Hopeful", "")
+
+
+def test_states_have_the_names_that_admin_clients_know() -> None:
+    rooms = three()
+    listed = rooms.take(rooms.machine.listed(filter_of(ListTransactionsRequest())))
+    assert [(each.producer_id, each.transaction_state) for each in listed] == [
+        (FIRST, "Ongoing"),
+        (FIRST + 1, "CompleteCommit"),
+        (FIRST + 2, "Empty"),
+    ]
+    names = ["PrepareCommit", "PrepareAbort", "CompleteAbort", "PrepareEpochFence", "Dead"]
+    assert filter_of(ListTransactionsRequest(names)).unknown_states == ()
+
+
+@pytest.mark.parametrize("pattern", ["(", "a{1000}{1000}", "(?=x)"])
+def test_a_pattern_that_is_none_is_refused(pattern: str) -> None:
+    with pytest.raises(KafkaError) as refused:
+        filter_of(ListTransactionsRequest(transactional_id_pattern=pattern))
+    assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+def test_a_transaction_is_described_with_its_partitions() -> None:
+    rooms = three()
+    found = rooms.take(rooms.machine.described("orders-1"))
+    assert (found.error_code, found.transactional_id, found.transaction_state) == (0, "orders-1", "Ongoing")
+    assert (found.transaction_timeout_ms, found.transaction_start_time_ms) == (60_000, rooms.clock.now_ms() - 1_000)
+    assert (found.producer_id, found.producer_epoch) == (FIRST, 0)
+    assert found.topics == [TopicData("s", [3]), TopicData("t", [0, 1])]
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [("nobody's", ErrorCode.TRANSACTIONAL_ID_NOT_FOUND), ("", ErrorCode.INVALID_REQUEST)]
+)
+def test_what_is_not_there_is_told_so(name: str, code: ErrorCode) -> None:
+    rooms = three()
+    found = rooms.take(rooms.machine.described(name))
+    assert (found.error_code, found.transactional_id, found.topics) == (code, name, ())
+
+
+def test_what_is_not_committed_is_not_told() -> None:
+    rooms = three()
+    rooms.is_committing = False
+    rooms.init("new")
+    listed = rooms.take(rooms.machine.listed(filter_of(ListTransactionsRequest())))
+    assert not listed.done
+    rooms.commit()
+    assert [each.transactional_id for each in listed.value()] == [*ALL, "new"]

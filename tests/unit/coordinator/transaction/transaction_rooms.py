@@ -1,0 +1,182 @@
+"""A shard's transactions with a log and a clock of their own: what a shard does, done by hand.
+
+Every outcome with records is a batch. What was decided is committed at once, unless `is_committing` is false: then
+answers are promises until `commit`, and `fail` forgets what the log did not keep and makes everything anew from it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import count
+from typing import Any, NamedTuple
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
+from moldau.base.later import Later
+from moldau.coordinator.machine import Answer, Client, Outcome, ProducerIdAndEpoch
+from moldau.coordinator.transaction.markers import TransactionMarkers
+from moldau.coordinator.transaction.serde import decode_record
+from moldau.coordinator.transaction.settings import TransactionSettings
+from moldau.coordinator.transaction.transaction import Transaction, transaction_of
+from moldau.coordinator.transaction.transactions import Transactions
+from moldau.testing.clock import FakeClock
+from moldau.wire.messages.end_txn import EndTxnRequest
+from moldau.wire.messages.init_producer_id import InitProducerIdRequest
+
+FIRST_PRODUCER_ID = 1_000
+NOBODY = ProducerIdAndEpoch(-1, -1)
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Batch(NamedTuple):
+    records: list[tuple[bytes, bytes | None]]
+    answers: list[Answer]
+
+
+class TransactionRooms:
+    def __init__(self, version: int = 2, settings: TransactionSettings | None = None) -> None:
+        self.clock = FakeClock()
+        self.version = version
+        self.coordinator_epoch = 1
+        self.log: list[tuple[bytes, bytes | None]] = []
+        """What is committed."""
+        self.sent: list[TransactionMarkers] = []
+        """All that ever were sent, by this machine or one before it."""
+        self.producer_ids: Any = count(FIRST_PRODUCER_ID)
+        self.is_committing = True
+        self.has_producer_ids = True
+        self._settings = settings or TransactionSettings()
+        self._batches: deque[Batch] = deque()
+        self.machine = self._new()
+
+    def _new(self) -> Transactions:
+        return Transactions(
+            self._settings,
+            self.clock,
+            lambda: self.coordinator_epoch,
+            lambda: self.version,
+            self._take_producer_id,
+            self.sent.append,
+        )
+
+    def _take_producer_id(self) -> int:
+        if not self.has_producer_ids:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return next(self.producer_ids)
+
+    def __getitem__(self, transactional_id: str) -> Transaction:
+        return self.machine.transactions[transactional_id]
+
+    # --- requests -----------------------------------------------------------------------------------------------
+
+    def init(
+        self,
+        transactional_id: str | None = "x",
+        timeout_ms: int = 60_000,
+        expected: ProducerIdAndEpoch = NOBODY,
+        version: int = 6,
+        **flags: bool,
+    ) -> Any:
+        ask = InitProducerIdRequest(transactional_id, timeout_ms, *expected, **flags)
+        return self.take(self.machine.init_producer_id(ask, Client("c", "/h", version)))
+
+    def producer(self, transactional_id: str = "x") -> ProducerIdAndEpoch:
+        """A new one; any that was there is fenced."""
+        answer = self.init(transactional_id)
+        assert answer.error_code == ErrorCode.NONE, ErrorCode(answer.error_code).name
+        return ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
+
+    def add(
+        self,
+        producer: ProducerIdAndEpoch,
+        partitions: Sequence[TopicPartition] = (T0,),
+        client_version: int = 2,
+        transactional_id: str = "x",
+    ) -> Any:
+        return self.take(self.machine.add_partitions(transactional_id, *producer, partitions, client_version))
+
+    def verify(
+        self, producer: ProducerIdAndEpoch, partitions: Sequence[TopicPartition] = (T0,), transactional_id: str = "x"
+    ) -> Any:
+        return self.take(self.machine.verify_partitions(transactional_id, *producer, partitions))
+
+    def end(
+        self, producer: ProducerIdAndEpoch, committed: bool = True, version: int = 5, transactional_id: str = "x"
+    ) -> Any:
+        ask = EndTxnRequest(transactional_id, *producer, committed)
+        return self.take(self.machine.end(ask, Client("c", "/h", version)))
+
+    def written(self, markers: TransactionMarkers | None = None) -> None:
+        """They are in all their partitions; the last ones, if none are named."""
+        self.take(self.machine.markers_written(markers or self.sent[-1]))
+
+    # --- time ---------------------------------------------------------------------------------------------------
+
+    def advance(self, by_ms: int) -> None:
+        """Stops at every deadline on the way, as a timer would."""
+        end_ms = self.clock.elapsed_ms() + by_ms
+        while (due_ms := self.machine.next_deadline_ms()) is not None and due_ms <= end_ms:
+            self.clock.move(max(due_ms - self.clock.elapsed_ms(), 0))
+            for action in self.machine.due(self.clock.elapsed_ms()):
+                self.take(action())
+        self.clock.move(end_ms - self.clock.elapsed_ms())
+
+    def expire(self) -> None:
+        for outcome in self.machine.expire(self.clock.now_ms()):
+            self.take(outcome)
+
+    # --- the log ------------------------------------------------------------------------------------------------
+
+    def take(self, outcome: Outcome[Any]) -> Any:
+        """The answer, or the promise of it."""
+        if outcome.records:
+            self._batches.append(Batch([self.machine.encode(record) for record in outcome.records], []))
+            for record in outcome.records:
+                self.machine.apply(record)
+            if outcome.applied is not None:
+                outcome.applied()
+        else:
+            assert not outcome.answers
+        if not self._batches:
+            return outcome.response
+        waiting: Later[Any] = Later()
+        self._batches[-1].answers.extend([*outcome.answers, Answer(waiting, outcome.response)])
+        if not self.is_committing:
+            return waiting
+        self.commit()
+        return waiting.value()
+
+    def commit(self) -> None:
+        while self._batches:
+            records, answers = self._batches.popleft()
+            self.log += records
+            for waiting, response in answers:
+                waiting.complete(response)
+
+    def fail(self, kept: int = 0) -> None:
+        """Another coordinator takes over. Of the batches that were not committed it finds so many in the log."""
+        lost, self._batches = self._batches, deque()
+        for records, answers in lost:
+            if kept > 0:
+                self.log += records
+            kept -= 1
+            for waiting, _ in answers:
+                waiting.complete(KafkaError(ErrorCode.NOT_COORDINATOR))
+        self.coordinator_epoch += 1
+        self.reload()
+
+    def reload(self) -> None:
+        self.machine = self._new()
+        for key, value in self.log:
+            self.machine.replay(key, value)
+        self.machine.loaded()
+
+    def history(self, transactional_id: str = "x") -> list[Transaction]:
+        """What the log tells of it, as its codec reads it."""
+        read = [decode_record(key, value) for key, value in self.log]
+        return [
+            transaction_of(transactional_id, each.value)  # type: ignore[arg-type]
+            for each in read
+            if each is not None and each.value is not None and each.key.transactional_id == transactional_id  # type: ignore[attr-defined]
+        ]

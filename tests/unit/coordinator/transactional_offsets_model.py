@@ -1,0 +1,66 @@
+"""What a group's offsets are, said of a log as a whole: no state, nothing applied, every question read off the entries.
+
+A commit counts from where it stands; one in a transaction counts, also from where it stands, if the producer's next
+marker commits it, and is open if there is none. Whatever stands before the offset was last removed is as if it were
+not. Of what counts, the last one is the offset.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Committed(NamedTuple):
+    group: str
+    partition: int
+    offset: int
+    producer: int | None = None
+
+
+class Marker(NamedTuple):
+    producer: int
+    committed: bool
+
+
+class Removed(NamedTuple):
+    group: str
+    partition: int
+
+
+class GroupRemoved(NamedTuple):
+    group: str
+
+
+@dataclass
+class OffsetsModel:
+    log: list[Committed | Marker | Removed | GroupRemoved] = field(default_factory=list)
+
+    def offset(self, group: str, partition: int) -> int | None:
+        counted = [each.offset for at, each in self._standing(group, partition) if self._is_committed(at, each)]
+        return counted[-1] if counted else None
+
+    def is_open(self, group: str, partition: int) -> bool:
+        return any(
+            each.producer is not None and self._end(at, each.producer) is None
+            for at, each in self._standing(group, partition)
+        )
+
+    def exists(self, group: str) -> bool:
+        gone = max((at for at, each in enumerate(self.log) if each == GroupRemoved(group)), default=-1)
+        return any(isinstance(each, Committed) and each.group == group for each in self.log[gone + 1 :])
+
+    def _standing(self, group: str, partition: int) -> list[tuple[int, Committed]]:
+        gone = max((at for at, each in enumerate(self.log) if each == Removed(group, partition)), default=-1)
+        return [
+            (at, each)
+            for at, each in enumerate(self.log)
+            if at > gone and isinstance(each, Committed) and each[:2] == (group, partition)
+        ]
+
+    def _is_committed(self, at: int, each: Committed) -> bool:
+        return each.producer is None or self._end(at, each.producer) is True
+
+    def _end(self, at: int, producer: int) -> bool | None:
+        later = (each for each in self.log[at:] if isinstance(each, Marker) and each.producer == producer)
+        return next((each.committed for each in later), None)

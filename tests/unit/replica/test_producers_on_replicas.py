@@ -1,0 +1,268 @@
+"""What every replica knows of producers and transactions: whoever comes to lead answers as the one before would."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from replica_world import LISTENER, TOPIC, Node, World
+from rooms import batch
+from transacting import end, write
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import ZERO_UUID
+from moldau.replica.partition import Partition
+from moldau.server.router import Caller
+from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+
+FIVE = range(5)
+
+
+@pytest.fixture
+def world() -> World:
+    world = World(3)
+    world.run(100)
+    return world
+
+
+def leader(world: World) -> Partition:
+    return world.nodes[world.controller.partitions[0].leader].partition()
+
+
+def elect(world: World, node_id: int) -> Partition:
+    world.controller.change(0, leader=node_id)
+    world.controller.publish()
+    world.run(200)
+    return world.nodes[node_id].partition()
+
+
+def die(world: World, node_id: int, *, loses_power: bool = False) -> None:
+    """And come back with what is left on its disk."""
+    files = world.kill(node_id, Random(1) if loses_power else None)
+    world.start(node_id, files)
+    world.controller.publish(node_id)
+    world.run(3_000)
+
+
+def refusal(partition: Partition, producer_id: int, sequence: int, is_plain: bool = True) -> ErrorCode:
+    with pytest.raises(KafkaError) as refused:
+        write(partition, producer_id, sequence, is_plain=is_plain)
+    return refused.value.code
+
+
+# --- idempotence ------------------------------------------------------------------------------------------------
+
+
+def test_a_new_leader_knows_the_last_five_batches_again(world: World) -> None:
+    sent = [write(leader(world), 7, sequence, is_plain=True) for sequence in range(7)]
+    world.run(100)
+    for node_id in (2, 3):
+        partition = elect(world, node_id)
+        for sequence in range(2, 7):
+            again = write(partition, 7, sequence, is_plain=True)
+            assert again.duplicate
+            assert again.first_offset == sent[sequence].first_offset
+        assert refusal(partition, 7, 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert refusal(partition, 7, 8) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert not write(partition, 7, 7, is_plain=True).duplicate
+
+
+@pytest.mark.parametrize("loses_power", [False, True])
+def test_a_follower_that_died_knows_them_too(world: World, loses_power: bool) -> None:
+    sent = [write(leader(world), 7, sequence, is_plain=True) for sequence in FIVE]
+    world.run(100)
+    die(world, 2, loses_power=loses_power)
+    partition = elect(world, 2)
+    for sequence in FIVE:
+        again = write(partition, 7, sequence, is_plain=True)
+        assert (again.duplicate, again.first_offset) == (True, sent[sequence].first_offset)
+
+
+def test_a_replica_that_joins_late_learns_them_from_the_log(world: World) -> None:
+    files = world.kill(3)
+    sent = [write(leader(world), 7, sequence, is_plain=True) for sequence in FIVE]
+    world.run(5_000)
+    world.start(3, files)
+    world.controller.publish(3)
+    world.run(3_000)
+    assert 3 in world.controller.partitions[0].isr
+    partition = elect(world, 3)
+    assert [write(partition, 7, sequence, is_plain=True).first_offset for sequence in FIVE] == [
+        each.first_offset for each in sent
+    ]
+
+
+def test_what_was_cut_off_may_be_sent_again(world: World) -> None:
+    """The batch was never acknowledged; the producer repeats it, and it must not pass for a duplicate."""
+    write(leader(world), 7, 0, is_plain=True)
+    world.run(100)
+    old = world.nodes[1]
+    world.cuts = {frozenset({1, 2}), frozenset({1, 3})}
+    write(old.partition(), 7, 1, is_plain=True)
+    world.run(50)
+    partition = elect(world, 2)
+    write(partition, 9, 0, is_plain=True)
+    world.cuts = set()
+    world.run(3_000)
+    assert old.partition().log.end_offset == partition.log.end_offset == 2
+    assert [each.last_sequence for each in old.partition().log.producers.active()] == [0, 0]
+    back = elect(world, 1)
+    again = write(back, 7, 1, is_plain=True)
+    assert (again.duplicate, again.first_offset) == (False, 2)
+
+
+def test_a_producer_that_was_silent_for_too_long_is_forgotten_by_each_replica(world: World) -> None:
+    write(leader(world), 7, 3, is_plain=True)
+    write(leader(world), 8, 0)
+    world.run(100)
+    now_ms = world.clock.now_ms()
+    for node in world.nodes.values():
+        assert node.partition().log.producers.expire(now_ms + 86_400_000, 86_400_000) == 1
+    partition = elect(world, 2)
+    assert not write(partition, 7, 500, is_plain=True).duplicate, "it may begin anywhere"
+    assert partition.log.producers.has_open_transaction(8, 0), "who has a transaction open is not forgotten"
+
+
+# --- transactions -----------------------------------------------------------------------------------------------
+
+
+def test_an_open_transaction_stays_open_under_a_new_leader(world: World) -> None:
+    write(leader(world), 7, 0)
+    world.run(100)
+    partition = elect(world, 2)
+    assert partition.log.producers.has_open_transaction(7, 0)
+    assert (partition.high_watermark, partition.last_stable_offset) == (1, 0)
+    assert refusal(partition, 7, 1) is ErrorCode.INVALID_TXN_STATE
+    write(partition, 7, 1)
+    end(partition, 7, commit=False)
+    world.run(100)
+    for node in world.nodes.values():
+        replica = node.partition()
+        assert (replica.high_watermark, replica.last_stable_offset) == (3, 3)
+        assert replica.log.aborted_transactions(0, 3) == [(7, 0, 2, 3)]
+        assert not replica.log.producers.unreplicated
+
+
+def test_a_marker_that_is_not_replicated_hides_its_transaction(world: World) -> None:
+    write(leader(world), 7, 0)
+    world.run(100)
+    world.cuts = {frozenset({1, 2}), frozenset({1, 3})}
+    end(leader(world), 7, commit=True)
+    world.run(50)
+    assert (leader(world).high_watermark, leader(world).last_stable_offset) == (1, 0)
+    world.cuts = set()
+    world.run(2_000)
+    assert leader(world).last_stable_offset == 2
+
+
+def test_a_marker_that_is_cut_off_opens_the_transaction_again(world: World) -> None:
+    write(leader(world), 7, 0)
+    world.run(100)
+    old = world.nodes[1]
+    world.cuts = {frozenset({1, 2}), frozenset({1, 3})}
+    end(old.partition(), 7, commit=False)
+    world.run(50)
+    partition = elect(world, 2)
+    end(partition, 7, commit=True)
+    world.cuts = set()
+    world.run(3_000)
+    assert old.partition().last_stable_offset == 2
+    assert old.partition().log.aborted_transactions(0, 2) == [], "it was committed after all"
+
+
+def consume(node: Node, offset: int) -> PartitionData:
+    """A fetch of committed data, to a follower if need be."""
+    ask = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=0,
+        isolation_level=1,
+        session_epoch=-1,
+        topics=[FetchTopic(ZERO_UUID, TOPIC, [FetchPartition(0, -1, offset, partition_max_bytes=1 << 20)])],
+    )
+    answer = node.fetch.answer(ask, Caller(LISTENER, "test:1", "test", 12))
+    assert isinstance(answer, FetchResponse)
+    return answer.responses[0].partitions[0]
+
+
+def test_followers_serve_committed_data_alike(world: World) -> None:
+    write(leader(world), 7, 0)
+    end(leader(world), 7, commit=False)
+    write(leader(world), 8, 0)
+    world.run(600)
+    for node in world.nodes.values():
+        data = consume(node, 0)
+        assert not data.error_code
+        assert (data.high_watermark, data.last_stable_offset) == (3, 2)
+        assert data.aborted_transactions is not None
+        assert [(each.producer_id, each.first_offset) for each in data.aborted_transactions] == [(7, 0)]
+        assert consume(node, 2).records == b"", "what is open is hidden there, too"
+
+
+# --- retention --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_world() -> World:
+    world = World(3, segment_bytes="1048576", retention_bytes="900000", file_delete_delay_ms="0")
+    world.run(100)
+    return world
+
+
+def fill(world: World, segments: int) -> None:
+    """With batches of a quarter of a segment."""
+    for _ in range(4 * segments):
+        leader(world).append(batch(1, 250_000), -1, world.clock.now_ms())
+        world.run(50)
+
+
+def test_each_replica_deletes_by_itself_and_keeps_what_producers_have_done(small_world: World) -> None:
+    world = small_world
+    write(leader(world), 7, 0, is_plain=True)
+    write(leader(world), 8, 0)
+    fill(world, 3)
+    follower = world.nodes[2].partition()
+    assert follower.delete_expired(world.clock.now_ms()) == 2
+    assert leader(world).log.start_offset == 0 < follower.log.start_offset
+    assert follower.last_stable_offset == follower.log.start_offset, "an open transaction hides what is left"
+    names = [name for name in follower.log._files.names(follower.log.directory) if not name.endswith(".deleted")]
+    first = f"{follower.log.segments.first.base_offset:020}"
+    assert not [name for name in names if name[:20] < first and name[0].isdigit()], "no file of a deleted segment"
+    die(world, 2)
+    partition = elect(world, 2)
+    assert write(partition, 7, 0, is_plain=True).duplicate, "though its batch is deleted"
+    assert partition.log.producers.has_open_transaction(8, 0)
+
+
+def test_followers_follow_where_the_leaders_log_begins(small_world: World) -> None:
+    world = small_world
+    fill(world, 3)
+    assert leader(world).delete_expired(world.clock.now_ms()) == 2
+    start = leader(world).log.start_offset
+    world.run(1_000)
+    for node in world.nodes.values():
+        assert node.partition().log.start_offset == start
+        node.partition().delete_expired(world.clock.now_ms())
+        assert node.partition().log.segments.first.base_offset == start
+
+
+def test_nothing_above_the_high_watermark_is_deleted(small_world: World) -> None:
+    world = small_world
+    world.cuts = {frozenset({1, 2}), frozenset({1, 3})}
+    fill(world, 3)
+    assert leader(world).high_watermark == 0
+    assert leader(world).delete_expired(world.clock.now_ms()) == 0
+
+
+def test_a_replica_whose_high_watermark_is_lost_begins_where_its_log_does(small_world: World) -> None:
+    world = small_world
+    fill(world, 3)
+    leader(world).delete_records(5)
+    world.run(1_000)
+    world.nodes[2].store.write_checkpoints()
+    files = world.kill(2)
+    world.cuts = {frozenset({1, 2}), frozenset({2, 3})}
+    world.start(2, files)
+    world.controller.publish(2)
+    world.run(10)
+    partition = world.nodes[2].partition()
+    assert (partition.log.start_offset, partition.high_watermark, partition.last_stable_offset) == (5, 5, 5)

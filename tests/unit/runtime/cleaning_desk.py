@@ -1,0 +1,178 @@
+"""A node in memory with a cleaner whose work is done when a test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+
+from rooms import Rooms
+
+from moldau.base.errors import StorageFault
+from moldau.base.later import Later
+from moldau.log.cleaning.job import Cleaned, CleaningJob
+from moldau.log.log import Log
+from moldau.runtime.housekeeping import Housekeeping
+from moldau.runtime.log_cleaner import LogCleaner
+from moldau.runtime.log_cleaner_ports import CleaningFailed, CleansApart
+from moldau.runtime.log_cleaner_settings import CleanerSettings
+from moldau.testing.files import MemoryFiles
+from moldau.wire.apis import ApiKey
+from moldau.wire.batch import split_batches
+from moldau.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from moldau.wire.records import IN_LINE, Record, build_batch, decode_records
+
+BACKOFF_MS = 15_000
+DAY_MS = 24 * 3600 * 1000
+NO_CLEANER = {"log.cleaner.backoff.ms": str(365 * DAY_MS), "log.retention.check.interval.ms": str(365 * DAY_MS)}
+"""The node's own rests: the one under test is made here."""
+
+
+class HeldApart:
+    """What would be done in a thread, done when it is told to be."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Callable[[], None], Later[StorageFault | None]]] = []
+
+    def __call__(self, work: Callable[[], None]) -> Later[StorageFault | None]:
+        done: Later[StorageFault | None] = Later()
+        self.waiting.append((work, done))
+        return done
+
+    def do(self) -> None:
+        """The next of what waits."""
+        work, done = self.waiting.pop(0)
+        fault = None
+        try:
+            work()
+        except StorageFault as refused:
+            fault = refused
+        done.complete(fault)
+
+
+class WatchedCleans(CleansApart):
+    """Notes what it was asked for; may be told to fail."""
+
+    def __init__(self, files: MemoryFiles, apart: HeldApart) -> None:
+        super().__init__(files, apart)
+        self.jobs: list[CleaningJob] = []
+        self.rates: list[float] = []
+        self.abandoned = 0
+        self.failures: list[CleaningFailed] = []
+
+    def clean(self, job: CleaningJob, bytes_per_second: float) -> Later[Cleaned | CleaningFailed]:
+        self.jobs.append(job)
+        self.rates.append(bytes_per_second)
+        if not self.failures:
+            return super().clean(job, bytes_per_second)
+        failed: Later[Cleaned | CleaningFailed] = Later()
+        failed.complete(self.failures.pop(0))
+        return failed
+
+    def set_rate(self, bytes_per_second: float) -> None:
+        self.rates.append(bytes_per_second)
+
+    def abandon(self) -> None:
+        self.abandoned += 1
+
+    @property
+    def cleaned(self) -> list[str]:
+        """The partitions that were to be cleaned, in order."""
+        return [job.directory.rpartition("/")[2] for job in self.jobs]
+
+
+class Desk:
+    def __init__(self, rooms: Rooms | None = None) -> None:
+        self.rooms = rooms or Rooms(static=NO_CLEANER).start()
+        self.apart = HeldApart()
+        self.cleans = WatchedCleans(self.rooms.files, self.apart)
+        self.housekeeping = Housekeeping(
+            self.rooms.partitions,
+            self.rooms.store,
+            self.rooms.flusher,
+            self.rooms.clock,
+            DAY_MS,
+            lambda partition: self.cleaner.is_cleaning(partition),
+        )
+        self.cleaner = LogCleaner(
+            self.rooms.partitions,
+            self.cleans,
+            CleanerSettings(map_bytes_max=2 << 20),
+            self.rooms.clock,
+            self.rooms.timers,
+            self.apart,
+            lambda: self.housekeeping.write_checkpoints(self.apart, self.rooms.faults.append),
+            self.rooms.faults.append,
+        )
+        self.cleaner.start()
+
+    def log(self, topic: str) -> Log:
+        return self.rooms.partition(topic).log
+
+    def create_topic(self, name: str, **configs: str) -> None:
+        self.rooms.create_topic(name, **{"cleanup_policy": "compact", **configs})
+
+    def write(self, topic: str, records: Mapping[str, str | None], *, roll: bool = True, **header: int) -> None:
+        """One batch, by default in a segment of its own, and on disk."""
+        now_ms = self.rooms.clock.now_ms()
+        made = [
+            Record(IN_LINE, now_ms, key.encode(), None if value is None else value.encode())
+            for key, value in records.items()
+        ]
+        self.rooms.partition(topic).append(memoryview(build_batch(made, **header)), -1, now_ms)  # type: ignore[arg-type]
+        log = self.log(topic)
+        if roll:
+            log.roll(now_ms)
+        log.flush()
+
+    def read(self, topic: str) -> list[tuple[int, str, str | None]]:
+        """(offset, key, value) of all that consumers can read."""
+        return records_of(self.log(topic))
+
+    def wait(self, delay_ms: int = BACKOFF_MS) -> None:
+        """Time goes by; nothing is done apart."""
+        self.rooms.timers.advance(delay_ms)
+
+    def settle(self, rounds: int = 20) -> None:
+        """Time goes by until the cleaner finds nothing to do."""
+        for _ in range(rounds):
+            self.wait()
+            while self.apart.waiting:
+                self.apart.do()
+
+    def files_of(self, topic: str, suffix: str) -> list[str]:
+        return [name for name in self.rooms.files.names(self.log(topic).directory) if name.endswith(suffix)]
+
+    def set_topic(self, name: str, **configs: str) -> None:
+        self._alter(2, name, configs)
+
+    def set_broker(self, **configs: str) -> None:
+        self._alter(4, "", configs)
+
+    def _alter(self, kind: int, name: str, configs: Mapping[str, str]) -> None:
+        given = [AlterableConfig(key.replace("_", "."), 0, value) for key, value in configs.items()]
+        ask = IncrementalAlterConfigsRequest([AlterConfigsResource(kind, name, given)], False)
+        answer = self.rooms.committed(self.rooms.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, ask))
+        assert not answer.responses[0].error_code, answer.responses[0].error_message
+
+    def crash(self, seed: int) -> Desk:
+        """The machine loses its power and comes back."""
+        return Desk(Rooms(self.rooms.files.crash(Random(seed)), static=NO_CLEANER).start())
+
+    def restart(self) -> Desk:
+        return Desk(Rooms(self.rooms.files.restart(), static=NO_CLEANER).start())
+
+
+def records_of(log: Log) -> list[tuple[int, str, str | None]]:
+    offset, found = log.start_offset, []
+    while (piece := log.read(offset, 1 << 30, log.end_offset)) is not None:
+        for header, window in split_batches(memoryview(piece.read())):
+            offset = header.next_offset
+            if not header.is_control:
+                found += [each for each in decode_records(bytes(window)) if each.offset >= log.start_offset]
+    return [
+        (each.offset, (each.key or b"").decode(), None if each.value is None else each.value.decode()) for each in found
+    ]

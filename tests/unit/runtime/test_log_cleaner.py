@@ -1,0 +1,429 @@
+"""The log cleaner at work: which log it takes, what it leaves alone, and what may befall a log meanwhile."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from cleaning_desk import BACKOFF_MS, Desk
+
+from moldau.base.errors import ErrorCode, KafkaError, StorageFault
+from moldau.log import checkpoints, layout
+from moldau.runtime.log_cleaner_ports import CleaningFailed
+from moldau.runtime.log_cleaner_settings import CleanerSettings
+
+HOUR_MS = 3600 * 1000
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def two_dirty_segments(desk: Desk, topic: str = "t") -> None:
+    desk.write(topic, {"a": "1", "b": "1"})
+    desk.write(topic, {"a": "2"})
+
+
+def written_offsets(desk: Desk) -> dict[str, int]:
+    found = checkpoints.read_offsets(desk.rooms.files, f"data/{layout.CLEANER_OFFSETS}") or {}
+    return {str(partition): offset for partition, offset in found.items()}
+
+
+# --- which log, and how much of it ------------------------------------------------------------------------------
+
+
+def test_the_last_record_of_each_key_stays_where_it_was(desk: Desk) -> None:
+    desk.create_topic("t")
+    two_dirty_segments(desk)
+    desk.write("t", {"a": "3", "c": "1"}, roll=False)
+    before = desk.log("t").size_bytes
+    desk.settle()
+    # The active segment is never looked into: its key `a` says nothing yet about the older one.
+    assert desk.read("t") == [(1, "b", "1"), (2, "a", "2"), (3, "a", "3"), (4, "c", "1")]
+    assert desk.log("t").size_bytes < before
+    assert (desk.log("t").cleaned_up_to, desk.log("t").end_offset) == (3, 5)
+    assert written_offsets(desk) == {"t-0": 3}
+
+
+def test_the_dirtiest_log_goes_first_and_the_others_follow(desk: Desk) -> None:
+    for name in ("half", "all", "little"):
+        desk.create_topic(name, min_cleanable_dirty_ratio="0.4")
+    for name in ("half", "little"):
+        desk.write(name, {f"key {number}": "x" * 50 for number in range(10)})
+    desk.settle()
+    desk.write("half", {f"key {number}": "y" * 50 for number in range(10)})
+    desk.write("little", {"key 1": "y"})
+    desk.write("all", {"a": "1"})
+    desk.cleans.jobs.clear()
+    desk.settle()
+    assert desk.cleans.cleaned == ["all-0", "half-0"]
+
+
+def test_a_log_is_cleaned_once_and_then_left_alone_until_it_is_dirty_again(desk: Desk) -> None:
+    desk.create_topic("t", min_cleanable_dirty_ratio="0.3")
+    two_dirty_segments(desk)
+    desk.settle()
+    assert len(desk.cleans.jobs) == 1
+    desk.write("t", {"a": "3", "b": "2"})
+    desk.settle()
+    assert [job.first_dirty_offset for job in desk.cleans.jobs] == [0, 3]
+    assert desk.read("t") == [(3, "a", "3"), (4, "b", "2")]
+
+
+def test_a_topic_that_deletes_is_not_cleaned(desk: Desk) -> None:
+    desk.create_topic("t", cleanup_policy="delete")
+    two_dirty_segments(desk)
+    desk.settle()
+    assert not desk.cleans.jobs
+
+
+def test_records_younger_than_the_least_lag_are_left_alone(desk: Desk) -> None:
+    desk.create_topic("t", min_compaction_lag_ms=str(HOUR_MS))
+    two_dirty_segments(desk)
+    desk.rooms.clock.move(HOUR_MS // 2)
+    two_dirty_segments(desk)
+    desk.settle(2)
+    assert not desk.cleans.jobs
+    desk.rooms.clock.move(HOUR_MS // 2)
+    desk.settle(2)
+    assert [(job.first_dirty_offset, job.up_to) for job in desk.cleans.jobs] == [(0, 3)]
+
+
+def test_a_log_that_is_hardly_dirty_is_cleaned_when_the_longest_lag_is_over(desk: Desk) -> None:
+    desk.create_topic("t", max_compaction_lag_ms=str(HOUR_MS), min_cleanable_dirty_ratio="0.9")
+    desk.write("t", {f"key {number}": "x" * 50 for number in range(10)})
+    desk.settle()
+    assert len(desk.cleans.jobs) == 1
+    desk.write("t", {"key 1": "y"})
+    desk.settle(2)
+    assert len(desk.cleans.jobs) == 1
+    desk.rooms.clock.move(HOUR_MS)
+    desk.settle(2)
+    assert len(desk.cleans.jobs) == 2
+
+
+def test_an_open_transaction_stops_the_cleaner(desk: Desk) -> None:
+    desk.create_topic("t")
+    two_dirty_segments(desk)
+    producer = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
+    desk.write("t", {"a": "3"}, **producer)
+    desk.write("t", {"a": "4"})
+    desk.settle()
+    assert [job.up_to for job in desk.cleans.jobs] == [3]
+    assert desk.read("t") == [(1, "b", "1"), (2, "a", "2"), (3, "a", "3"), (4, "a", "4")]
+
+
+def test_what_is_not_committed_is_not_cleaned(desk: Desk) -> None:
+    desk.create_topic("t")
+    two_dirty_segments(desk)
+    desk.rooms.partition("t").high_watermark = 2
+    desk.settle()
+    assert [job.up_to for job in desk.cleans.jobs] == [2]
+
+
+def test_a_follower_cleans_its_own_log(desk: Desk) -> None:
+    desk.create_topic("t")
+    two_dirty_segments(desk)
+    desk.rooms.partition("t").is_leader = False
+    desk.settle()
+    assert desk.read("t") == [(1, "b", "1"), (2, "a", "2")]
+
+
+# --- what befalls a log meanwhile -------------------------------------------------------------------------------
+
+
+def begun(desk: Desk, topic: str = "t") -> None:
+    """A log is being cleaned."""
+    two_dirty_segments(desk, topic)
+    desk.wait()
+    assert desk.cleaner.is_cleaning(desk.rooms.partition(topic))
+
+
+def test_a_topic_deleted_while_it_is_cleaned(desk: Desk) -> None:
+    desk.create_topic("t")
+    begun(desk)
+    desk.rooms.delete_topic("t")
+    desk.wait(1_000)
+    assert desk.cleans.abandoned == 1
+    desk.settle()
+    assert not desk.rooms.faults
+    assert not desk.cleaner.uncleanable
+
+
+def test_a_topic_deleted_and_made_again_while_it_is_cleaned_begins_clean(desk: Desk) -> None:
+    desk.create_topic("t")
+    begun(desk)
+    desk.rooms.delete_topic("t")
+    desk.create_topic("t")
+    desk.write("t", {"new": "1"}, roll=False)
+    desk.settle()
+    assert desk.read("t") == [(0, "new", "1")]
+    assert not desk.files_of("t", layout.CLEANED)
+    assert not desk.files_of("t", layout.SWAP)
+    assert desk.log("t").cleaned_up_to == 0
+
+
+def test_a_topic_deleted_after_it_was_cleaned_leaves_no_checkpoint_to_the_next_of_its_name(desk: Desk) -> None:
+    desk.create_topic("t")
+    two_dirty_segments(desk)
+    desk.settle()
+    desk.rooms.delete_topic("t")
+    desk.create_topic("t")
+    desk.write("t", {"a": "1"})
+    again = desk.restart()
+    assert again.log("t").cleaned_up_to == 0
+
+
+def test_a_log_cut_while_it_is_cleaned_keeps_what_it_has(desk: Desk) -> None:
+    desk.create_topic("t")
+    begun(desk)
+    desk.apart.do()  # what is new is written, and the log's own
+    desk.rooms.store.truncate(desk.log("t").partition, 2)
+    desk.rooms.partition("t").cut()
+    desk.write("t", {"a": "other"})
+    desk.settle()
+    assert desk.read("t") == [(1, "b", "1"), (2, "a", "other")]
+    assert not desk.cleaner.uncleanable
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_a_policy_changed_to_delete_and_back(desk: Desk, steps: int) -> None:
+    desk.create_topic("t")
+    begun(desk)
+    desk.set_topic("t", cleanup_policy="delete")
+    if steps:
+        desk.wait(1_000)
+        assert desk.cleans.abandoned == 1
+    desk.apart.do()
+    assert desk.read("t") == [(0, "a", "1"), (1, "b", "1"), (2, "a", "2")]
+    assert not desk.files_of("t", layout.CLEANED)
+    desk.settle()
+    assert len(desk.cleans.jobs) == 1
+    desk.set_topic("t", cleanup_policy="compact")
+    desk.settle()
+    assert desk.read("t") == [(1, "b", "1"), (2, "a", "2")]
+
+
+def test_records_deleted_while_a_log_is_cleaned_stay_deleted(desk: Desk) -> None:
+    desk.create_topic("t", cleanup_policy="compact,delete", retention_ms="-1")
+    begun(desk)
+    desk.rooms.partition("t").delete_records(2)
+    desk.settle()
+    assert len(desk.cleans.jobs) == 1
+    assert desk.read("t") == [(2, "a", "2")]
+    assert (desk.log("t").start_offset, desk.log("t").cleaned_up_to) == (2, 3)
+
+
+def test_segments_below_the_start_of_a_compacted_log_go(desk: Desk) -> None:
+    """Where a follower's leader has moved the start, or the policy was another one when it was."""
+    desk.create_topic("t", min_cleanable_dirty_ratio="1.0")
+    two_dirty_segments(desk)
+    desk.log("t").delete_records(2)
+    desk.settle(1)
+    assert [each.base_offset for each in desk.log("t").segments] == [2, 3]
+
+
+def test_records_of_a_compacted_topic_cannot_be_deleted_by_hand(desk: Desk) -> None:
+    desk.create_topic("t")
+    with pytest.raises(KafkaError) as refused:
+        desk.rooms.partition("t").delete_records(0)
+    assert refused.value.code is ErrorCode.POLICY_VIOLATION
+
+
+def test_retention_keeps_away_from_a_log_that_is_cleaned_and_comes_back_to_it(desk: Desk) -> None:
+    desk.create_topic("t", cleanup_policy="compact,delete", retention_ms="1000")
+    desk.write("t", {"a": "1", "b": "1"})
+    desk.wait(900)
+    desk.write("t", {"a": "2"})
+    partition = desk.rooms.partition("t")
+    desk.cleaner.reconfigure(CleanerSettings(backoff_ms=50))
+    desk.wait(50)
+    assert desk.cleaner.is_cleaning(partition)
+    desk.rooms.clock.move(100)
+    desk.housekeeping.retain()
+    assert desk.log("t").start_offset == 0
+    desk.settle(2)
+    assert desk.read("t") == []
+
+
+def test_a_log_with_both_policies_is_compacted_and_let_go_of(desk: Desk) -> None:
+    desk.create_topic("t", cleanup_policy="compact,delete", retention_ms=str(HOUR_MS))
+    two_dirty_segments(desk)
+    desk.settle(1)
+    assert desk.read("t") == [(1, "b", "1"), (2, "a", "2")]
+    desk.rooms.clock.move(HOUR_MS)
+    desk.write("t", {"c": "1"}, roll=False)
+    desk.settle(1)
+    assert desk.read("t") == [(3, "c", "1")]
+
+
+# --- what goes wrong --------------------------------------------------------------------------------------------
+
+
+def test_a_corrupt_log_is_given_up_and_told_of_and_others_are_cleaned(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("broken", "well"):
+        desk.create_topic(name)
+        two_dirty_segments(desk, name)
+    file = desk.rooms.files.open(f"{desk.log('broken').directory}/{layout.offset_name(0)}.log")
+    file.pwrite(b"\xff" * 8, 70)
+    with caplog.at_level(logging.ERROR, "moldau.cleaner"):
+        desk.settle()
+    assert [str(each) for each in desk.cleaner.uncleanable] == ["broken-0"]
+    assert sorted(desk.cleans.cleaned) == ["broken-0", "well-0"]
+    assert len(caplog.records) == 1
+    assert "broken-0 cannot be cleaned" in caplog.text
+    assert desk.read("well") == [(1, "b", "1"), (2, "a", "2")]
+    assert not desk.files_of("broken", layout.CLEANED)
+    assert not desk.rooms.faults
+    desk.rooms.delete_topic("broken")
+    desk.settle(1)
+    assert not desk.cleaner.uncleanable
+
+
+def test_a_full_disk_stops_the_cleaning_and_not_the_broker(desk: Desk) -> None:
+    desk.create_topic("t")
+    begun(desk)
+    desk.rooms.files.bytes_left = 10
+    desk.settle(3)
+    assert len(desk.cleans.jobs) >= 3
+    assert not desk.rooms.faults
+    assert not desk.cleaner.uncleanable
+    assert not desk.files_of("t", layout.CLEANED)
+    desk.rooms.files.bytes_left = None
+    desk.settle(1)
+    assert desk.read("t") == [(1, "b", "1"), (2, "a", "2")]
+
+
+def test_a_log_is_tried_three_times(desk: Desk) -> None:
+    for name in ("t", "u"):
+        desk.create_topic(name)
+    two_dirty_segments(desk)
+    desk.cleans.failures = [CleaningFailed("its process died")] * 3
+    desk.settle(1)
+    assert desk.cleans.cleaned == ["t-0"]
+    assert not desk.cleaner.uncleanable
+    desk.settle()
+    assert desk.cleans.cleaned == ["t-0"] * 3
+    assert [str(each) for each in desk.cleaner.uncleanable] == ["t-0"]
+    two_dirty_segments(desk, "u")
+    desk.settle()
+    assert desk.cleans.cleaned[3:] == ["u-0"]
+
+
+def test_two_failures_are_forgotten_when_it_works(desk: Desk) -> None:
+    desk.create_topic("t")
+    for _ in range(2):
+        two_dirty_segments(desk)
+        desk.cleans.failures = [CleaningFailed("its process died")] * 2
+        desk.settle()
+    assert desk.read("t") == [(4, "b", "1"), (5, "a", "2")]
+    assert not desk.cleaner.uncleanable
+
+
+def test_a_disk_that_fails_in_the_middle_of_a_swap_stops_the_node(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.create_topic("t")
+    begun(desk)
+    desk.apart.do()
+
+    def fail(directory: str) -> None:
+        raise StorageFault(directory, OSError(5, "as asked"))
+
+    monkeypatch.setattr(desk.rooms.files, "sync_directory", fail)
+    desk.apart.do()
+    assert [str(fault) for fault in desk.rooms.faults] == ["data/t-0: as asked"]
+
+
+def test_a_fault_of_the_cleaner_itself_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.create_topic("t")
+    two_dirty_segments(desk)
+    monkeypatch.setattr(desk.log("t"), "cleaning_job", None)
+    desk.wait()
+    assert len(desk.rooms.faults) == 1
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("steps", range(5))
+def test_a_crash_in_any_step_loses_nothing_and_the_next_life_goes_on(desk: Desk, steps: int, seed: int) -> None:
+    desk.create_topic("t")
+    two_dirty_segments(desk)
+    desk.write("t", {"c": "1"}, roll=False)
+    desk.housekeeping.write_checkpoints(desk.apart, desk.rooms.faults.append)
+    desk.apart.do()
+    desk.wait()
+    for _ in range(steps):
+        desk.wait(1_000)
+        if desk.apart.waiting:
+            desk.apart.do()
+    again = desk.crash(seed)
+    found = again.read("t")
+    assert found[-3:] == [(1, "b", "1"), (2, "a", "2"), (3, "c", "1")]
+    assert len(found) == 3 or found[0] == (0, "a", "1")
+    again.settle()
+    assert again.read("t") == [(1, "b", "1"), (2, "a", "2"), (3, "c", "1")]
+    assert again.log("t").cleaned_up_to == 3
+    assert not again.files_of("t", layout.CLEANED)
+    assert not again.files_of("t", layout.SWAP)
+
+
+def test_what_was_cleaned_is_known_after_a_restart(desk: Desk) -> None:
+    desk.create_topic("t")
+    two_dirty_segments(desk)
+    desk.settle()
+    again = desk.restart()
+    assert again.log("t").cleaned_up_to == 3
+    again.settle()
+    assert not again.cleans.jobs
+
+
+# --- settings ---------------------------------------------------------------------------------------------------
+
+
+def test_the_cleaner_rests_as_long_as_it_is_told(desk: Desk) -> None:
+    desk.create_topic("t")
+    two_dirty_segments(desk)
+    desk.wait(BACKOFF_MS - 1)
+    assert not desk.cleans.jobs
+    desk.cleaner.reconfigure(CleanerSettings(backoff_ms=100))
+    desk.wait(100)
+    assert len(desk.cleans.jobs) == 1
+
+
+def test_a_new_rate_is_told_at_once(desk: Desk) -> None:
+    desk.create_topic("t")
+    begun(desk)
+    desk.cleaner.reconfigure(CleanerSettings(bytes_per_second=5e6))
+    assert desk.cleans.rates[1:] == [5e6]
+
+
+def test_a_cleaner_that_is_off_cleans_nothing_and_still_lets_go_of_what_is_below_the_start(desk: Desk) -> None:
+    desk.cleaner.reconfigure(CleanerSettings(is_enabled=False))
+    desk.create_topic("t")
+    two_dirty_segments(desk)
+    desk.log("t").delete_records(2)
+    desk.settle()
+    assert not desk.cleans.jobs
+    assert desk.log("t").segments.first.base_offset == 2
+
+
+def test_a_cleaner_that_is_stopped_begins_nothing_and_swaps_nothing(desk: Desk) -> None:
+    desk.create_topic("t")
+    begun(desk)
+    desk.cleaner.stop()
+    while desk.apart.waiting:
+        desk.apart.do()
+    desk.settle()
+    assert desk.read("t") == [(0, "a", "1"), (1, "b", "1"), (2, "a", "2")]
+    again = desk.restart()
+    assert not again.files_of("t", layout.CLEANED)
+
+
+def test_what_was_done_is_told_with_figures(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    desk.create_topic("t")
+    two_dirty_segments(desk)
+    with caplog.at_level(logging.INFO, "moldau.cleaner"):
+        desk.settle()
+    assert "t-0: cleaned from offset 0 to 3" in caplog.text
+    assert "2 of 3 records kept" in caplog.text

@@ -1,0 +1,155 @@
+"""A cluster as far as one sink's transactions are concerned, in a few lines: what is written, open, decided, noted.
+
+Every step of a driver passes a gate before it has its effect and after it, where a test kills the driver, loses the
+answer, or lets another driver go first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+import pyarrow as pa
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
+from moldau.spark.exactly_once.committing import Producer
+from moldau.spark.exactly_once.staging import Stage, Staged
+from moldau.spark.records.encode import EncodeColumns, ProducerStamp, encode
+from moldau.spark.sending import Batch
+from moldau.wire.batch import read_header
+
+Gate = Callable[[str], None]
+PARTITIONS = [TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)]
+TASKS = 2
+
+
+@dataclass
+class ModelCluster:
+    epoch: int = -1
+    open: set[TopicPartition] | None = None
+    """The partitions of the transaction under way, by the owner of the present epoch."""
+    pending: list[tuple[TopicPartition, int]] = field(default_factory=list)
+    has_group: bool = False
+    noted_later: dict[str, int] = field(default_factory=dict)
+    committed: list[tuple[TopicPartition, int]] = field(default_factory=list)
+    notes: dict[str, int] = field(default_factory=dict)
+    decided: tuple[int, bool] | None = None
+    """The epoch of the last transaction that ended, and whether it was committed."""
+    sequences: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def finish(self, commit: bool) -> None:
+        if commit:
+            self.committed += self.pending
+            self.notes |= self.noted_later
+        self.pending, self.noted_later, self.open, self.has_group = [], {}, None, False
+        self.decided = self.epoch, commit
+
+    def seen(self) -> list[tuple[TopicPartition, int]]:
+        """What a reader with read_committed sees, each record batch by the number it was made with."""
+        return sorted(self.committed)
+
+
+class ModelWire:
+    """One driver's way to the cluster."""
+
+    def __init__(self, cluster: ModelCluster, gate: Gate) -> None:
+        self._cluster = cluster
+        self._gate = gate
+
+    def take_over(self) -> Producer:
+        self._gate("before take_over")
+        if self._cluster.open is not None:
+            self._cluster.finish(commit=False)
+        self._cluster.epoch += 1
+        self._cluster.sequences.clear()
+        taken = Producer(7, self._cluster.epoch)
+        self._gate("after take_over")
+        return taken
+
+    def last_batch(self) -> int | None:
+        self._gate("before last_batch")
+        found = max(self._cluster.notes.values(), default=None)
+        self._gate("after last_batch")
+        return found
+
+    def add_partitions(self, producer: Producer, partitions: Sequence[TopicPartition]) -> None:
+        self._gate("before add_partitions")
+        self._refuse_fenced(producer)
+        self._cluster.open = (self._cluster.open or set()) | set(partitions)
+        self._gate("after add_partitions")
+
+    def add_group(self, producer: Producer) -> None:
+        self._gate("before add_group")
+        self._refuse_fenced(producer)
+        self._cluster.has_group = True
+        self._gate("after add_group")
+
+    def write(self, batches: Iterator[Batch]) -> None:
+        for number, batch in enumerate(batches):
+            self._gate(f"before write {number}")
+            header = read_header(batch.data)
+            self._refuse_fenced(Producer(header.producer_id, header.producer_epoch))
+            assert header.is_transactional
+            if batch.where not in (self._cluster.open or ()):
+                raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+            expected = self._cluster.sequences.get(batch.where, 0)
+            assert header.base_sequence == expected, "sequences go on within a partition"
+            self._cluster.sequences[batch.where] = expected + header.record_count
+            self._cluster.pending.append((batch.where, header.base_timestamp))
+            self._gate(f"after write {number}")
+
+    def note_batch(self, producer: Producer, batch_id: int, topics: Sequence[str]) -> None:
+        self._gate("before note_batch")
+        self._refuse_fenced(producer)
+        assert self._cluster.has_group
+        self._cluster.noted_later = dict.fromkeys(topics, batch_id)
+        self._gate("after note_batch")
+
+    def end(self, producer: Producer, commit: bool) -> None:
+        step = "commit" if commit else "abort"
+        self._gate(f"before {step}")
+        self._refuse_fenced(producer)
+        if self._cluster.open is not None:
+            self._cluster.finish(commit)
+        elif self._cluster.decided != (producer.epoch, commit):
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+        self._gate(f"after {step}")
+
+    def _refuse_fenced(self, producer: Producer) -> None:
+        if producer.epoch != self._cluster.epoch:
+            raise KafkaError(ErrorCode.PRODUCER_FENCED)
+
+
+_attempts = count(1)
+
+
+def batch_number(attempt_number: int) -> int:
+    """Which micro-batch a record batch belongs to, whichever attempt wrote it."""
+    return attempt_number // 1_000_000
+
+
+def staged(batch_id: int) -> list[Staged]:
+    """What one attempt at a micro-batch stages: every task a batch for every partition, told apart by their numbers."""
+    attempt = next(_attempts) % 1000
+    found = []
+    for task in range(TASKS):
+        stage = Stage("unused", 1 << 20)
+        for index, where in enumerate(PARTITIONS):
+            number = batch_id * 1_000_000 + attempt * 1000 + task * 100 + index
+            columns = EncodeColumns(None, pa.array([b"x", b"y"], pa.binary()), number, None)
+            stage.add([Batch(where, encode(columns, ProducerStamp(0, 0, 0, is_transactional=True)))], 2)
+        found.append(stage.done())
+    return found
+
+
+def check_whole_and_once(cluster: ModelCluster, batch_ids: Sequence[int]) -> None:
+    """These micro-batches are seen, each in one attempt and whole, and nothing else."""
+    attempts = {number // 1000 for _, number in cluster.seen()}
+    assert sorted(map(batch_number, (each * 1000 for each in attempts))) == sorted(batch_ids), "once"
+    for attempt in attempts:
+        parts = [(where, number % 1000) for where, number in cluster.seen() if number // 1000 == attempt]
+        assert sorted(parts) == sorted(
+            (where, task * 100 + index) for task in range(TASKS) for index, where in enumerate(PARTITIONS)
+        ), "whole"
