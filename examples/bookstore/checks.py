@@ -6,6 +6,7 @@ The topics are read with confluent-kafka and the table with deltalake: two reade
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,12 +15,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from deltalake import DeltaTable
 from recompute import Bytes, Result, Row, Suspicion, WindowCount
 
 FETCH_TIMEOUT_S = 20.0
 CONSUME_MAX = 10_000
+CONSUME_S = 0.05
 
 Counts = dict[tuple[datetime, str], WindowCount]
 Suspicions = dict[tuple[datetime, str], Suspicion]
@@ -61,7 +63,10 @@ class Written:
 
 
 class Reader:
-    """Whole topics, from the first record to the last there is now. Partitions are assigned, so no group is needed."""
+    """Whole topics, from the first record to the last there is now, each read on from where it was read to before.
+
+    The pipeline writes in transactions: what is not committed is not seen, and offsets are no count of records.
+    """
 
     def __init__(self, address: str) -> None:
         self._consumer = Consumer(
@@ -69,40 +74,43 @@ class Reader:
                 "bootstrap.servers": address,
                 "group.id": "demo",
                 "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
                 # Topics are read one after the other, on one connection: nobody is to wait for what does not come.
                 "fetch.wait.max.ms": 10,
                 "fetch.queue.backoff.ms": 5,
                 "log_level": 0,
             }
         )
+        self._found: dict[str, list[Message]] = {}
+        self._next: dict[tuple[str, int], int] = {}
 
     def close(self) -> None:
         self._consumer.close()
 
     def records(self, topic: str) -> list[Message]:
-        ends = self._ends(topic)
-        self._consumer.assign([TopicPartition(topic, partition, 0) for partition, end in ends.items() if end])
-        found: list[Message] = []
-        while len(found) < sum(ends.values()):
-            messages = self._consumer.consume(min(CONSUME_MAX, sum(ends.values()) - len(found)), FETCH_TIMEOUT_S)
-            if not messages:
-                raise TimeoutError(f"{topic}: {len(found):,} of {sum(ends.values()):,} records came")
-            for message in messages:
-                if message.error():
-                    raise KafkaException(message.error())
-            found += messages
+        found = self._found.setdefault(topic, [])
+        rest = set(self._consumer.list_topics(topic, FETCH_TIMEOUT_S).topics[topic].partitions)
+        self._consumer.assign([TopicPartition(topic, index, self._next.get((topic, index), 0)) for index in rest])
+        deadline = time.monotonic() + FETCH_TIMEOUT_S
+        while rest:
+            for message in self._consumer.consume(CONSUME_MAX, CONSUME_S):
+                error, partition = message.error(), message.partition()
+                if error is None:
+                    found.append(message)
+                    self._next[topic, partition] = message.offset() + 1
+                    deadline = time.monotonic() + FETCH_TIMEOUT_S
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    rest.discard(partition)
+                else:
+                    raise KafkaException(error)
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{topic}: no more came after {len(found):,} records")
         self._consumer.unassign()
         return found
 
     def count(self, topic: str) -> int:
-        return sum(self._ends(topic).values())
-
-    def _ends(self, topic: str) -> dict[int, int]:
-        partitions = self._consumer.list_topics(topic, FETCH_TIMEOUT_S).topics[topic].partitions
-        return {
-            index: self._consumer.get_watermark_offsets(TopicPartition(topic, index), FETCH_TIMEOUT_S)[1]
-            for index in partitions
-        }
+        return len(self.records(topic))
 
 
 def read_back(reader: Reader, lake: Path, types: Iterable[str]) -> Written:

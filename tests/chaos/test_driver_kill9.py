@@ -1,4 +1,4 @@
-"""kill -9 of a driver, again and again, at random moments: tables hold every record once, topics at least once.
+"""kill -9 of a driver, again and again, at random moments: tables and topics hold every record once.
 
 A longer run of its own: `make chaos`. MOLDAU_CHAOS_KILLS (default 20) and MOLDAU_CHAOS_SEED choose another.
 """

@@ -1,4 +1,4 @@
-"""kill -9 of executors while their driver goes on: their tasks run again, nothing is lost, tables hold nothing twice.
+"""kill -9 of executors while their driver goes on: their tasks run again, nothing is lost, nothing is doubled.
 
 The executors are processes of their own: Spark's local cluster, two of one core.
 """

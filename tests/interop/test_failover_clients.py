@@ -11,24 +11,22 @@ import gc
 import json
 import logging
 import shutil
-import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
 
 import pytest
 from clients import confluent_consumer, poll_messages
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from failover_roles import await_in_sync, controller_of, coordinator_of, create_replicated, leader_of, until
 from failover_senders import KAFKA_LIBS, SENDERS, Sender, java
 from group_readers import FLAVOURS, Read, Reader
-from raw import Wire, message
 
 from moldau.testing import TestCluster, cluster
 
 pytestmark = pytest.mark.moldau_only
 PARTITIONS = 3
-PATIENCE_S = 60.0
 
 
 class JavaReader(Reader):
@@ -78,14 +76,7 @@ def bootstrap(three: TestCluster) -> str:
 @pytest.fixture
 def topic(three: TestCluster, admin: AdminClient) -> str:
     name = f"failover-{uuid.uuid4().hex[:8]}"
-    try:
-        admin.create_topics([NewTopic(name, PARTITIONS, 3)], operation_timeout=15)[name].result(15)
-    except KafkaException as refused:
-        # An answer that was lost with the controller before is asked for again, by the broker or the client.
-        if refused.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise
-    three.wait_for_topic(name)
-    await_in_sync(admin, name)
+    create_replicated(three, admin, name, PARTITIONS)
     return name
 
 
@@ -103,46 +94,11 @@ def forgiven() -> Iterator[None]:
         gc.collect()
 
 
-def until(is_so: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_S:g} s: {what}"
-        time.sleep(0.02)
-
-
-def await_in_sync(admin: AdminClient, topic: str) -> None:
-    def is_so() -> bool:
-        try:
-            found = admin.list_topics(topic, timeout=5).topics[topic].partitions.values()
-        except KafkaException:
-            return False
-        return len(found) == PARTITIONS and all(len(each.isrs) == 3 and each.leader > 0 for each in found)
-
-    until(is_so, f"all replicas of {topic} are in sync")
-
-
-def leader_of(bootstrap: str, topic: str, group: str) -> int:
-    with Wire(bootstrap) as wire:
-        asked = [{"topic_id": uuid.UUID(int=0), "name": topic}]
-        answer = wire.ask(message("metadata", 12, topics=asked, allow_auto_topic_creation=False,
-                                  include_topic_authorized_operations=False))  # fmt: skip
-        return int(answer.topics[0].partitions[0].leader_id)
-
-
-def coordinator_of(bootstrap: str, topic: str, group: str) -> int:
-    with Wire(bootstrap) as wire:
-        answer = wire.ask(message("find_coordinator", 4, key_type=0, coordinator_keys=(group,)))
-        return int(answer.coordinators[0].node_id)
-
-
-def controller_of(bootstrap: str, topic: str, group: str) -> int:
-    with Wire(bootstrap) as wire:
-        asked = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
-        answer = wire.ask(message("describe_quorum", 0, topics=asked))
-        return int(answer.topics[0].partitions[0].leader_id)
-
-
-ROLES = {"leader": leader_of, "coordinator": coordinator_of, "controller": controller_of}
+ROLES: dict[str, Callable[[str, str, str], int]] = {
+    "leader": lambda bootstrap, topic, group: leader_of(bootstrap, topic),
+    "coordinator": lambda bootstrap, topic, group: coordinator_of(bootstrap, group),
+    "controller": lambda bootstrap, topic, group: controller_of(bootstrap),
+}
 
 
 def await_progress(sender: Sender, reader: Reader, what: str) -> None:
@@ -210,7 +166,7 @@ def test_a_producer_and_a_group_follow_whoever_leads(
         three.kill(lost)
         await_progress(sender, reader, f"without node {lost}, the {role}")
         three.restart(lost)
-        await_in_sync(admin, topic)
+        await_in_sync(admin, topic, PARTITIONS)
         await_progress(sender, reader, f"with node {lost} again")
         sender.close()
         until(lambda: len({each[1:3] for each in list(reader.found)}) >= len(sender.acked), "all is read")

@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from raw import Wire, message
 from shorthand import fetch
 from transaction_talk import (
-    BUSY,
+    ELSEWHERE,
     TRANSACTION_KEY,
     Batched,
     TransactionalProducer,
@@ -69,7 +69,7 @@ def test_every_version_finds_the_coordinator_of_a_transactional_id(wire: Wire, v
             message("find_coordinator", version, key_type=TRANSACTION_KEY, coordinator_keys=("some", ""))
         ).coordinators  # type: ignore[no-any-return]
 
-    found = until(ask, lambda answers: all(each.error_code not in BUSY for each in answers), "it is found")
+    found = until(ask, lambda answers: all(each.error_code not in ELSEWHERE for each in answers), "it is found")
     host, port = wire.socket.getpeername()
     assert {(each.error_code, each.host, each.port) for each in found} == {(ErrorCode.none, host, port)}
 

@@ -19,12 +19,9 @@ from shorthand import produce
 
 DEADLINE_SECONDS = 60.0
 TRANSACTION_KEY = 1
-BUSY = {
-    ErrorCode.concurrent_transactions,
-    ErrorCode.coordinator_load_in_progress,
-    ErrorCode.coordinator_not_available,
-    ErrorCode.not_coordinator,
-}
+BUSY = {ErrorCode.concurrent_transactions, ErrorCode.coordinator_load_in_progress}
+ELSEWHERE = {ErrorCode.coordinator_not_available, ErrorCode.not_coordinator}
+"""Whom to ask has changed; or, where there is one broker only, it has not come that far."""
 Partitions = Mapping[str, Sequence[int]]
 Codes = dict[tuple[str, int], ErrorCode]
 Answer = TypeVar("Answer")
@@ -58,7 +55,9 @@ def init(wire: Wire, transactional_id: str | None, version: int = 4, at_once: bo
     def ask() -> Any:
         return wire.ask(message("init_producer_id", version, **said))
 
-    return ask() if at_once else settled(ask, lambda answer: answer.error_code)
+    if at_once:
+        return ask()
+    return until(ask, lambda answer: answer.error_code not in BUSY | ELSEWHERE, "the coordinator is there")
 
 
 def new_transactional_producer(wire: Wire, transactional_id: str, **fields: Any) -> TransactionalProducer:

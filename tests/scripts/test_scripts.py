@@ -15,12 +15,19 @@ from quorum_actor import QuorumActor
 from replication_actor import ReplicationActor
 from sessions_actor import SessionsActor
 from transactional_offsets_actor import TransactionalOffsetsActor
+from transactions_actor import TransactionsActor
 
 HERE = Path(__file__).parent
 ACTORS: dict[
     str,
     type[
-        SessionsActor | ControllerActor | ClassicGroupsActor | ConsumerGroupsActor | GroupMigrationActor | QuorumActor
+        SessionsActor
+        | ControllerActor
+        | ClassicGroupsActor
+        | ConsumerGroupsActor
+        | GroupMigrationActor
+        | QuorumActor
+        | TransactionsActor
     ],
 ] = {
     "fetch_sessions": SessionsActor,
@@ -32,6 +39,7 @@ ACTORS: dict[
     "transactional_offsets": TransactionalOffsetsActor,
     "replication": ReplicationActor,
     "quorum": QuorumActor,
+    "transactions": TransactionsActor,
 }
 SCRIPTS = sorted(HERE.glob("*/*.txt"))
 

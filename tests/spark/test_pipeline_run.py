@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from committed_records import committed_records
+from confluent_kafka import Producer
 
 from moldau.client.cluster import Cluster
 from moldau.client.group_values import CommittedOffsets
@@ -102,21 +103,8 @@ def produce(pipeline: Pipeline, *users: str) -> None:
 def written(pipeline: Pipeline, name: str | None = None) -> list[dict[str, Any]]:
     """What is in the output topic now."""
     assert pipeline.bootstrap is not None
-    settings = {"bootstrap.servers": pipeline.bootstrap, "group.id": "looking", "enable.auto.commit": False}
-    consumer = Consumer(settings)
-    try:
-        partition = TopicPartition(name or topics(pipeline)[1], 0, 0)
-        _, end = consumer.get_watermark_offsets(partition, timeout=PATIENCE_S)
-        consumer.assign([partition])
-        found: list[dict[str, Any]] = []
-        while len(found) < end:
-            message = consumer.poll(PATIENCE_S)
-            assert message is not None
-            assert message.error() is None, message.error()
-            found.append(json.loads(message.value()))
-        return found
-    finally:
-        consumer.close()
+    found = committed_records(pipeline.bootstrap, name or topics(pipeline)[1])
+    return [json.loads(message.value() or b"") for message in found]
 
 
 def until(condition: Callable[[], object]) -> None:

@@ -1,5 +1,5 @@
-"""How a command reaches a whole cluster over our own channel, for what confluent-kafka has no call, and how a refusal is
-told in one line.
+"""How a command reaches a whole cluster over our own channel, where confluent-kafka has no such call, and how a refusal
+is told in one line.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NEXT_STEPS: Final = {
 
 
 @contextmanager
-def cluster_of_broker(broker: Broker, answer_seconds: float = ANSWER_SECONDS) -> Iterator[Cluster]:
+def answering_cluster(broker: Broker, answer_seconds: float = ANSWER_SECONDS) -> Iterator[Cluster]:
     """A cluster that answers; whatever goes wrong inside is told in one line."""
     answering = first_answering(broker.bootstrap_servers)
     host, port = split_address(answering)

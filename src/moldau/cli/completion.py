@@ -1,4 +1,4 @@
-"""`moldau completion SHELL`: the script a shell sources to complete commands, options, topic and group names."""
+"""`moldau completion SHELL`: the script a shell sources to complete commands, options and names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from click.shell_completion import get_completion_class
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the script that teaches SHELL to complete moldau's commands, options, topic and group names.
+    """Print the script that teaches SHELL to complete moldau's commands and options, and names of topics and groups.
 
     \b
     eval "$(moldau completion bash)"          in ~/.bashrc

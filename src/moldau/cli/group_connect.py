@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.cli.cluster_connect import ANSWER_SECONDS, COORDINATOR_MS, SHOW_GROUPS, cluster_of_broker, told
+from moldau.cli.cluster_connect import ANSWER_SECONDS, COORDINATOR_MS, SHOW_GROUPS, answering_cluster, told
 from moldau.cli.connect import Broker, CommandFailed
 from moldau.client.cluster import Cluster
 from moldau.client.group_values import DescribedGroup, Member
@@ -24,7 +24,7 @@ class GroupClient(NamedTuple):
 @contextmanager
 def group_client(broker: Broker, answer_seconds: float = ANSWER_SECONDS) -> Iterator[GroupClient]:
     """The groups of a cluster that answers; whatever goes wrong inside is told in one line."""
-    with cluster_of_broker(broker, answer_seconds) as cluster:
+    with answering_cluster(broker, answer_seconds) as cluster:
         yield GroupClient(Groups(cluster, COORDINATOR_MS), cluster)
 
 

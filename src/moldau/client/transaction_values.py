@@ -21,6 +21,8 @@ STATES: Final = (
     "CompleteAbort",
     "PrepareEpochFence",
 )
+OPEN_STATES: Final = (ONGOING, "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+"""In which a transaction has begun and not ended everywhere."""
 UNKNOWN: Final = "Unknown"
 
 

@@ -99,6 +99,13 @@ class FakeTimers:
             self._soon.popleft()()
         return calls
 
+    def run_one_soon(self) -> bool:
+        """Does the next of what was asked for soon: for who wants to stop in between. False if there is nothing."""
+        if not self._soon:
+            return False
+        self._soon.popleft()()
+        return True
+
     def advance(self, by_ms: int) -> None:
         """Lets so much time pass, stopping at every beat on the way."""
         end_ms = self.clock.elapsed_ms() + by_ms

@@ -15,6 +15,7 @@ from moldau.pipelines.planning.sources import (
     connector_options,
     format_options,
     metadata_wanted,
+    sink_options,
     topic_options,
 )
 from moldau.pipelines.spec import ConsoleSink, Pipeline, Place, PythonStep, SqlStep, TopicSink, TopicSource, Watermark
@@ -37,11 +38,12 @@ def pipeline(sql: str = "select id from events", source: TopicSource = SOURCE, *
 
 
 CLUSTER = {"kafka.bootstrap.servers": "broker:9092", "kafka.security.protocol": "PLAINTEXT"}
+READ = CLUSTER | {"kafka.isolation.level": "read_committed"}
 
 
 def test_a_stream_begins_where_the_source_says() -> None:
     source = replace(SOURCE, max_per_trigger=10, headers=True)
-    assert topic_options(pipeline(), source, Mode.CONTINUOUS, Range()) == CLUSTER | {
+    assert topic_options(pipeline(), source, Mode.CONTINUOUS, Range()) == READ | {
         "subscribe": "a,b",
         "includeHeaders": "true",
         "maxOffsetsPerTrigger": "10",
@@ -75,7 +77,7 @@ NOON_MS = str(int(NOON.timestamp()) * 1000)
 def test_a_batch_reads_a_range(over: Range, options: Mapping[str, str]) -> None:
     source = replace(SOURCE, pattern="x.*", topics=(), max_per_trigger=10, start="latest")
     found = topic_options(pipeline(), source, Mode.BATCH, over)
-    assert found == CLUSTER | {"subscribePattern": "x.*"} | options
+    assert found == READ | {"subscribePattern": "x.*"} | options
 
 
 def test_options_go_to_the_connector_or_to_the_format() -> None:
@@ -87,6 +89,22 @@ def test_options_go_to_the_connector_or_to_the_format() -> None:
 def test_the_sources_own_options_win() -> None:
     options = connector_options(pipeline(), {"kafka.bootstrap.servers": "other:9092"})
     assert options["kafka.bootstrap.servers"] == "other:9092"
+
+
+def test_what_is_read_was_committed_unless_the_pipeline_says_otherwise() -> None:
+    source = replace(SOURCE, options={"kafka.isolation.level": "read_uncommitted"})
+    options = topic_options(pipeline(), source, Mode.CONTINUOUS, Range())
+    assert options["kafka.isolation.level"] == "read_uncommitted"
+    everywhere = replace(pipeline(), kafka={"isolation.level": "read_uncommitted"})
+    options = topic_options(everywhere, SOURCE, Mode.CONTINUOUS, Range())
+    assert options["kafka.isolation.level"] == "read_uncommitted"
+
+
+def test_transactional_ids_begin_with_pipeline_and_sink() -> None:
+    assert sink_options(pipeline(), "out", {}) == CLUSTER | {"transactionalIdPrefix": "p.out"}
+    mine = {"transactionalIdPrefix": "mine", "deliveryGuarantee": "at-least-once"}
+    assert sink_options(pipeline(), "out", mine) == CLUSTER | mine
+    assert sink_options(replace(pipeline(), connector="kafka"), "out", {}) == CLUSTER
 
 
 def test_options_may_assign_partitions_in_place_of_topics() -> None:

@@ -31,8 +31,8 @@ from moldau.replica.partitions import Partitions
 from moldau.replica.replication import Replication
 from moldau.replica.sessions import SessionCache
 from moldau.replica.throttle import Throttles
-from moldau.replica.waiting import ParkedFetches
 from moldau.replica.verification import Verifications
+from moldau.replica.waiting import ParkedFetches
 from moldau.runtime.brokers import Brokers
 from moldau.runtime.isr_changes import IsrChanges
 from moldau.runtime.replica_fetcher import ReplicaFetchSettings

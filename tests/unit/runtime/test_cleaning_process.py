@@ -92,8 +92,13 @@ async def pid_of(promise: Later[Cleaned | CleaningFailed]) -> int:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.01)
+    """The loop goes on meanwhile; the test has its own deadline."""
+
+    def look() -> None:
+        while not condition():
+            time.sleep(0.01)
+
+    await asyncio.to_thread(look)
 
 
 def is_running(pid: int) -> bool:
@@ -139,7 +144,7 @@ def test_a_process_killed_while_it_was_idle_is_replaced(fake_worker: tuple[str, 
     async def test(process: CleaningProcess) -> None:
         first = await pid_of(process.clean(JOB, 1e6))
         os.kill(first, signal.SIGKILL)
-        os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
+        await asyncio.to_thread(os.waitid, os.P_PID, first, os.WEXITED | os.WNOWAIT)
         assert await pid_of(process.clean(JOB, 1e6)) != first
 
     with_process(test, fake_worker)

@@ -142,7 +142,7 @@ def test_the_first_start_writes_what_a_cluster_begins_with(rooms: Rooms) -> None
     assert leader_change.is_control
     assert (bootstrap.record_count, registration.record_count, unfenced.record_count) == (3, 1, 1)
     image = rooms.current.image
-    assert image.features == {"metadata.version": 30, "group.version": 1}
+    assert image.features == {"metadata.version": 30, "group.version": 1, "transaction.version": 2}
     assert image.brokers[NODE_ID].epoch == registration.base_offset
     assert [broker.id for broker in image.live_brokers()] == [NODE_ID]
 

@@ -66,21 +66,24 @@ class Piece(NamedTuple):
 
     @property
     def is_compressed(self) -> Mask:
-        return np.not_equal(self.attributes & CODEC_MASK, 0)
+        return self._has(CODEC_MASK)
 
     @property
     def is_control(self) -> Mask:
-        return np.not_equal(self.attributes & CONTROL_BIT, 0)
+        return self._has(CONTROL_BIT)
 
     @property
     def is_transactional(self) -> Mask:
-        return np.not_equal(self.attributes & TRANSACTIONAL_BIT, 0)
+        return self._has(TRANSACTIONAL_BIT)
+
+    def _has(self, bits: int) -> Mask:
+        found: Mask = self.attributes & bits != 0
+        return found
 
     @property
     def delete_horizons(self) -> Numbers:
         """Until when tombstones and markers of each batch stay; -1 where nobody has said yet."""
-        has_horizon = self.attributes & DELETE_HORIZON_BIT != 0
-        return np.where(has_horizon, self.headers["base_timestamp"], -1).astype(np.int64)
+        return np.where(self._has(DELETE_HORIZON_BIT), self.headers["base_timestamp"], -1).astype(np.int64)
 
     def batch(self, index: int) -> memoryview:
         start = int(self.starts[index])

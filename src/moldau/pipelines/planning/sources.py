@@ -75,7 +75,7 @@ def connector_options(pipeline: Pipeline, options: Mapping[str, str]) -> dict[st
 
 
 def sink_options(pipeline: Pipeline, query: str, options: Mapping[str, str]) -> dict[str, str]:
-    """For writing. Transactional ids and groups that hold batch ids begin with pipeline and query, for whoever looks."""
+    """For writing. Transactional ids, and groups that hold batch ids, begin with the names of pipeline and query."""
     if pipeline.connector != "moldau":
         return connector_options(pipeline, options)
     return {"transactionalIdPrefix": f"{pipeline.name}.{query}"} | connector_options(pipeline, options)

@@ -121,7 +121,7 @@ def handlers(node: Parts) -> list[Handler]:
         AddPartitionsToTxn(current, node.transactions),
         AddOffsetsToTxn(node.transactions, node.groups),
         EndTxn(node.transactions),
-        TxnOffsetCommit(node.groups, partitions, node.gate),
+        TxnOffsetCommit(current, node.groups, partitions, node.gate),
         WriteTxnMarkers(partitions, node.groups, node.verifications, node.clock),
         ListTransactions(node.transactions),
         DescribeTransactions(node.transactions),

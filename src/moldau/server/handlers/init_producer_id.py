@@ -1,4 +1,4 @@
-"""InitProducerId v0–6. Gives an idempotent producer its id, out of a block reserved in the metadata log.
+"""InitProducerId v0–5. Gives an idempotent producer its id, out of a block reserved in the metadata log.
 
 A transactional one gets its id and epoch from the coordinator of its transactional id, which fences whoever had them
 before.
@@ -21,7 +21,7 @@ FENCED_FROM_VERSION = 4
 
 class InitProducerId:
     api = ApiKey.INIT_PRODUCER_ID
-    versions = (0, 6)
+    versions = (0, 5)
 
     def __init__(self, producer_ids: ProducerIds, coordinator: TransactionCoordinator) -> None:
         self._producer_ids = producer_ids

@@ -68,6 +68,7 @@ class Produce:
         passed = self._gate.pass_through(written.transaction, written.partitions, written.knows_abortable)
         if not isinstance(passed, Later):
             return self._produce(ask, caller, written.passed(passed))
+        _keep(ask)
         if ask.acks == 0:
             passed.then(lambda passed: self._produce_unheard(ask, caller, written.passed(passed)))
             return None
@@ -195,6 +196,14 @@ class Produce:
         for done, promise in waiting:
             promise.then(partial(settle, done))
         return answer
+
+
+def _keep(ask: ProduceRequest) -> None:
+    """The records lie in the connection's buffer, which holds other requests by the time these are written."""
+    for topic in ask.topic_data:
+        for data in topic.partition_data:
+            if isinstance(data.records, memoryview):
+                data.records = memoryview(bytearray(data.records))
 
 
 def _check(ask: ProduceRequest, data: PartitionProduceData, caller: Caller) -> None:

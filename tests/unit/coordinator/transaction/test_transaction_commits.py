@@ -9,7 +9,6 @@ from transaction_rooms import FIRST_PRODUCER_ID, T0, T1, TransactionRooms
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.coordinator.machine import Client
-from moldau.coordinator.transaction.records import TransactionLogKey, TransactionLogValue
 from moldau.coordinator.transaction.settings import TransactionSettings
 from moldau.coordinator.transaction.transaction import PRODUCER_EPOCH_MAX, State, Transaction, record_of
 from moldau.coordinator.transaction.transactions import ABORT_AGAIN_MS
@@ -18,19 +17,19 @@ from moldau.wire.messages.end_txn import EndTxnRequest
 MINUTE_MS = 60_000
 
 
-def begun(version: int = 2, rooms: TransactionRooms | None = None) -> tuple[TransactionRooms, tuple[int, int]]:
+def begun(version: int = 2, rooms: TransactionRooms | None = None) -> TransactionRooms:
     """A transaction in two partitions."""
     rooms = rooms or TransactionRooms(version)
     producer = rooms.producer()
     rooms.add(producer, [T1, T0], client_version=version // 2 * 2)
-    return rooms, producer
+    return rooms
 
 
 # --- commits ------------------------------------------------------------------------------------------------------
 
 
 def test_markers_go_out_when_the_end_is_committed_and_not_before() -> None:
-    rooms, producer = begun()
+    rooms = begun()
     rooms.is_committing = False
     answer = rooms.end(rooms["x"].producer)
     assert rooms["x"].state is State.PREPARE_COMMIT
@@ -43,7 +42,7 @@ def test_markers_go_out_when_the_end_is_committed_and_not_before() -> None:
 
 @pytest.mark.parametrize("kept", [0, 1])
 def test_an_end_that_was_not_committed_is_sent_only_by_a_coordinator_that_finds_it(kept: int) -> None:
-    rooms, producer = begun()
+    rooms = begun()
     rooms.is_committing = False
     answer = rooms.end(rooms["x"].producer)
     rooms.fail(kept)
@@ -53,7 +52,7 @@ def test_an_end_that_was_not_committed_is_sent_only_by_a_coordinator_that_finds_
 
 
 def test_also_a_refusal_waits_for_what_it_rests_on() -> None:
-    rooms, _ = begun()
+    rooms = begun()
     old = rooms["x"].producer
     rooms.is_committing = False
     rooms.init()
@@ -65,7 +64,7 @@ def test_also_a_refusal_waits_for_what_it_rests_on() -> None:
 
 def test_markers_of_an_earlier_end_complete_nothing() -> None:
     """In the versions before 2 a producer's markers are all alike."""
-    rooms, _ = begun(version=1)
+    rooms = begun(version=1)
     producer = rooms["x"].producer
     rooms.end(producer, version=4)
     rooms.written()
@@ -83,7 +82,7 @@ def test_markers_of_an_earlier_end_complete_nothing() -> None:
 
 
 def test_markers_that_an_earlier_coordinator_sent_complete_nothing() -> None:
-    rooms, _ = begun()
+    rooms = begun()
     rooms.end(rooms["x"].producer)
     rooms.reload()
     first, second = rooms.sent
@@ -95,7 +94,7 @@ def test_markers_that_an_earlier_coordinator_sent_complete_nothing() -> None:
 
 
 def test_another_coordinator_sends_markers_with_its_own_epoch() -> None:
-    rooms, _ = begun()
+    rooms = begun()
     rooms.end(rooms["x"].producer, committed=False)
     rooms.fail()
     assert [each.coordinator_epoch for each in rooms.sent] == [1, 2]
@@ -118,7 +117,7 @@ def test_an_end_with_nothing_in_it_that_is_found_in_the_log_is_completed() -> No
 
 
 def test_a_record_that_the_log_refuses_changes_nothing() -> None:
-    rooms, producer = begun()
+    rooms = begun()
     before = rooms["x"]
     rooms.machine.end(EndTxnRequest("x", *before.producer, True), Client("c", "/h", 5))
     assert rooms["x"] == before
@@ -130,7 +129,7 @@ def test_a_record_that_the_log_refuses_changes_nothing() -> None:
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_a_transaction_whose_time_is_up_is_aborted_and_its_producer_fenced(version: int) -> None:
-    rooms, _ = begun(version)
+    rooms = begun(version)
     old = rooms["x"].producer
     rooms.advance(MINUTE_MS - 1)
     assert rooms["x"].state is State.ONGOING
@@ -159,7 +158,7 @@ def test_time_counts_from_the_first_partition_on() -> None:
 
 
 def test_every_transaction_has_its_own_time() -> None:
-    rooms, _ = begun()
+    rooms = begun()
     producer = rooms["x"].producer
     rooms.advance(MINUTE_MS - 1)
     answer = rooms.end(producer)
@@ -173,7 +172,7 @@ def test_every_transaction_has_its_own_time() -> None:
 
 
 def test_another_coordinator_counts_on_from_where_it_began() -> None:
-    rooms, _ = begun()
+    rooms = begun()
     rooms.advance(MINUTE_MS - 10)
     rooms.reload()
     rooms.advance(9)
@@ -184,7 +183,7 @@ def test_another_coordinator_counts_on_from_where_it_began() -> None:
 
 @pytest.mark.parametrize("jump_ms", [-MINUTE_MS, 100 * MINUTE_MS])
 def test_a_wall_clock_that_was_set_neither_ends_a_transaction_nor_keeps_it(jump_ms: int) -> None:
-    rooms, _ = begun()
+    rooms = begun()
     rooms.clock.jump(jump_ms)
     rooms.advance(MINUTE_MS - 1)
     assert rooms["x"].state is State.ONGOING
@@ -193,7 +192,7 @@ def test_a_wall_clock_that_was_set_neither_ends_a_transaction_nor_keeps_it(jump_
 
 
 def test_one_that_began_in_the_future_has_no_more_than_its_time() -> None:
-    rooms, _ = begun()
+    rooms = begun()
     rooms.clock.jump(-10 * MINUTE_MS)
     rooms.reload()
     rooms.advance(MINUTE_MS)
@@ -201,7 +200,7 @@ def test_one_that_began_in_the_future_has_no_more_than_its_time() -> None:
 
 
 def test_an_abort_for_which_no_producer_id_is_at_hand_is_tried_again() -> None:
-    rooms, _ = begun()
+    rooms = begun()
     rooms.machine.transactions["x"] = replace(rooms["x"], producer_epoch=PRODUCER_EPOCH_MAX - 1)
     rooms.has_producer_ids = False
     rooms.advance(MINUTE_MS + 2 * ABORT_AGAIN_MS)
@@ -213,7 +212,7 @@ def test_an_abort_for_which_no_producer_id_is_at_hand_is_tried_again() -> None:
 
 
 def test_an_abort_that_the_log_refuses_is_tried_again() -> None:
-    rooms, _ = begun()
+    rooms = begun()
     rooms.clock.move(MINUTE_MS)
     (action,) = rooms.machine.due(rooms.clock.elapsed_ms())
     refused = action().refused
@@ -248,7 +247,7 @@ def test_an_id_that_nobody_used_for_long_is_forgotten(state: State) -> None:
 
 @pytest.mark.parametrize("is_ended", [False, True])
 def test_an_id_with_a_transaction_is_kept_however_long_it_takes(is_ended: bool) -> None:
-    rooms, _ = begun(rooms=TransactionRooms(settings=TransactionSettings(id_expiration_ms=1_000)))
+    rooms = begun(rooms=TransactionRooms(settings=TransactionSettings(id_expiration_ms=1_000)))
     if is_ended:
         rooms.end(rooms["x"].producer)
     rooms.advance(5_000)
@@ -278,8 +277,3 @@ def test_records_are_written_as_the_cluster_has_agreed(version: int, written: by
     (_, value), *_ = rooms.log
     assert value is not None
     assert value[:2] == written
-
-
-def test_record_classes_are_told_apart() -> None:
-    assert TransactionLogKey("x") != TransactionLogKey("y")
-    assert TransactionLogValue(1) == TransactionLogValue(1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -167,10 +168,21 @@ class TransactionRooms:
         self.reload()
 
     def reload(self) -> None:
-        self.machine = self._new()
-        for key, value in self.log:
-            self.machine.replay(key, value)
+        self.machine = self.replayed()
         self.machine.loaded()
+
+    def replayed(self) -> Transactions:
+        """Another coordinator, as it is before it begins."""
+        machine = self._new()
+        for key, value in self.log:
+            machine.replay(key, value)
+        return machine
+
+    def as_logged(self, transaction: Transaction) -> Transaction:
+        """Without what the log does not keep."""
+        logged = replace(transaction, last_producer_epoch=-1)
+        is_flexible = self.version >= 1 or transaction.client_version >= 2
+        return logged if is_flexible else replace(logged, previous_producer_id=-1)
 
     def history(self, transactional_id: str = "x") -> list[Transaction]:
         """What the log tells of it, as its codec reads it."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.base.later import Later
+from moldau.base.names import INTERNAL_TOPICS
 from moldau.coordinator.machine import Outcome
 from moldau.coordinator.transaction.transactions import Transactions
 from moldau.metadata.current import CurrentImage
@@ -68,11 +69,10 @@ class AddPartitionsToTxn:
     ) -> AddPartitionsToTxnResult | Later[AddPartitionsToTxnResult]:
         named = [TopicPartition(topic.name, index) for topic in ask.topics for index in topic.partitions]
         partitions = list(dict.fromkeys(named))
-        unknown = [each for each in partitions if not self._is_known(each)]
-        if unknown:
+        refused = {each: code for each in partitions if (code := self._refusal(each, version))}
+        if refused:
             # One that cannot be added means that none is.
-            codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
-            return _result(ask, codes | dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            return _result(ask, dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused)
         return answered(
             lambda: self._coordinator.submit(
                 ask.transactional_id, lambda transactions: _decided(transactions, ask, partitions, version)
@@ -80,9 +80,12 @@ class AddPartitionsToTxn:
             lambda refused: _result(ask, dict.fromkeys(partitions, said(refused.code, version))),
         )
 
-    def _is_known(self, partition: TopicPartition) -> bool:
+    def _refusal(self, partition: TopicPartition, version: int) -> ErrorCode:
+        if version < BROKERS_FROM_VERSION and partition.topic in INTERNAL_TOPICS:
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         topic = self._current.image.topics.get(partition.topic)
-        return topic is not None and 0 <= partition.partition < len(topic.partitions)
+        is_known = topic is not None and 0 <= partition.partition < len(topic.partitions)
+        return ErrorCode.NONE if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _decided(

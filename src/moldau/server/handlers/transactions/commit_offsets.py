@@ -5,6 +5,7 @@ from __future__ import annotations
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.later import Later
 from moldau.coordinator.machine import Client
+from moldau.metadata.current import CurrentImage
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
 from moldau.runtime.group_coordinator import GroupCoordinator
@@ -42,7 +43,10 @@ class TxnOffsetCommit:
     api = ApiKey.TXN_OFFSET_COMMIT
     versions = (0, 5)
 
-    def __init__(self, groups: GroupCoordinator, partitions: Partitions, gate: TransactionGate) -> None:
+    def __init__(
+        self, current: CurrentImage, groups: GroupCoordinator, partitions: Partitions, gate: TransactionGate
+    ) -> None:
+        self._current = current
         self._groups = groups
         self._partitions = partitions
         self._gate = gate
@@ -56,6 +60,9 @@ class TxnOffsetCommit:
     def _verified(self, ask: TxnOffsetCommitRequest, client: Client) -> Response:
         if not ask.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        named = ((topic.name, each.partition_index) for topic in ask.topics for each in topic.partitions)
+        if not any(self._is_known(*each) for each in named):
+            return self._submit(ask, client)
         name = self._groups.partition_of(ask.group_id)
         partition = self._partitions.find(*name)
         transaction = InTransaction(
@@ -92,9 +99,17 @@ class TxnOffsetCommit:
         passed: Passed,
     ) -> Response:
         self._gate.check(partition, transaction, NO_SEQUENCE, passed)
-        done = self._groups.submit(ask.group_id, lambda groups: groups.offsets.transactional_commit(ask, client))
-        self._gate.appended(partition, transaction)
+        done = self._submit(ask, client)
+        if partition.log.producers.has_open_transaction(ask.producer_id, ask.producer_epoch):
+            self._gate.appended(partition, transaction)
         return done
+
+    def _submit(self, ask: TxnOffsetCommitRequest, client: Client) -> Response:
+        return self._groups.submit(ask.group_id, lambda groups: groups.offsets.transactional_commit(ask, client))
+
+    def _is_known(self, topic: str, index: int) -> bool:
+        known = self._current.image.topics.get(topic)
+        return known is not None and 0 <= index < len(known.partitions)
 
 
 def _refused(ask: TxnOffsetCommitRequest, code: ErrorCode, version: int) -> TxnOffsetCommitResponse:

@@ -1,0 +1,72 @@
+"""Who does what in a cluster of three, and topics that all three have: for tests that kill whoever it is.
+
+What may not enter: assertions about behaviour.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+from raw import Wire, message
+
+from moldau.testing import TestCluster
+
+PATIENCE_S = 60.0
+GROUP_KEY, TRANSACTION_KEY = 0, 1
+
+
+def until(is_so: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline, f"not within {PATIENCE_S:g} s: {what}"
+        time.sleep(0.02)
+
+
+def create_replicated(three: TestCluster, admin: AdminClient, name: str, partitions: int) -> None:
+    """All replicas are in sync on return, and every node knows of the topic."""
+    try:
+        admin.create_topics([NewTopic(name, partitions, 3)], operation_timeout=15)[name].result(15)
+    except KafkaException as refused:
+        # An answer that was lost with the controller before is asked for again, by the broker or the client.
+        if refused.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
+    three.wait_for_topic(name)
+    await_in_sync(admin, name, partitions)
+
+
+def await_in_sync(admin: AdminClient, topic: str, partitions: int) -> None:
+    def is_so() -> bool:
+        try:
+            found = admin.list_topics(topic, timeout=5).topics[topic].partitions.values()
+        except KafkaException:
+            return False
+        return len(found) == partitions and all(len(each.isrs) == 3 and each.leader > 0 for each in found)
+
+    until(is_so, f"all replicas of {topic} are in sync")
+
+
+def leader_of(bootstrap: str, topic: str) -> int:
+    """Of the first partition."""
+    with Wire(bootstrap) as wire:
+        asked = [{"topic_id": uuid.UUID(int=0), "name": topic}]
+        answer = wire.ask(message("metadata", 12, topics=asked, allow_auto_topic_creation=False,
+                                  include_topic_authorized_operations=False))  # fmt: skip
+        return int(answer.topics[0].partitions[0].leader_id)
+
+
+def coordinator_of(bootstrap: str, key: str, kind: int = GROUP_KEY) -> int:
+    """-1 while there is none."""
+    with Wire(bootstrap) as wire:
+        answer = wire.ask(message("find_coordinator", 4, key_type=kind, coordinator_keys=(key,)))
+        return int(answer.coordinators[0].node_id)
+
+
+def controller_of(bootstrap: str) -> int:
+    with Wire(bootstrap) as wire:
+        asked = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+        answer = wire.ask(message("describe_quorum", 0, topics=asked))
+        return int(answer.topics[0].partitions[0].leader_id)

@@ -1,0 +1,187 @@
+"""Real processes while a log is being cleaned: the broker is killed or stopped, its worker killed, the topic deleted.
+
+The cleaner is held back by its own rate, so that the middle of its work is not a matter of luck.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+import pytest
+from compacted_topics import EAGER, Writer, read_all, table, wait_until
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+
+pytestmark = pytest.mark.moldau_only
+
+TOPIC = "table"
+SLOW = "200000"
+KEYS = 50
+VERSIONS = 12
+VALUE_BYTES = 1000
+
+
+class Broker:
+    """A broker's process; it may be killed and started again."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.data_dir = data_dir
+        self.output = data_dir.parent / "broker.out"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.bootstrap = ""
+
+    def start(self, bytes_per_second: str) -> Self:
+        properties = {"log.cleaner.backoff.ms": "200", "log.cleaner.io.max.bytes.per.second": bytes_per_second}
+        command = [sys.executable, "-m", "moldau", "start", "--data-dir", str(self.data_dir), "--listen", "127.0.0.1:0"]
+        for name, value in properties.items():
+            command += ["--override", f"{name}={value}"]
+        said = self.data_dir.parent / "said.out"
+        with self.output.open("ab") as output, said.open("wb") as announced:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=announced, stderr=output)
+        wait_until(lambda: b"is ready: " in said.read_bytes() or self._process.poll() is not None, "it is ready", 30)
+        assert self._process.poll() is None, self.output.read_text()
+        self.bootstrap = said.read_text().split("is ready: ")[1].split()[0]
+        return self
+
+    @property
+    def worker(self) -> int | None:
+        """The process that cleans for it."""
+        assert self._process is not None
+        for children in Path(f"/proc/{self._process.pid}/task").glob("*/children"):
+            for pid in children.read_text().split():
+                if b"cleaning_process_worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    return int(pid)
+        return None
+
+    def cleaning(self) -> int:
+        """Waits until it is in the middle of it; the process that does it."""
+        wait_until(lambda: bool(self.files(".log.cleaned")), f"something is being cleaned: {self.output.read_text()}")
+        worker = self.worker
+        assert worker is not None
+        return worker
+
+    def files(self, suffix: str, topic: str = TOPIC) -> list[Path]:
+        return list((self.data_dir / f"{topic}-0").glob(f"*{suffix}"))
+
+    @property
+    def size(self) -> int:
+        return sum(path.stat().st_size for path in self.files(".log"))
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(10)
+
+    def stop(self) -> int:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(20)
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+
+def is_alive(pid: int) -> bool:
+    """A zombie is not: it waits to be counted."""
+    try:
+        return b") Z " not in Path(f"/proc/{pid}/stat").read_bytes()
+    except FileNotFoundError:
+        return False
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    made = Broker(tmp_path / "data").start(SLOW)
+    yield made
+    if made.is_running:
+        made.kill()
+
+
+def expected() -> dict[str, str]:
+    return {f"key {number}": f"{VERSIONS - 1}".ljust(VALUE_BYTES) for number in range(KEYS)} | {"last": "one"}
+
+
+def fill(broker: Broker) -> None:
+    """A table of which every version but the last is garbage."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(TOPIC, 1, 1, config=EAGER | {"file.delete.delay.ms": "0"})])[TOPIC].result(15)
+    writer = Writer(broker.bootstrap, TOPIC)
+    for version in range(VERSIONS):
+        writer.write({f"key {number}": f"{version}".ljust(VALUE_BYTES) for number in range(KEYS)})
+    writer.write({"last": "one"})
+
+
+def assert_cleaned(broker: Broker) -> None:
+    wait_until(lambda: broker.size < 2 * KEYS * VALUE_BYTES, f"the log is small: {broker.output.read_text()}")
+    records = read_all(broker.bootstrap, TOPIC)
+    assert table(records) == expected()
+    assert [record.offset for record in records][-2:] == [KEYS * VERSIONS - 1, KEYS * VERSIONS]
+    assert not broker.files(".cleaned")
+    assert not broker.files(".swap")
+
+
+def test_a_broker_killed_while_it_cleans_loses_nothing_and_cleans_in_its_next_life(broker: Broker) -> None:
+    fill(broker)
+    worker = broker.cleaning()
+    broker.kill()
+    wait_until(lambda: not is_alive(worker), "the worker is gone", 10)
+    broker.start("1000000000")
+    assert table(read_all(broker.bootstrap, TOPIC)) == expected()
+    assert_cleaned(broker)
+    checkpoint = broker.data_dir / "cleaner-offset-checkpoint"
+    wait_until(lambda: f"{TOPIC} 0 {KEYS * VERSIONS}" in checkpoint.read_text(), "the checkpoint is written", 20)
+
+
+def test_a_worker_killed_while_it_cleans_costs_its_job_and_nothing_else(broker: Broker) -> None:
+    fill(broker)
+    worker = broker.cleaning()
+    subprocess.run(["kill", "-9", str(worker)], check=True)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    set_rate(admin, "1000000000")
+    assert_cleaned(broker)
+    assert "its process died" in broker.output.read_text()
+
+
+def test_a_broker_told_to_stop_while_it_cleans_stops_at_once_and_cleanly(broker: Broker) -> None:
+    fill(broker)
+    worker = broker.cleaning()
+    began = time.monotonic()
+    assert broker.stop() == 0
+    assert time.monotonic() - began < 8
+    assert not is_alive(worker)
+    broker.start("1000000000")
+    assert_cleaned(broker)
+
+
+def test_a_topic_deleted_while_it_is_cleaned_is_gone_and_may_come_again(broker: Broker) -> None:
+    fill(broker)
+    broker.cleaning()
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.delete_topics([TOPIC])[TOPIC].result(15)
+    wait_until(lambda: "no longer cleaned" in broker.output.read_text(), "the cleaner has given up", 10)
+    set_rate(admin, "1000000000")
+    fill(broker)
+    assert_cleaned(broker)
+    assert "cannot be cleaned" not in broker.output.read_text()
+
+
+def test_a_rate_that_is_raised_while_a_log_is_cleaned_is_heeded(broker: Broker) -> None:
+    fill(broker)
+    worker = broker.cleaning()
+    set_rate(AdminClient({"bootstrap.servers": broker.bootstrap}), "1000000000")
+    assert_cleaned(broker)
+    assert broker.worker == worker
+
+
+def set_rate(admin: AdminClient, bytes_per_second: str) -> None:
+    entry = ConfigEntry(
+        "log.cleaner.io.max.bytes.per.second", bytes_per_second, incremental_operation=AlterConfigOpType.SET
+    )
+    resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(15)

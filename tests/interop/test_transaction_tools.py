@@ -1,0 +1,450 @@
+"""The tools for transactions: kafka-transactions, `moldau transaction`, and what other tools say and do about them.
+
+With MOLDAU_TEST_KAFKA_LIBS, Apache Kafka's own kafka-transactions is asked too, and has to print the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from kafka_tools import Tools, eventually, shell
+
+from moldau.base.ids import TopicPartition
+from moldau.cli.kafka import java_order
+from moldau.cli.main import main
+from moldau.client.cluster import Cluster
+
+CreateTopic = Callable[..., str]
+Run = Callable[..., Result]
+Begin = Callable[..., "Begun"]
+KAFKA_LIBS = os.environ.get("MOLDAU_TEST_KAFKA_LIBS")
+SECONDS = 30.0
+TIMEOUT_MS = 120_000
+HANGING = "Topic\tPartition\tProducerId\tProducerEpoch\tCoordinatorEpoch\tStartOffset\tLastTimestamp\tDuration(min)\t\n"
+
+
+@pytest.fixture
+def tools(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Tools:
+    return Tools(bootstrap, capsys, monkeypatch)
+
+
+@pytest.fixture
+def run(bootstrap: str) -> Run:
+    """The command line in this process, pointed at the broker by the environment."""
+
+    def invoke(*words: str, status: int = 0) -> Result:
+        result = CliRunner(env={"MOLDAU_BOOTSTRAP": bootstrap}).invoke(main, ["transaction", *words])
+        assert result.exit_code == status, result.stderr
+        return result
+
+    return invoke
+
+
+class Begun:
+    """A transactional producer with an id of its own and one record in each of some partitions."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+        self.id = f"tools-{uuid.uuid4().hex[:12]}"
+        self.topic = topic
+        config = {"transactional.id": self.id, "transaction.timeout.ms": TIMEOUT_MS, "log_level": 0}
+        self.producer = Producer({"bootstrap.servers": bootstrap, **config})
+        self.producer.init_transactions(SECONDS)
+        self.write(*range(partitions))
+
+    def write(self, *partitions: int, value: str = "v") -> None:
+        self.producer.begin_transaction()
+        for partition in partitions:
+            self.producer.produce(self.topic, value.encode(), partition=partition)
+        assert self.producer.flush(SECONDS) == 0
+
+    def commit(self) -> None:
+        self.producer.commit_transaction(SECONDS)
+
+    def abort(self) -> None:
+        self.producer.abort_transaction(SECONDS)
+
+
+@pytest.fixture
+def begin(bootstrap: str, create_topic: CreateTopic) -> Iterator[Begin]:
+    """Begins transactions. None is left open: the topics of tests are deleted, and markers would wait for them."""
+    begun: list[Begun] = []
+
+    def one(partitions: int = 2, topic: str | None = None) -> Begun:
+        begun.append(Begun(bootstrap, topic or create_topic(partitions=2), partitions))
+        return begun[-1]
+
+    yield one
+    for each in begun:
+        try:
+            each.abort()
+        except KafkaException:
+            # It has ended already, or somebody else has ended it.
+            continue
+
+
+def rows(table: str) -> list[dict[str, str]]:
+    """A table of kafka-transactions whose every line is as long as its first."""
+    lines = table.splitlines()
+    assert {(len(line), line.count("\t")) for line in lines} == {(len(lines[0]), lines[0].count("\t"))}
+    header, *others = ([cell.strip() for cell in line.split("\t")[:-1]] for line in lines)
+    return [dict(zip(header, cells, strict=True)) for cells in others]
+
+
+def state(tools: Tools, transactional_id: str) -> str:
+    (row,) = rows(tools("transactions", "describe", "--transactional-id", transactional_id).out)
+    return row["TransactionState"]
+
+
+def becomes(tools: Tools, transactional_id: str, wanted: str) -> None:
+    eventually(lambda: state(tools, transactional_id) == wanted, f"{transactional_id} is {wanted}")
+
+
+def open_at(tools: Tools, begun: Begun, partition: int = 0) -> list[str]:
+    """Where transactions are open in a partition."""
+    words = ("describe-producers", "--topic", begun.topic, "--partition", str(partition))
+    told = rows(tools("transactions", *words).out)
+    return [row["CurrentTransactionStartOffset"] for row in told if row["CurrentTransactionStartOffset"] != "None"]
+
+
+class TestKafkasTool:
+    def test_a_listing_and_its_filters(self, tools: Tools, begin: Begin) -> None:
+        begun = begin()
+
+        def listed(*words: str) -> list[dict[str, str]]:
+            told = tools("transactions", "list", *words)
+            assert (told.status, told.err) == (0, "")
+            return rows(told.out)
+
+        (row,) = listed("--transactional-id-pattern", f"{begun.id[:-1]}.")
+        assert row["TransactionalId"] == begun.id
+        assert row["TransactionState"] == "Ongoing"
+        assert int(row["Coordinator"]) >= 0
+        assert int(row["ProducerId"]) >= 0
+        assert row in listed()
+        assert row in listed("--duration-filter", "0") or row in listed("--duration-filter", "0")
+        assert row not in listed("--duration-filter", "3600000")
+        # The pattern has to match the whole id.
+        assert listed("--transactional-id-pattern", begun.id[:-1]) == []
+        begun.commit()
+        becomes(tools, begun.id, "CompleteCommit")
+
+    def test_a_pattern_that_is_none(self, tools: Tools) -> None:
+        told = tools("transactions", "list", "--transactional-id-pattern", "[")
+        assert (told.status, told.out) == (1, "")
+        assert told.err.startswith("Failed to list transactions: ListTransactions request sent to broker ")
+        assert told.err.endswith(" failed with an unexpected exception. Enable debug logging for additional detail.\n")
+
+    def test_a_transaction_from_begin_to_end(self, tools: Tools, begin: Begin) -> None:
+        before_ms = time.time_ns() // 1_000_000
+        begun = begin()
+        told = tools("transactions", "describe", "--transactional-id", begun.id)
+        (row,) = rows(told.out)
+        assert row["TransactionState"] == "Ongoing"
+        assert row["TransactionTimeoutMs"] == str(TIMEOUT_MS)
+        assert sorted(row["TopicPartitions"].split(",")) == [f"{begun.topic}-0", f"{begun.topic}-1"]
+        assert before_ms - 1000 <= int(row["CurrentTransactionStartTimeMs"]) <= time.time_ns() // 1_000_000
+        assert 0 <= int(row["TransactionDurationMs"]) < 60_000
+        begun.abort()
+        becomes(tools, begun.id, "CompleteAbort")
+        (row,) = rows(tools("transactions", "describe", "--transactional-id", begun.id).out)
+        assert row["TopicPartitions"] == ""
+
+    @pytest.mark.parametrize(
+        ("name", "why"), [("tools-nobody", "because the ID could not be found"), ("", "due to unexpected error")]
+    )
+    def test_an_id_that_nobody_knows(self, tools: Tools, name: str, why: str) -> None:
+        assert tools("transactions", "describe", "--transactional-id", name) == (
+            1,
+            "",
+            f"Failed to describe transaction state of transactional-id `{name}`: DescribeTransactions request for"
+            f" transactionalId `{name}` failed {why}. Enable debug logging for additional detail.\n",
+        )
+
+    def test_producers_of_a_partition(self, tools: Tools, begin: Begin) -> None:
+        begun = begin()
+        begun.commit()
+        begun.write(0, 0)
+
+        def told(*words: str) -> list[dict[str, str]]:
+            return rows(tools("transactions", "describe-producers", "--topic", begun.topic, *words).out)
+
+        (row,) = told("--partition", "0")
+        # The record of the first transaction, and its marker, come before.
+        assert row["CurrentTransactionStartOffset"] == "2"
+        assert int(row["LatestCoordinatorEpoch"]) >= 0
+        (other,) = told("--partition", "1")
+        assert other["CurrentTransactionStartOffset"] == "None"
+        (listed,) = rows(tools("transactions", "list", "--transactional-id-pattern", begun.id).out)
+        assert told("--partition", "0", "--broker-id", listed["Coordinator"]) == [row]
+
+    def test_places_that_are_not_there_are_told_at_once(self, tools: Tools, begin: Begin) -> None:
+        begun = begin(1)
+        not_hosted = "This server does not host this topic-partition.. Enable debug logging for additional detail.\n"
+        absent = f"{begun.topic}-absent"
+        for words, what in (
+            (
+                f"describe-producers --topic {absent}",
+                f"Failed to describe producers for partition {absent}-0 on leader",
+            ),
+            (f"abort --start-offset 0 --topic {absent}", f"Failed to validate producer state for partition {absent}-0"),
+        ):
+            told = tools("transactions", *words.split(), "--partition", "0")
+            assert told == (1, "", f"{what}: {not_hosted}")
+        told = tools("transactions", "find-hanging", "--topic", absent)
+        assert told == (1, "", f"Failed to describe 1 topics: {not_hosted}")
+        words = ("describe-producers", "--topic", begun.topic, "--partition", "0", "--broker-id", "97")
+        assert tools("transactions", *words) == (
+            1,
+            "",
+            f"Failed to describe producers for partition {begun.topic}-0 on broker 97: Timed out waiting for a node"
+            " assignment. Call: describeProducers(api=DESCRIBE_PRODUCERS). Enable debug logging for additional"
+            " detail.\n",
+        )
+
+    def test_an_open_transaction_whose_coordinator_knows_it_does_not_hang(self, tools: Tools, begin: Begin) -> None:
+        begun = begin()
+        (listed,) = rows(tools("transactions", "list", "--transactional-id-pattern", begun.id).out)
+        for words in (
+            f"--topic {begun.topic}",
+            f"--topic {begun.topic} --partition 1",
+            f"--topic {begun.topic} --broker-id {listed['Coordinator']}",
+            f"--topic {begun.topic} --broker-id 97",
+        ):
+            found = tools("transactions", "find-hanging", "--max-transaction-timeout", "0", *words.split())
+            assert found == (0, HANGING, ""), words
+
+    def test_an_abort_by_offset_frees_one_partition(self, tools: Tools, begin: Begin) -> None:
+        begun = begin()
+        place = ("--topic", begun.topic, "--partition", "0")
+        assert tools("transactions", "abort", *place, "--start-offset", "9") == (
+            1,
+            "",
+            f"Could not find any open transactions starting at offset 9 on partition {begun.topic}-0\n",
+        )
+        assert open_at(tools, begun) == ["0"]
+        assert tools("transactions", "abort", *place, "--start-offset", "0") == (0, "", "")
+        assert (open_at(tools, begun), open_at(tools, begun, 1)) == ([], ["0"])
+
+    def test_an_abort_by_producer_as_older_brokers_want_it(self, tools: Tools, begin: Begin) -> None:
+        begun = begin()
+        place = ("--topic", begun.topic, "--partition", "1")
+        (row,) = rows(tools("transactions", "describe-producers", *place).out)
+        named = ("--producer-id", row["ProducerId"], "--producer-epoch", row["ProducerEpoch"])
+        assert tools("transactions", "abort", *place, *named, "--coordinator-epoch", "-1") == (0, "", "")
+        assert (open_at(tools, begun), open_at(tools, begun, 1)) == (["0"], [])
+
+    def test_an_abort_by_an_epoch_that_is_past(self, tools: Tools, begin: Begin) -> None:
+        begun = begin(1)
+        begun.commit()
+        place = ("--topic", begun.topic, "--partition", "0")
+        (row,) = rows(tools("transactions", "describe-producers", *place).out)
+        epoch = int(row["ProducerEpoch"])
+        begun.write(0)
+        # Fence it, so that its epoch has risen for sure; the transaction is aborted with the new one.
+        assert tools("transactions", "forceTerminateTransaction", "--transactionalId", begun.id).status == 0
+        named = ("--producer-id", row["ProducerId"], "--producer-epoch", str(epoch), "--coordinator-epoch", "0")
+        spec = (
+            f"AbortTransactionSpec(topicPartition={begun.topic}-0, producerId={row['ProducerId']},"
+            f" producerEpoch={epoch}, coordinatorEpoch=0)"
+        )
+        assert tools("transactions", "abort", *place, *named) == (
+            1,
+            "",
+            f"Failed to abort transaction {spec}: WriteTxnMarkers request with {spec} failed due an invalid producer"
+            " epoch. Enable debug logging for additional detail.\n",
+        )
+
+    def test_a_terminated_producer_is_fenced(self, tools: Tools, begin: Begin) -> None:
+        begun = begin()
+        assert tools("transactions", "forceTerminateTransaction", "--transactionalId", begun.id) == (0, "", "")
+        assert (open_at(tools, begun), open_at(tools, begun, 1)) == ([], [])
+        with pytest.raises(KafkaException) as fenced:
+            begun.commit()
+        assert fenced.value.args[0].name() in ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
+
+
+class TestOurs:
+    def test_a_listing(self, run: Run, begin: Begin) -> None:
+        begun = begin()
+        (row,) = json.loads(run("list", "--match", begun.id, "--format", "json").stdout)
+        assert row["transactional_id"] == begun.id
+        assert (row["state"], row["partitions"]) == ("Ongoing", 2)
+        assert 0 <= row["open_seconds"] < 60
+        assert begun.id in run("list", "--open").stdout
+        assert begun.id in run("list", "--state", "ongoing").stdout
+        assert begun.id not in run("list", "--longer-than", "1h").stdout
+        begun.commit()
+        eventually(lambda: begun.id not in run("list", "--open").stdout, "it has ended")
+        (row,) = json.loads(run("list", "--match", begun.id, "--format", "json").stdout)
+        assert (row["open_seconds"], row["partitions"]) == (None, None)
+        assert run("list", "--match", f"{begun.id}-not").stdout == "no such transactions\n"
+        assert run("list", "--match", "[", status=1).stderr == "moldau: --match [: not a regular expression\n"
+
+    def test_a_transaction_and_where_readers_wait(self, run: Run, begin: Begin) -> None:
+        begun = begin()
+        begun.commit()
+        begun.write(1)
+        (told,) = json.loads(run("describe", begun.id, "--format", "json").stdout)
+        assert (told["state"], told["timeout_seconds"]) == ("Ongoing", TIMEOUT_MS / 1000)
+        assert told["partitions"] == [{"topic": begun.topic, "partition": 1, "start": 2}]
+        assert run("describe", begun.id, "tools-nobody", status=1).stderr == (
+            "moldau: no transactional id tools-nobody; `moldau transaction list` shows the transactional ids there are\n"
+        )
+
+    def test_producers(self, run: Run, begin: Begin) -> None:
+        begun = begin()
+        told = json.loads(run("producers", begun.topic, "--format", "json").stdout)
+        assert [(row["partition"], row["start"], row["last_sequence"]) for row in told] == [(0, 0, 0), (1, 0, 0)]
+        (row,) = json.loads(run("producers", begun.topic, "-p", "1", "--format", "json").stdout)
+        assert row["partition"] == 1
+        assert "has no partition 7; it has 0 to 1" in run("producers", begun.topic, "-p", "7", status=1).stderr
+        assert "no broker 97; " in run("producers", begun.topic, "--broker", "97", status=1).stderr
+
+    def test_nothing_hangs_that_a_coordinator_waits_for(self, run: Run, begin: Begin) -> None:
+        begun = begin()
+        assert run("hanging", begun.topic, "--longer-than", "0s").stdout == "no transaction hangs\n"
+        (listed,) = json.loads(run("list", "--match", begun.id, "--format", "json").stdout)
+        words = ("hanging", begun.topic, "--longer-than", "0s", "--broker", str(listed["coordinator"]))
+        assert run(*words, "--format", "json").stdout == "[]\n"
+        assert "no topic tools-nowhere; " in run("hanging", "tools-nowhere", status=1).stderr
+
+    def test_an_abort_of_an_id(self, run: Run, tools: Tools, begin: Begin) -> None:
+        begun = begin()
+        assert run("abort", begun.id, "--yes").stdout == f"aborted the transaction of {begun.id}\n"
+        assert (open_at(tools, begun), open_at(tools, begun, 1)) == ([], [])
+        assert f"{begun.id} has no open transaction" in run("abort", begun.id, status=1).stderr
+
+    def test_an_abort_does_not_make_an_id_that_nobody_knew(self, run: Run) -> None:
+        unknown = f"tools-{uuid.uuid4().hex[:12]}"
+        assert f"no transactional id {unknown}; " in run("abort", unknown, status=1).stderr
+        assert run("list", "--match", unknown).stdout == "no such transactions\n"
+
+    def test_an_abort_in_one_partition(self, run: Run, tools: Tools, begin: Begin) -> None:
+        begun = begin()
+        assert (
+            "no open transaction begins at offset 5 of"
+            in run("abort", "--at", f"{begun.topic}:1", "--start", "5", status=1).stderr
+        )
+        said = run("abort", "--at", f"{begun.topic}:1", "--start", "0").stdout
+        assert said == f"aborted the transaction at offset 0 of {begun.topic} partition 1\n"
+        assert (open_at(tools, begun), open_at(tools, begun, 1)) == (["0"], [])
+
+    def test_completion_offers_transactional_ids(self, bootstrap: str, begin: Begin) -> None:
+        begun = begin(1)
+        words = f"moldau transaction describe -b {bootstrap} {begun.id[:-1]}"
+        env = {"_MOLDAU_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+        assert f"plain,{begun.id}\n" in CliRunner(env=env).invoke(main, prog_name="moldau").output
+
+
+class TestOtherTools:
+    def consumed(self, tools: Tools, topic: str, *words: str) -> list[str]:
+        place = ("--topic", topic, "--partition", "0", "--offset", "earliest", "--timeout-ms", "3000")
+        return tools("console_consumer", *place, *words).lines
+
+    def test_read_committed_leaves_out_what_was_aborted_and_what_is_open(self, tools: Tools, begin: Begin) -> None:
+        begun = begin(1)
+        begun.commit()
+        begun.write(0, value="aborted")
+        begun.abort()
+        begun.write(0, value="kept")
+        begun.commit()
+        begun.write(0, value="open")
+        committed = self.consumed(tools, begun.topic, "--isolation-level", "read_committed", "--max-messages", "2")
+        assert committed == ["v", "kept"]
+        everything = self.consumed(tools, begun.topic, "--max-messages", "4")
+        assert everything == ["v", "aborted", "kept", "open"]
+        words = ("--isolation-level", "read_committed", "--offset", "6", "--timeout-ms", "1000")
+        place = ("--topic", begun.topic, "--partition", "0")
+        assert tools("console_consumer", *place, *words).out == ""
+
+    def test_the_transaction_log_can_be_read(
+        self, bootstrap: str, tools: Tools, admin: AdminClient, begin: Begin
+    ) -> None:
+        begun = begin(1)
+        partitions = len(admin.list_topics(timeout=15).topics["__transaction_state"].partitions)
+        where = TopicPartition("__transaction_state", (java_order.string_hash(begun.id) & 0x7FFFFFFF) % partitions)
+        cluster = Cluster(bootstrap, {})
+        end = cluster.latest([where])[where]
+        cluster.close()
+        begun.commit()
+        told = tools(
+            "console_consumer", "--topic", where.topic, "--partition", str(where.partition), "--offset", str(end),
+            "--formatter", "org.apache.kafka.tools.consumer.TransactionLogMessageFormatter",
+            "--max-messages", "2", "--timeout-ms", "15000",
+        ).out  # fmt: skip
+        mine = [each["value"]["data"] for each in objects(told) if each["key"]["data"] == {"transactionalId": begun.id}]
+        assert [each["transactionStatus"] for each in mine] == [2, 4]  # PrepareCommit, CompleteCommit
+        assert [each["transactionPartitions"] for each in mine] == [
+            [{"topic": begun.topic, "partitionIds": [0]}],
+            [],
+        ]
+
+    def test_the_performance_test_writes_in_transactions(self, tools: Tools, create_topic: CreateTopic) -> None:
+        topic, name = create_topic(), f"tools-{uuid.uuid4().hex[:12]}"
+        told = tools(
+            "producer_perf", "--topic", topic, "--num-records", "300", "--record-size", "10", "--throughput", "1000",
+            "--transactional-id", name, "--transaction-duration-ms", "100",
+        )  # fmt: skip
+        assert (told.status, told.lines[-1].split(",")[0]) == (0, "300 records sent")
+        becomes(tools, name, "CompleteCommit")
+        read = self.consumed(tools, topic, "--isolation-level", "read_committed", "--max-messages", "300")
+        assert len(read) == 300
+        # At least two transactions: each has left a marker behind its records.
+        ends = tools("get_offsets", "--topic", topic).out.strip().rpartition(":")[2]
+        assert int(ends) >= 302
+
+    def test_the_feature_is_shown(self, tools: Tools) -> None:
+        (line,) = (line for line in tools("features", "describe").lines if "transaction.version" in line)
+        assert [word for word in line.split() if word.isdigit()][:3] == ["0", "2", "2"]
+
+
+def objects(text: str) -> list[dict[str, Any]]:
+    """JSON objects that stand one after the other with nothing in between."""
+    found, place = [], 0
+    while place < len(text):
+        one, place = json.JSONDecoder().raw_decode(text, place)
+        found.append(one)
+    return found
+
+
+def test_the_program_is_there_under_its_name(bootstrap: str) -> None:
+    told = shell(f"bin/kafka-transactions.sh --bootstrap-server {bootstrap} find-hanging")
+    assert (told.status, told.out) == (1, "")
+    assert told.err.startswith("The `find-hanging` command requires either --topic or --broker-id ")
+
+
+@pytest.mark.skipif(not KAFKA_LIBS, reason="MOLDAU_TEST_KAFKA_LIBS names no directory of Apache Kafka's jars")
+@pytest.mark.skipif(not shutil.which("java"), reason="no java on the PATH")
+def test_apache_kafkas_tool_prints_the_same(bootstrap: str, tools: Tools, begin: Begin) -> None:
+    begun = begin()
+    ended = begin(topic=begun.topic)
+    ended.commit()
+    becomes(tools, ended.id, "CompleteCommit")
+    for words in (
+        f"list --transactional-id-pattern {begun.id}|{ended.id}",
+        f"describe-producers --topic {begun.topic} --partition 0",
+        f"find-hanging --topic {begun.topic} --max-transaction-timeout 0",
+        "describe --transactional-id tools-nobody",
+        f"abort --topic {begun.topic} --partition 0 --start-offset 77",
+    ):
+        java = ["java", "-cp", f"{KAFKA_LIBS}/*", "org.apache.kafka.tools.TransactionsCommand"]
+        command = [*java, "--bootstrap-server", bootstrap, *words.split()]
+        theirs = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        ours = tools("transactions", *words.split())
+        assert (ours.status, ours.out, ours.err) == (theirs.returncode, theirs.stdout, last_line(theirs.stderr)), words
+
+
+def last_line(text: str) -> str:
+    """What the tool says, without what its client logs."""
+    return text.splitlines(keepends=True)[-1] if text else ""

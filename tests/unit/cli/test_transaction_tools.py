@@ -1,0 +1,352 @@
+"""kafka-transactions and `moldau transaction` without a broker: flags, tables, words, and which transactions hang.
+
+The tables and lines are those that Apache Kafka's own tool printed for the same state of a cluster.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
+from moldau.cli.kafka import java_order, transaction_failures, transactions
+from moldau.cli.kafka.tool import ToolFailed
+from moldau.cli.kafka.transaction_log_lines import transaction_log_formatter, transaction_log_words
+from moldau.cli.kafka.transaction_tables import described_table, hanging_table, listed_table, producers_table
+from moldau.cli.main import main
+from moldau.cli.offsets import BadOffset, parse_duration
+from moldau.client.transaction_values import (
+    ActiveProducer,
+    DescribedTransaction,
+    ListedTransaction,
+    OpenTransaction,
+    hanging,
+    open_for_long,
+    state_name,
+)
+from moldau.client.transactions import BrokerRefused
+from moldau.coordinator.machine import CoordinatorRecord
+from moldau.coordinator.transaction.records import PartitionsSchema, TransactionLogKey, TransactionLogValue
+from moldau.coordinator.transaction.serde import encode_record
+from moldau.wire.records import Record
+
+NOW_MS = 1_794_775_501_402
+NOWHERE = ("--bootstrap-server", "127.0.0.1:1")
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def described(*partitions: TopicPartition, start_ms: int | None = 1_794_775_456_811) -> DescribedTransaction:
+    return DescribedTransaction("he-open", 1, 7, 0, "Ongoing", 600_000, start_ms, partitions)
+
+
+def producer(producer_id: int, start: int | None = 0, last_ms: int = NOW_MS - 60_000) -> ActiveProducer:
+    return ActiveProducer(producer_id, 0, -1, 1, last_ms, start)
+
+
+class TestFlags:
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            ("", "too few arguments"),
+            ("--bootstrap-server x:1", "too few arguments"),
+            ("list", "argument --bootstrap-server is required"),
+            ("--bootstrap-server x:1 describe", "argument --transactional-id is required"),
+            ("--bootstrap-server x:1 abort --partition 0", "argument --topic is required"),
+            ("--bootstrap-server x:1 list --foo", "unrecognized arguments: '--foo'"),
+            ("--bootstrap-server x:1 list extra more", "unrecognized arguments: 'extra'"),
+            ("--bootstrap-server x:1 list --duration-filter", "argument --duration-filter: expected one argument"),
+            (
+                "--bootstrap-server x:1 list --duration-filter 1_0",
+                "argument --duration-filter: could not convert '1_0' to Long (For input string: \"1_0\")",
+            ),
+            (
+                "--bootstrap-server x:1 describe-producers --topic a --partition 2147483648",
+                "argument --partition: could not convert '2147483648' to Integer (For input string: \"2147483648\")",
+            ),
+            (
+                "--bootstrap-server x:1 abort --topic a --partition 0 --producer-epoch 32768",
+                "argument --producer-epoch: could not convert '32768' to Short"
+                ' (Value out of range. Value:"32768" Radix:10)',
+            ),
+        ],
+    )
+    def test_what_the_parser_refuses(self, capsys: pytest.CaptureFixture[str], words: str, said: str) -> None:
+        assert transactions.main(words.split()) == 1
+        told = capsys.readouterr()
+        assert told.err.startswith("usage: kafka-transactions.sh ")
+        assert told.err.splitlines()[-1] == f"kafka-transactions.sh: error: {said}"
+        assert told.out == ""
+
+    def test_an_unknown_command_is_told_all_there_are(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert transactions.main([*NOWHERE, "foo"]) == 1
+        assert (
+            capsys.readouterr()
+            .err.splitlines()[-1]
+            .startswith("kafka-transactions.sh: error: invalid choice: 'foo' (choose from ")
+        )
+
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            (
+                "abort --topic a --partition 0",
+                "The transaction to abort must be identified either with --start-offset (for brokers on 3.0 or above)"
+                " or with --producer-id, --producer-epoch, and --coordinator-epoch (for older brokers)",
+            ),
+            ("abort --topic a --partition 0 --producer-id 1", "Missing required argument --producer-epoch"),
+            (
+                "abort --topic a --partition 0 --producer-id 1 --producer-epoch 0",
+                "Missing required argument --coordinator-epoch",
+            ),
+            (
+                "find-hanging",
+                "The `find-hanging` command requires either --topic or --broker-id to limit the scope of the search",
+            ),
+            ("find-hanging --broker-id 1 --partition 0", "The --partition argument requires --topic to be provided"),
+            (
+                "list --command-config nowhere.properties",
+                "Failed to load admin client properties: nowhere.properties. Enable debug logging for additional"
+                " detail.",
+            ),
+        ],
+    )
+    def test_what_is_refused_before_anybody_is_asked(
+        self, capsys: pytest.CaptureFixture[str], words: str, said: str
+    ) -> None:
+        assert transactions.main([*NOWHERE, *words.split()]) == 1
+        assert tuple(capsys.readouterr()) == ("", f"{said}\n")
+
+    def test_help_ends_with_1_and_the_version_with_0(self, capsys: pytest.CaptureFixture[str]) -> None:
+        for words in (["--help"], ["abort", "--help"]):
+            assert transactions.main(words) == 1
+            told = capsys.readouterr()
+            assert told.out.startswith("usage: kafka-transactions.sh ")
+            assert told.err == ""
+        assert transactions.main(["-v"]) == 0
+        assert capsys.readouterr().out.startswith("4.3.1 ")
+
+
+class TestTables:
+    def test_a_listing_goes_broker_by_broker(self) -> None:
+        listed = [
+            ListedTransaction("b", 17, 5, "Ongoing"),
+            ListedTransaction("he-empty", 2, 3, "Empty"),
+            ListedTransaction("a", 17, 4, "CompleteAbort"),
+        ]
+        assert listed_table(listed).splitlines() == [
+            "TransactionalId\tCoordinator\tProducerId\tTransactionState\t",
+            "b              \t17         \t5         \tOngoing         \t",
+            "a              \t17         \t4         \tCompleteAbort   \t",
+            "he-empty       \t2          \t3         \tEmpty           \t",
+        ]
+
+    def test_an_open_transaction_and_one_that_never_began(self) -> None:
+        began = described(TopicPartition("he-topic", 1), TopicPartition("he-topic", 0))
+        assert described_table(began, NOW_MS).splitlines()[1] == (
+            "1            \the-open        \t7         \t0            \tOngoing         \t600000              "
+            "\t1794775456811                \t44591                \the-topic-0,he-topic-1\t"
+        )
+        assert described_table(described(start_ms=None), NOW_MS).splitlines()[1].split("\t")[6:] == [
+            "None                         ",
+            "None                 ",
+            "               ",
+            "",
+        ]
+
+    def test_producers(self) -> None:
+        told = [
+            ActiveProducer(0, 0, -1, 1, 1_794_775_456_699, 0),
+            ActiveProducer(2, 0, 0, 0, 1_794_775_457_030, None),
+        ]
+        assert producers_table(told).splitlines() == [
+            "ProducerId\tProducerEpoch\tLatestCoordinatorEpoch\tLastSequence\tLastTimestamp"
+            "\tCurrentTransactionStartOffset\t",
+            "0         \t0            \t-1                    \t1           \t1794775456699"
+            "\t0                            \t",
+            "2         \t0            \t0                     \t0           \t1794775457030"
+            "\tNone                         \t",
+        ]
+
+    def test_hanging_transactions_come_in_the_order_of_a_javas_map(self) -> None:
+        found = [OpenTransaction(T0, producer(33)), OpenTransaction(T1, producer(2)), OpenTransaction(T1, producer(33))]
+        rows = hanging_table(found, NOW_MS).splitlines()
+        assert rows[0] == (
+            "Topic\tPartition\tProducerId\tProducerEpoch\tCoordinatorEpoch\tStartOffset\tLastTimestamp\tDuration(min)\t"
+        )
+        assert [row.split("\t")[1].strip() + ":" + row.split("\t")[2].strip() for row in rows[1:]] == [
+            "0:33",
+            "1:33",
+            "1:2",
+        ]
+        assert rows[1].split("\t")[7] == "1            "
+
+    def test_long_numbers_are_hashed_as_java_does(self) -> None:
+        # 2**32 + 1 hashes to 1 ^ 1 = 0, before 1; 16 shares the bucket of 0 and keeps its place behind it.
+        assert java_order.longs([1, 2**32 + 1, 16]) == [2**32 + 1, 16, 1]
+
+
+class TestHanging:
+    def test_only_what_is_open_and_idle_for_long(self) -> None:
+        told = {
+            T0: [producer(1, last_ms=NOW_MS - 1001), producer(2, last_ms=NOW_MS - 1000), producer(3, start=None)],
+            T1: [],
+        }
+        assert open_for_long(told, NOW_MS, 1000) == [OpenTransaction(T0, producer(1, last_ms=NOW_MS - 1001))]
+
+    def test_a_coordinator_that_waits_for_the_partition_will_end_it(self) -> None:
+        found = [OpenTransaction(T0, producer(7)), OpenTransaction(T1, producer(7))]
+        assert hanging(found, {7: "he-open"}, {"he-open": described(T0)}) == [found[1]]
+
+    def test_nobody_will_if_the_producer_or_its_id_is_forgotten(self) -> None:
+        found = [OpenTransaction(T0, producer(7))]
+        assert hanging(found, {}, {"he-open": described(T0)}) == found
+        assert hanging(found, {7: "he-open"}, {"he-open": None}) == found
+
+
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [
+        (
+            transaction_failures.listing(BrokerRefused(3, ErrorCode.INVALID_REGULAR_EXPRESSION)),
+            "ListTransactions request sent to broker 3 failed with an unexpected exception",
+        ),
+        (
+            transaction_failures.describing(KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND), "x"),
+            "DescribeTransactions request for transactionalId `x` failed because the ID could not be found",
+        ),
+        (
+            transaction_failures.describing(KafkaError(ErrorCode.INVALID_REQUEST), ""),
+            "DescribeTransactions request for transactionalId `` failed due to unexpected error",
+        ),
+        (
+            transaction_failures.producers(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER), T0, 2),
+            "Failed to describe active producers for partition t-0 on brokerId 2",
+        ),
+        (
+            transaction_failures.producers(KafkaError(ErrorCode.REQUEST_TIMED_OUT), T0, 9),
+            "Timed out waiting for a node assignment. Call: describeProducers(api=DESCRIBE_PRODUCERS)",
+        ),
+        (
+            transaction_failures.aborting(KafkaError(ErrorCode.TRANSACTION_COORDINATOR_FENCED), "SPEC", 4),
+            "WriteTxnMarkers request with SPEC failed since the provided coordinator epoch 4 has been fenced by the"
+            " active coordinator",
+        ),
+        (
+            transaction_failures.terminating(KafkaError(ErrorCode.INVALID_REQUEST), "x"),
+            "InitProducerId request for transactionalId `x` failed due to unexpected error",
+        ),
+    ],
+)
+def test_why_something_failed_is_told_in_the_words_of_kafkas_clients(why: str, said: str) -> None:
+    assert why == said
+
+
+class TestTheTransactionLog:
+    KEY = TransactionLogKey('the "id"')
+    ONGOING = TransactionLogValue(
+        89,
+        89,
+        -1,
+        1,
+        -1,
+        60_000,
+        1,
+        [PartitionsSchema("__consumer_offsets", [0, 3])],
+        12,
+        11,
+        client_transaction_version=2,
+    )
+    EMPTY = TransactionLogValue(5, transaction_partitions=None, transaction_start_timestamp_ms=-1)
+    KEY_JSON = '{"transactionalId":"the \\"id\\""}'
+    DATA = (
+        '{"producerId":89,"previousProducerId":89,"producerEpoch":1,"transactionTimeoutMs":60000,"transactionStatus":1,'
+        '"transactionPartitions":[{"topic":"__consumer_offsets","partitionIds":[0,3]}],'
+        '"transactionLastUpdateTimestampMs":12,"transactionStartTimestampMs":11,"clientTransactionVersion":2}'
+    )
+    EMPTY_DATA = (
+        '{"producerId":5,"producerEpoch":0,"transactionTimeoutMs":0,"transactionStatus":0,"transactionPartitions":null,'
+        '"transactionLastUpdateTimestampMs":0,"transactionStartTimestampMs":-1}'
+    )
+
+    def record(self, value: TransactionLogValue | None, transaction_version: int = 2) -> Record:
+        return Record(7, 0, *encode_record(CoordinatorRecord(self.KEY, value), transaction_version))
+
+    def test_as_dump_log_prints_it(self) -> None:
+        key = f'{{"type":"0","data":{self.KEY_JSON}}}'
+        assert transaction_log_words(self.record(self.ONGOING)) == (key, f'{{"version":"1","data":{self.DATA}}}')
+        assert transaction_log_words(self.record(self.EMPTY, 0)) == (
+            key,
+            f'{{"version":"0","data":{self.EMPTY_DATA}}}',
+        )
+        assert transaction_log_words(self.record(None)) == (key, "<DELETE>")
+
+    def test_as_the_console_consumers_formatter_prints_it(self) -> None:
+        unknown = Fetched(b"\0\x09rest", None)
+        keyless = Fetched(None, b"v")
+        told = transaction_log_formatter().lines(
+            [Fetched.of(self.record(self.ONGOING)), unknown, keyless, Fetched.of(self.record(None))]
+        )
+        key = f'"key":{{"type":0,"data":{self.KEY_JSON}}}'
+        assert told.decode() == f'{{{key},"value":{{"version":1,"data":{self.DATA}}}}}{{{key},"value":null}}'
+
+    def test_what_cannot_be_read_says_where_it_is(self) -> None:
+        broken = Fetched(self.record(None).key, b"\0\x63")
+        with pytest.raises(ToolFailed, match="Could not read record at offset 7 due to: "):
+            transaction_log_formatter().lines([broken])
+
+
+class Fetched:
+    """A record as librdkafka hands it over."""
+
+    def __init__(self, key: bytes | None, value: bytes | None) -> None:
+        self._key, self._value = key, value
+
+    @classmethod
+    def of(cls, record: Record) -> Fetched:
+        return cls(record.key, record.value)
+
+    def key(self) -> bytes | None:
+        return self._key
+
+    def value(self) -> bytes | None:
+        return self._value
+
+    def offset(self) -> int:
+        return 7
+
+
+@pytest.mark.parametrize(("text", "length_ms"), [("15m", 900_000), ("1h30m", 5_400_000), ("500ms", 500), ("0s", 0)])
+def test_lengths_of_time(text: str, length_ms: int) -> None:
+    assert parse_duration(text) == length_ms
+
+
+@pytest.mark.parametrize("text", ["", "5", "-5m", "5 m", "m", "1w"])
+def test_what_is_no_length_of_time(text: str) -> None:
+    with pytest.raises(BadOffset):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("abort", "say which: ID, or --at TOPIC:PARTITION and --start OFFSET"),
+        ("abort checkout --at orders:0 --start 1", "say which"),
+        ("abort --at orders:0", "say which"),
+        ("list --longer-than soon", "'soon' is no length of time"),
+        ("list --state Sleeping", "Invalid value for '--state'"),
+        ("hanging --longer-than 5", "write 15m, 1h30m or 500ms"),
+    ],
+)
+def test_wrong_usage_of_the_command_is_told_without_asking_anybody(words: str, said: str) -> None:
+    result: Any = CliRunner(env={"MOLDAU_BOOTSTRAP": "127.0.0.1:1"}).invoke(main, ["transaction", *words.split()])
+    assert result.exit_code == 1
+    assert said in result.stderr
+    assert "See `moldau transaction" in result.stderr
+
+
+def test_a_state_younger_than_this_tool_is_unknown() -> None:
+    assert state_name("Ongoing") == "Ongoing"
+    assert state_name("Dreaming") == "Unknown"

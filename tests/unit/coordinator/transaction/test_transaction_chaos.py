@@ -1,0 +1,116 @@
+"""Random histories of producers, failures and markers, against what producers were told and partitions hold.
+
+A failing run names its seed; `run(seed, version)` does it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from random import Random
+
+import pytest
+from transaction_rooms import TransactionRooms
+from transaction_world import PARTITIONS, TIMEOUT_MS, TransactionWorld
+
+from moldau.coordinator.transaction.transaction import (
+    PRODUCER_EPOCH_MAX,
+    State,
+    Transaction,
+    record_of,
+)
+
+STEPS = 250
+SEEDS = 40
+"""In each of the tests below; a run takes some ten milliseconds."""
+WEIGHTS = {
+    "come": 20, "replace": 2, "go-on": 1, "add": 30, "commit-transaction": 15, "abort-transaction": 5, "commit": 60,
+    "deliver": 40, "deliver-one": 5, "fail": 5, "lose": 4, "late": 8, "advance": 2, "check": 3,
+}  # fmt: skip
+
+
+def world_of(seed: int, version: int) -> TransactionWorld:
+    """With clients of several versions where the cluster has version 2, and sometimes close to the last epoch."""
+    rng = Random(seed)
+    rooms = TransactionRooms(version)
+    if rng.random() < 0.5:
+        epoch = PRODUCER_EPOCH_MAX - rng.randint(2, 12)
+        old = Transaction("x", 5, epoch, TIMEOUT_MS, rooms.clock.now_ms(), previous_producer_id=5)
+        rooms.log.append(rooms.machine.encode(record_of(old)))
+        rooms.reload()
+    return TransactionWorld(rooms, rng.choices([0, 2] if version == 2 else [0], k=2))
+
+
+def step(world: TransactionWorld, rng: Random) -> None:
+    producer, partition = rng.randrange(len(world.producers)), rng.choice(PARTITIONS)
+    deeds: dict[str, Callable[[], None]] = {
+        "come": lambda: world.come(producer),
+        "replace": lambda: world.init(producer, goes_on=False),
+        "go-on": lambda: world.init(producer, goes_on=True),
+        "add": lambda: world.add(producer, partition),
+        "commit-transaction": lambda: world.end(producer, committed=True),
+        "abort-transaction": lambda: world.end(producer, committed=False),
+        "commit": world.commit,
+        "check": world.check_replay,
+        "deliver": lambda: world.deliver(rng.randrange(3)),
+        "deliver-one": lambda: world.deliver(rng.randrange(3), partition),
+        "fail": lambda: world.fail(kept=rng.randrange(3)),
+        "lose": lambda: world.lose_next_answer(producer),
+        "late": lambda: world.say_late(rng.randrange(100)),
+        "advance": lambda: world.advance(rng.choice((1, TIMEOUT_MS // 2, TIMEOUT_MS))),
+    }
+    deeds[rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]]()
+
+
+def check_history(history: list[Transaction]) -> None:
+    """As the log tells it: epochs rise, and what was decided once is never decided otherwise."""
+    ends = {State.PREPARE_COMMIT: State.COMPLETE_COMMIT, State.PREPARE_ABORT: State.COMPLETE_ABORT}
+    retired: set[int] = set()
+    for before, after in pairwise(history):
+        if after.producer_id == before.producer_id:
+            assert after.producer_epoch >= before.producer_epoch
+        else:
+            retired.add(before.producer_id)
+            assert after.producer_epoch == 0
+        assert after.producer_id not in retired
+        if before.state in ends:
+            assert after.state is ends[before.state]
+        elif after.state in ends.values():
+            raise AssertionError(f"{after.state} after {before.state}")
+
+
+def run(seed: int, version: int) -> TransactionWorld:
+    rng = Random(seed)
+    world = world_of(seed, version)
+    for _ in range(STEPS):
+        step(world, rng)
+    world.settle()
+    world.check()
+    check_history(world.rooms.history())
+    return world
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_no_transaction_is_torn_and_no_producer_outlives_its_successor(seed: int, version: int) -> None:
+    run(seed, version)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_world_is_one_in_which_transactions_commit_and_abort(version: int) -> None:
+    """A check of the checker: where nobody fails, everybody gets what they asked for."""
+    world = TransactionWorld(TransactionRooms(version), [version // 2 * 2])
+    world.init(0, goes_on=False)
+    for committed in (True, False, True):
+        world.commit()
+        world.add(0, PARTITIONS[0])
+        world.commit()
+        world.add(0, PARTITIONS[2])
+        world.commit()
+        world.end(0, committed)
+        world.commit()
+        world.deliver(0)
+    world.settle()
+    world.check()
+    assert list(world.outcomes.values()) == [{True}, {False}, {True}]
+    assert list(world.told.values()) == [True, False, True]

@@ -1,0 +1,262 @@
+"""Producers, a coordinator that fails, and partitions: what a random history can be checked against.
+
+A producer does as its client library would: it writes when a partition was added, ends with commit or abort, says so
+again until it hears an answer, and gives up on a fatal one. What it wrote between two ends is a *token*. A partition
+keeps tokens open until a marker of their producer comes, by Kafka's rules for epochs. This knows nothing of the states
+of the coordinator; what must be true of tokens is in `check`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from transaction_rooms import NOBODY, TransactionRooms
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
+from moldau.base.later import Later
+from moldau.coordinator.machine import ProducerIdAndEpoch
+from moldau.coordinator.transaction.markers import TransactionMarkers
+
+PARTITIONS = tuple(TopicPartition("t", index) for index in range(3))
+TIMEOUT_MS = 60_000
+RETRIABLE = {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+Token = tuple[int, int]
+"""Of which producer, and which of its transactions."""
+
+
+@dataclass
+class Leader:
+    """A partition. The last epochs of every producer id and of the coordinator are its memory."""
+
+    epochs: dict[int, int] = field(default_factory=dict)
+    coordinator_epochs: dict[int, int] = field(default_factory=dict)
+    open: dict[int, set[Token]] = field(default_factory=dict)
+
+    def write(self, producer: ProducerIdAndEpoch, token: Token) -> bool:
+        if producer.producer_epoch < self.epochs.get(producer.producer_id, -1):
+            return False
+        self.epochs[producer.producer_id] = producer.producer_epoch
+        self.open.setdefault(producer.producer_id, set()).add(token)
+        return True
+
+    def mark(self, markers: TransactionMarkers) -> set[Token]:
+        """The tokens that it ends."""
+        producer_id = markers.producer_id
+        if markers.coordinator_epoch < self.coordinator_epochs.get(producer_id, -1):
+            return set()
+        self.coordinator_epochs[producer_id] = markers.coordinator_epoch
+        least = self.epochs.get(producer_id, -1) + (1 if markers.transaction_version >= 2 else 0)
+        if markers.producer_epoch < least:
+            return set()
+        self.epochs[producer_id] = markers.producer_epoch
+        return self.open.pop(producer_id, set())
+
+
+@dataclass
+class Producer:
+    number: int
+    version: int
+    """Of transactions: 0 or 2."""
+    identity: ProducerIdAndEpoch = NOBODY
+    transactions: int = 0
+    added: set[TopicPartition] = field(default_factory=set)
+    ending: bool | None = None
+    """Commit or abort, asked for and not answered yet."""
+    is_asking: bool = False
+    is_deaf: bool = False
+
+    @property
+    def token(self) -> Token:
+        return self.number, self.transactions
+
+
+class TransactionWorld:
+    def __init__(self, rooms: TransactionRooms, versions: list[int]) -> None:
+        self.rooms = rooms
+        rooms.is_committing = False
+        self.producers = [Producer(number, version) for number, version in enumerate(versions)]
+        self.leaders = {each: Leader() for each in PARTITIONS}
+        self.outcomes: dict[Token, set[bool]] = {}
+        """What markers said of them."""
+        self.told: dict[Token, bool] = {}
+        """What their producers were told."""
+        self.undelivered: list[tuple[TransactionMarkers, set[TopicPartition]]] = []
+        self.fenced: dict[ProducerIdAndEpoch, int] = {}
+        """Who was replaced, and by which producer."""
+        self.given: set[ProducerIdAndEpoch] = set()
+        self.late: list[Callable[[], Any]] = []
+        self._collected = 0
+
+    # --- what producers do --------------------------------------------------------------------------------------
+
+    def init(self, number: int, goes_on: bool) -> None:
+        producer = self.producers[number]
+        expected = producer.identity if goes_on else NOBODY
+        if producer.is_asking or (goes_on and producer.identity == NOBODY):
+            return
+
+        def hear(answer: Any, is_heard: bool) -> None:
+            if answer.error_code != ErrorCode.NONE:
+                if is_heard and answer.error_code not in RETRIABLE:
+                    self._give_up(producer)
+                return
+            identity = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
+            replaced_by = self.fenced.get(expected)
+            assert replaced_by in (None, number), f"{expected} was replaced by {replaced_by} and goes on as {identity}"
+            for other in self.given - {identity}:
+                self.fenced.setdefault(other, number)
+            if expected == NOBODY:
+                self.fenced |= dict.fromkeys(self.given - {identity}, number)
+                assert identity not in self.given, "given twice"
+            self.given.add(identity)
+            if is_heard:
+                self._give_up(producer)
+                producer.identity = identity
+
+        self._ask(producer, self.rooms.init("x", TIMEOUT_MS, expected), hear)
+
+    def come(self, number: int) -> None:
+        """All have given up: one is started again."""
+        if all(producer.identity == NOBODY for producer in self.producers):
+            self.init(number, goes_on=False)
+
+    def add(self, number: int, partition: TopicPartition) -> None:
+        producer = self.producers[number]
+        if producer.is_asking or producer.identity == NOBODY or producer.ending is not None:
+            return
+        identity = producer.identity
+        is_fenced = identity in self.fenced
+
+        def hear(answer: Any, is_heard: bool) -> None:
+            if answer != ErrorCode.NONE:
+                if is_heard and answer not in RETRIABLE:
+                    self._give_up(producer)
+                return
+            assert not is_fenced, f"{identity} was fenced and adds partitions"
+            if is_heard and self.leaders[partition].write(identity, producer.token):
+                producer.added.add(partition)
+                self.outcomes.setdefault(producer.token, set())
+
+        self._ask(producer, self.rooms.add(identity, [partition], producer.version), hear)
+
+    def end(self, number: int, committed: bool) -> None:
+        producer = self.producers[number]
+        if producer.is_asking or producer.identity == NOBODY or (producer.version < 2 and not producer.added):
+            return
+        if committed and not producer.added and producer.ending is None:
+            return
+        committed = producer.ending = committed if producer.ending is None else producer.ending
+        identity, token = producer.identity, producer.token
+        is_fenced = identity in self.fenced
+        version = 5 if producer.version == 2 else 4
+        if version == 5:
+            self.late.append(lambda: self.rooms.end(identity, committed, version))
+
+        def hear(answer: Any, is_heard: bool) -> None:
+            if answer.error_code != ErrorCode.NONE:
+                if is_heard and answer.error_code not in RETRIABLE:
+                    self._give_up(producer)
+                return
+            assert not is_fenced, f"{identity} was fenced and ends its transaction"
+            if version == 5:
+                self.given.add(ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch))
+            if not is_heard:
+                return
+            if producer.added:
+                self.told[token] = committed
+            producer.added, producer.ending = set(), None
+            producer.transactions += 1
+            if version == 5:
+                producer.identity = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
+
+        self._ask(producer, self.rooms.end(identity, committed, version), hear)
+
+    def say_late(self, which: int) -> None:
+        """A request of a while ago comes again: a connection was slow. Nobody hears the answer."""
+        if self.late:
+            self.late[which % len(self.late)]()
+
+    def _give_up(self, producer: Producer) -> None:
+        """What was open is left to the coordinator."""
+        producer.identity = NOBODY
+        producer.added, producer.ending = set(), None
+        producer.transactions += 1
+
+    def _ask(self, producer: Producer, answer: Any, hear: Callable[[Any, bool], None]) -> None:
+        producer.is_asking = True
+        is_deaf, producer.is_deaf = producer.is_deaf, False
+
+        def tell(value: Any) -> None:
+            producer.is_asking = False
+            if not isinstance(value, KafkaError):
+                hear(value, not is_deaf)
+
+        if isinstance(answer, Later):
+            answer.then(tell)
+        else:
+            tell(answer)
+
+    # --- what happens to them -----------------------------------------------------------------------------------
+
+    def lose_next_answer(self, number: int) -> None:
+        self.producers[number].is_deaf = True
+
+    def commit(self) -> None:
+        self.rooms.commit()
+
+    def fail(self, kept: int) -> None:
+        self.rooms.fail(kept)
+
+    def advance(self, by_ms: int) -> None:
+        self.rooms.advance(by_ms)
+
+    def deliver(self, which: int, partition: TopicPartition | None = None) -> None:
+        """Markers reach a partition, or all of theirs; the coordinator that sent them hears of it if it still is."""
+        self._collect()
+        if not self.undelivered:
+            return
+        markers, left = self.undelivered[which % len(self.undelivered)]
+        for each in sorted(left if partition is None else left & {partition}):
+            left.remove(each)
+            for token in self.leaders[each].mark(markers):
+                self.outcomes[token].add(markers.committed)
+        if not left:
+            self.undelivered = [each for each in self.undelivered if each[0] is not markers]
+            self.rooms.take(self.rooms.machine.markers_written(markers))
+
+    def _collect(self) -> None:
+        fresh = self.rooms.sent[self._collected :]
+        self._collected = len(self.rooms.sent)
+        self.undelivered += [(markers, set(markers.partitions)) for markers in fresh]
+
+    def settle(self) -> None:
+        """Everything gets where it was going, and all time passes."""
+        for _ in range(4):
+            self.commit()
+            self._collect()
+            while self.undelivered:
+                self.deliver(0)
+                self.commit()
+                self._collect()
+            self.advance(TIMEOUT_MS)
+        self.check_replay()
+
+    # --- what must be true --------------------------------------------------------------------------------------
+
+    def check_replay(self) -> None:
+        """Another coordinator finds just what this one knows, once all is committed."""
+        self.commit()
+        now = dict(self.rooms.machine.transactions)
+        found = self.rooms.replayed().transactions
+        assert found.keys() == now.keys()
+        for name, each in found.items():
+            assert each == self.rooms.as_logged(now[name])
+
+    def check(self) -> None:
+        assert not any(leader.open.get(each) for leader in self.leaders.values() for each in leader.open)
+        for token, outcome in self.outcomes.items():
+            assert len(outcome) == 1, f"{token} is {outcome}"
+            assert self.told.get(token) in (None, *outcome), f"{token} is {outcome}, {self.told[token]} was told"

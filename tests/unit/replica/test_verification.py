@@ -1,0 +1,106 @@
+"""Between the question whether a partition is part of a transaction and the records, nothing may have come in."""
+
+from __future__ import annotations
+
+import pytest
+from rooms import Rooms, batch
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.log.validate import Origin
+from moldau.replica.partition import Partition
+from moldau.replica.verification import Verifications
+from moldau.testing.clock import FakeClock
+from moldau.wire.records import EndTxnMarker, build_batch, end_txn_marker
+
+PRODUCER, EPOCH = 7, 2
+
+
+@pytest.fixture
+def partition() -> Partition:
+    rooms = Rooms().start()
+    rooms.create_topic("t")
+    return rooms.partition("t")
+
+
+def append(partition: Partition, sequence: int = 0, epoch: int = EPOCH) -> None:
+    header: dict[str, int] = {
+        "producer_id": PRODUCER,
+        "producer_epoch": epoch,
+        "base_sequence": sequence,
+        "is_transactional": True,
+    }
+    partition.append(batch(**header), -1, FakeClock().now_ms())
+
+
+def mark(partition: Partition, verifications: Verifications, epoch: int = EPOCH) -> None:
+    marker = build_batch(
+        [end_txn_marker(EndTxnMarker(False, 1), 0)],
+        producer_id=PRODUCER,
+        producer_epoch=epoch,
+        is_transactional=True,
+        is_control=True,
+    )
+    partition.append(memoryview(marker), -1, 0, Origin.COORDINATOR)
+    verifications.over(partition, PRODUCER)
+
+
+def code_of(verifications: Verifications, partition: Partition, sequence: int, guard: object) -> ErrorCode:
+    with pytest.raises(KafkaError) as refused:
+        verifications.check(partition, PRODUCER, EPOCH, sequence, guard)  # type: ignore[arg-type]
+    return refused.value.code
+
+
+def test_what_was_asked_for_may_be_written_and_then_needs_no_asking(partition: Partition) -> None:
+    verifications = Verifications()
+    guard = verifications.begin(partition, PRODUCER, EPOCH, 0, 0)
+    assert guard is not None
+    verifications.check(partition, PRODUCER, EPOCH, 0, guard)
+    append(partition)
+    verifications.over(partition, PRODUCER)
+    assert verifications.begin(partition, PRODUCER, EPOCH, 1, 0) is None
+    verifications.check(partition, PRODUCER, EPOCH, 1, None)
+
+
+def test_a_marker_in_between_shuts_the_gate(partition: Partition) -> None:
+    """Records that came in behind it would open a transaction that nobody will ever end."""
+    verifications = Verifications()
+    guard = verifications.begin(partition, PRODUCER, EPOCH, 0, 0)
+    mark(partition, verifications)
+    assert code_of(verifications, partition, 0, guard) is ErrorCode.INVALID_TXN_STATE
+    again = verifications.begin(partition, PRODUCER, EPOCH, 0, 0)
+    verifications.check(partition, PRODUCER, EPOCH, 0, again)
+    assert code_of(verifications, partition, 0, guard) is ErrorCode.INVALID_TXN_STATE, "the old answer stays void"
+
+
+def test_without_a_question_there_is_no_way_in(partition: Partition) -> None:
+    assert code_of(Verifications(), partition, 0, None) is ErrorCode.INVALID_TXN_STATE
+
+
+def test_what_was_sent_first_is_written_first(partition: Partition) -> None:
+    verifications = Verifications()
+    later = verifications.begin(partition, PRODUCER, EPOCH, 5, 0)
+    verifications.check(partition, PRODUCER, EPOCH, 5, later)
+    first = verifications.begin(partition, PRODUCER, EPOCH, 2, 0)
+    assert first is later
+    assert code_of(verifications, partition, 5, later) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    verifications.check(partition, PRODUCER, EPOCH, 2, first)
+
+
+def test_a_new_epoch_counts_anew_and_an_old_one_is_fenced(partition: Partition) -> None:
+    verifications = Verifications()
+    verifications.begin(partition, PRODUCER, EPOCH, 0, 0)
+    newer = verifications.begin(partition, PRODUCER, EPOCH + 1, 9, 0)
+    verifications.check(partition, PRODUCER, EPOCH + 1, 9, newer)
+    append(partition, 9, EPOCH + 1)
+    with pytest.raises(KafkaError) as refused:
+        verifications.begin(partition, PRODUCER, EPOCH, 0, 0)
+    assert refused.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_questions_of_which_nothing_came_are_forgotten(partition: Partition) -> None:
+    verifications = Verifications()
+    guard = verifications.begin(partition, PRODUCER, EPOCH, 0, 1_000)
+    verifications.expire(1_999, 1_000)
+    verifications.check(partition, PRODUCER, EPOCH, 0, guard)
+    verifications.expire(2_000, 1_000)
+    assert code_of(verifications, partition, 0, guard) is ErrorCode.INVALID_TXN_STATE

@@ -1,0 +1,47 @@
+"""Brokers that answer when a test says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from immutables import Map
+
+from moldau.base.later import Later
+from moldau.metadata.current import CurrentImage
+from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
+from moldau.runtime.brokers import Brokers
+from moldau.wire.apis import ApiKey
+from moldau.wire.schema import Message
+
+
+class NoPeers:
+    def to(self, host: str, port: int, purpose: str) -> Any:
+        raise AssertionError(f"{host}:{port} was to be asked for {purpose}")
+
+
+class FakeBrokers(Brokers):
+    def __init__(self) -> None:
+        super().__init__(1, CurrentImage(), NoPeers(), "PLAINTEXT", "test", lambda api, ask: ask)
+        self.asked: list[tuple[int, Any, Later[Any]]] = []
+
+    def ask(self, node_id: int, api: ApiKey, request: Message) -> Later[Any]:
+        answer: Later[Any] = Later()
+        self.asked.append((node_id, request, answer))
+        return answer
+
+    def take(self) -> tuple[int, Any, Later[Any]]:
+        """The next that was asked: node, request, and where the answer is awaited."""
+        return self.asked.pop(0)
+
+
+def image_of(**leaders: list[int]) -> MetadataImage:
+    """Topics, and who leads each of their partitions."""
+    topics = {
+        name: TopicImage(
+            name,
+            name.encode().ljust(16, b"."),
+            tuple(PartitionState((1, 2, 3), (1, 2, 3), leader, 1, 1) for leader in each),
+        )
+        for name, each in leaders.items()
+    }
+    return MetadataImage(topics=Map(topics))

@@ -1,0 +1,174 @@
+"""Markers get to every partition of a decided transaction, whoever leads it by then; and no longer than they should."""
+
+from __future__ import annotations
+
+from fake_brokers import FakeBrokers, image_of
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
+from moldau.coordinator.transaction.markers import TransactionMarkers
+from moldau.metadata.current import CurrentImage
+from moldau.runtime.marker_sender import RETRY_MS, MarkerSender
+from moldau.testing.clock import FakeTimers
+from moldau.wire.messages.write_txn_markers import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+
+class Sending:
+    def __init__(self, **leaders: list[int]) -> None:
+        self.current = CurrentImage()
+        self.current.image = image_of(**leaders)
+        self.brokers = FakeBrokers()
+        self.timers = FakeTimers()
+        self.written: list[TransactionMarkers] = []
+        self.is_ours = True
+        self.sender = MarkerSender(self.current, self.brokers, self.timers, self.written.append, lambda _: self.is_ours)
+
+    def send(self, name: str, *partitions: tuple[str, int], producer_id: int = 7) -> TransactionMarkers:
+        places = tuple(TopicPartition(*each) for each in partitions)
+        markers = TransactionMarkers(name, producer_id, 3, True, 5, 2, places)
+        self.sender.send(markers)
+        self.timers.run_soon()
+        return markers
+
+    def asked(self) -> list[tuple[int, list[tuple[int, str, int]]]]:
+        """(node, its markers as (producer, topic, partition)) of all that is under way."""
+        return [(node, named(request)) for node, request, _ in self.brokers.asked]
+
+    def answer(self, **codes: ErrorCode) -> None:
+        """Answers the oldest request: these topics with these codes, all others with none."""
+        _, request, waiting = self.brokers.take()
+        waiting.complete(response(request, codes))
+        self.timers.run_soon()
+
+
+def named(request: WriteTxnMarkersRequest) -> list[tuple[int, str, int]]:
+    return [
+        (marker.producer_id, topic.name, index)
+        for marker in request.markers
+        for topic in marker.topics
+        for index in topic.partition_indexes
+    ]
+
+
+def response(request: WriteTxnMarkersRequest, codes: dict[str, ErrorCode]) -> WriteTxnMarkersResponse:
+    return WriteTxnMarkersResponse(
+        [
+            WritableTxnMarkerResult(
+                marker.producer_id,
+                [
+                    WritableTxnMarkerTopicResult(
+                        topic.name,
+                        [
+                            WritableTxnMarkerPartitionResult(index, codes.get(topic.name, ErrorCode.NONE))
+                            for index in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
+
+
+def test_each_leader_gets_its_markers_and_the_last_one_completes_it() -> None:
+    world = Sending(a=[1, 2], b=[2])
+    markers = world.send("tx", ("a", 0), ("a", 1), ("b", 0))
+    assert world.asked() == [(1, [(7, "a", 0)]), (2, [(7, "a", 1), (7, "b", 0)])]
+    marker = world.brokers.asked[0][1].markers[0]
+    assert (marker.producer_epoch, marker.coordinator_epoch, marker.transaction_version) == (3, 5, 2)
+    assert marker.transaction_result is True
+    world.answer()
+    assert world.written == []
+    world.answer()
+    assert world.written == [markers]
+
+
+def test_what_comes_up_while_a_broker_is_asked_goes_with_the_next_request() -> None:
+    world = Sending(a=[2, 2])
+    world.send("one", ("a", 0), producer_id=1)
+    world.send("two", ("a", 0), producer_id=2)
+    world.send("three", ("a", 1), producer_id=3)
+    assert world.asked() == [(2, [(1, "a", 0)])]
+    world.answer()
+    assert world.asked() == [(2, [(2, "a", 0), (3, "a", 1)])]
+    world.answer()
+    assert [each.transactional_id for each in world.written] == ["one", "two", "three"]
+
+
+def test_a_partition_that_moved_is_asked_of_its_new_leader() -> None:
+    world = Sending(a=[1], b=[1])
+    markers = world.send("tx", ("a", 0), ("b", 0))
+    world.current.image = image_of(a=[2], b=[1])
+    world.answer(a=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert world.asked() == []
+    world.timers.advance(RETRY_MS)
+    assert world.asked() == [(2, [(7, "a", 0)])], "only what is missing"
+    world.answer()
+    assert world.written == [markers]
+
+
+def test_who_cannot_be_reached_is_tried_again() -> None:
+    world = Sending(a=[2])
+    markers = world.send("tx", ("a", 0))
+    for _ in range(3):
+        world.brokers.take()[2].complete(KafkaError(ErrorCode.NETWORK_EXCEPTION))
+        world.timers.advance(RETRY_MS)
+    world.answer()
+    assert world.written == [markers]
+
+
+def test_a_partition_without_a_leader_waits_for_one_and_a_deleted_topic_for_nothing() -> None:
+    world = Sending(a=[-1])
+    markers = world.send("tx", ("a", 0), ("gone", 0), ("a", 5))
+    assert world.asked() == []
+    world.current.image = image_of(a=[3])
+    world.timers.advance(RETRY_MS)
+    assert world.asked() == [(3, [(7, "a", 0)])]
+    world.answer()
+    assert world.written == [markers]
+    only_gone = world.send("other", ("gone", 0))
+    assert world.written == [markers, only_gone]
+
+
+def test_a_producer_that_another_coordinator_has_taken_over_is_left_alone() -> None:
+    world = Sending(a=[1], b=[2])
+    world.send("tx", ("a", 0), ("b", 0))
+    world.answer(a=ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+    world.answer()
+    world.timers.advance(10 * RETRY_MS)
+    assert (world.asked(), world.written) == ([], [])
+
+
+def test_a_coordinator_that_lost_its_place_stops_asking() -> None:
+    world = Sending(a=[1])
+    world.send("tx", ("a", 0))
+    world.is_ours = False
+    world.answer(a=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    world.timers.advance(10 * RETRY_MS)
+    assert (world.asked(), world.written) == ([], [])
+
+
+def test_of_two_ends_of_one_transactional_id_the_later_counts() -> None:
+    world = Sending(a=[1])
+    world.send("tx", ("a", 0))
+    later = world.send("tx", ("a", 0), producer_id=8)
+    world.answer()
+    assert world.written == []
+    world.answer()
+    assert world.written == [later]
+
+
+def test_nothing_is_sent_after_the_end() -> None:
+    world = Sending(a=[1])
+    world.send("tx", ("a", 0))
+    world.sender.close()
+    world.answer(a=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    world.timers.advance(10 * RETRY_MS)
+    assert (world.asked(), world.written) == ([], [])

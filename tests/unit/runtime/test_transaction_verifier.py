@@ -1,0 +1,159 @@
+"""The coordinator is asked once for what many want to know, and its answer comes to each of them."""
+
+from __future__ import annotations
+
+from fake_brokers import FakeBrokers
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
+from moldau.base.later import Later
+from moldau.runtime.transaction_verifier import Codes, InTransaction, TransactionVerifier
+from moldau.testing.clock import FakeTimers
+from moldau.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+)
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+RETRY_MS, RETRY_MAX_MS = 20, 100
+
+
+class Verifying:
+    def __init__(self) -> None:
+        self.brokers = FakeBrokers()
+        self.timers = FakeTimers()
+        self.coordinator: int | ErrorCode = 2
+        self.verifier = TransactionVerifier(
+            self._coordinator_of, self.brokers, self.timers.clock, self.timers, RETRY_MS, RETRY_MAX_MS
+        )
+
+    def _coordinator_of(self, transactional_id: str) -> int:
+        if isinstance(self.coordinator, ErrorCode):
+            raise KafkaError(self.coordinator)
+        return self.coordinator
+
+    def verify(self, name: str, *partitions: TopicPartition, adds: bool = False, epoch: int = 3) -> Later[Codes]:
+        return self.verifier.verify(InTransaction(name, 7, epoch, adds), partitions)
+
+    def asked(self) -> list[tuple[str, int, bool, list[TopicPartition]]]:
+        """The one request that is under way."""
+        ((node, request, _),) = self.brokers.asked
+        assert node == 2
+        return [
+            (
+                each.transactional_id,
+                each.producer_epoch,
+                each.verify_only,
+                [TopicPartition(topic.name, index) for topic in each.topics for index in topic.partitions],
+            )
+            for each in request.transactions
+        ]
+
+    def answer(self, codes: Codes | None = None) -> None:
+        _, request, waiting = self.brokers.take()
+        waiting.complete(response(request, codes or {}))
+        self.timers.run_soon()
+
+
+def response(request: AddPartitionsToTxnRequest, codes: Codes) -> AddPartitionsToTxnResponse:
+    return AddPartitionsToTxnResponse(
+        results_by_transaction=[
+            AddPartitionsToTxnResult(
+                each.transactional_id,
+                [
+                    AddPartitionsToTxnTopicResult(
+                        topic.name,
+                        [
+                            AddPartitionsToTxnPartitionResult(
+                                index, codes.get(TopicPartition(topic.name, index), ErrorCode.NONE)
+                            )
+                            for index in topic.partitions
+                        ],
+                    )
+                    for topic in each.topics
+                ],
+            )
+            for each in request.transactions
+        ]
+    )
+
+
+def test_the_answer_names_what_is_wrong() -> None:
+    world = Verifying()
+    told = world.verify("tx", A0, B0)
+    assert world.asked() == [("tx", 3, True, [A0, B0])]
+    world.answer({B0: ErrorCode.TRANSACTION_ABORTABLE})
+    assert told.value() == {B0: ErrorCode.TRANSACTION_ABORTABLE}
+
+
+def test_one_request_is_under_way_and_takes_along_what_came_up() -> None:
+    world = Verifying()
+    first = world.verify("tx", A0)
+    second, third, fourth = world.verify("tx", A1), world.verify("tx", A1, B0), world.verify("other", A0, adds=True)
+    assert world.asked() == [("tx", 3, True, [A0])]
+    world.answer()
+    assert first.value() == {}
+    assert world.asked() == [("tx", 3, True, [A1, B0]), ("other", 3, False, [A0])]
+    world.answer({B0: ErrorCode.INVALID_TXN_STATE})
+    assert (second.value(), third.value(), fourth.value()) == ({}, {B0: ErrorCode.INVALID_TXN_STATE}, {})
+    assert world.brokers.asked == []
+
+
+def test_two_epochs_of_one_producer_are_asked_for_one_after_the_other() -> None:
+    world = Verifying()
+    world.verify("first", A0)
+    old, new = world.verify("tx", A0, epoch=3), world.verify("tx", A0, epoch=4)
+    world.answer()
+    assert world.asked() == [("tx", 3, True, [A0])]
+    world.answer({A0: ErrorCode.PRODUCER_FENCED})
+    assert world.asked() == [("tx", 4, True, [A0])]
+    world.answer()
+    assert (old.value(), new.value()) == ({A0: ErrorCode.PRODUCER_FENCED}, {})
+
+
+def test_who_adds_by_writing_waits_a_little_for_the_transaction_before() -> None:
+    world = Verifying()
+    told = world.verify("tx", A0, adds=True)
+    world.answer({A0: ErrorCode.CONCURRENT_TRANSACTIONS})
+    assert (told.done, world.brokers.asked) == (False, [])
+    world.timers.advance(RETRY_MS)
+    world.answer()
+    assert told.value() == {}
+    early = world.verify("tx", A0)
+    world.answer({A0: ErrorCode.CONCURRENT_TRANSACTIONS})
+    assert early.value() == {A0: ErrorCode.CONCURRENT_TRANSACTIONS}, "who said so before is told at once"
+
+
+def test_the_waiting_has_an_end() -> None:
+    world = Verifying()
+    told = world.verify("tx", A0, adds=True)
+    for _ in range(RETRY_MAX_MS // RETRY_MS):
+        world.answer({A0: ErrorCode.CONCURRENT_TRANSACTIONS})
+        assert not told.done
+        world.timers.advance(RETRY_MS)
+    world.answer({A0: ErrorCode.CONCURRENT_TRANSACTIONS})
+    assert told.value() == {A0: ErrorCode.CONCURRENT_TRANSACTIONS}
+
+
+def test_nobody_coordinates_or_nobody_answers() -> None:
+    world = Verifying()
+    world.coordinator = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert world.verify("tx", A0).value() == {A0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    world.coordinator = 2
+    told = world.verify("tx", A0)
+    world.brokers.take()[2].complete(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+    assert told.value() == {A0: ErrorCode.NETWORK_EXCEPTION}
+    refused = world.verify("tx", A0)
+    world.timers.run_soon()
+    world.brokers.take()[2].complete(AddPartitionsToTxnResponse(error_code=ErrorCode.NOT_COORDINATOR))
+    assert refused.value() == {A0: ErrorCode.NOT_COORDINATOR}
+
+
+def test_an_answer_that_leaves_a_partition_out_is_no_consent() -> None:
+    world = Verifying()
+    told = world.verify("tx", A0)
+    world.brokers.take()[2].complete(AddPartitionsToTxnResponse())
+    assert told.value() == {A0: ErrorCode.UNKNOWN_SERVER_ERROR}
