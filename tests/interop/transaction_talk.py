@@ -53,7 +53,10 @@ def init(wire: Wire, transactional_id: str | None, version: int = 4, at_once: bo
     said = {"transactional_id": transactional_id, "transaction_timeout": 60_000} | fields
 
     def ask() -> Any:
-        return wire.ask(message("init_producer_id", version, **said))
+        answer = wire.ask(message("init_producer_id", version, **said))
+        if answer.error_code in ELSEWHERE:  # There is no coordinator of anything until somebody looks for one.
+            wire.ask(message("find_coordinator", 4, key_type=TRANSACTION_KEY, coordinator_keys=(transactional_id,)))
+        return answer
 
     if at_once:
         return ask()

@@ -19,7 +19,7 @@ from moldau.wire.messages.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from moldau.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from moldau.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from moldau.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from moldau.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 
@@ -43,7 +43,9 @@ class AdminClient(ClusterClient):
 
     def create(self, name: str, partitions: int) -> None:
         """Until it is there."""
-        request = CreateTopicsRequest([CreatableTopic(name, partitions, self.world.replication_factor)], PATIENCE_MS)
+        configs = [CreatableTopicConfig(key, value) for key, value in self.world.topic_configs(name).items()]
+        topic = CreatableTopic(name, partitions, self.world.replication_factor, configs=configs)
+        request = CreateTopicsRequest([topic], PATIENCE_MS)
 
         def then(reply: Any) -> None:
             code = reply.code if isinstance(reply, KafkaError) else ErrorCode(reply.topics[0].error_code)

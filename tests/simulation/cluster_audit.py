@@ -71,7 +71,7 @@ class Audit:
         found = self.ledgers.get((topic_id, partition))
         if found is None:
             name = self._world.image.topic_names.get(topic_id, topic_id.hex()[:6])
-            found = self.ledgers[topic_id, partition] = Ledger(f"{name}-{partition}", self._world.violated)
+            found = self.ledgers[topic_id, partition] = self._world.new_ledger(name, partition)
         return found
 
     def _note_topics(self) -> None:

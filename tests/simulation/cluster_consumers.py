@@ -13,7 +13,7 @@ from cluster_client import NOBODY, ClusterClient, Leader
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
 from moldau.wire.apis import ApiKey
-from moldau.wire.batch import BATCH_HEADER_BYTES, LENGTH_PREFIX, check_crc, read_header
+from moldau.wire.batch import BATCH_HEADER_BYTES, LENGTH_PREFIX, BatchHeader, check_crc, read_header
 from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from moldau.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -75,6 +75,9 @@ class Place:
 
 
 class Consumer(ClusterClient):
+    isolation_level = 0
+    """Whether it reads what is not decided yet."""
+
     def __init__(self, world: World, name: str, topic: str, rng: Random) -> None:
         super().__init__(world, name, topic, rng)
         self._rack = rng.choice(RACKS)
@@ -145,6 +148,7 @@ class Consumer(ClusterClient):
             max_wait_ms=FETCH_WAIT_MS,
             min_bytes=1,
             max_bytes=4 * FETCH_BYTES,
+            isolation_level=self.isolation_level,
             topics=[FetchTopic(places[0].topic_id, "", asked)],
             rack_id=self._rack,
         )
@@ -201,6 +205,7 @@ class Consumer(ClusterClient):
                 f"to {found.high_watermark} in epoch {epoch}"
             )
         place.high_watermark, place.high_watermark_epoch = found.high_watermark, epoch
+        end = self.readable_end(place, epoch, found)
         if found.log_start_offset > 0:
             self.world.violated(f"{self.name}: {place.partition} begins at {found.log_start_offset}")
         data = memoryview(found.records) if found.records else memoryview(b"")
@@ -208,17 +213,23 @@ class Consumer(ClusterClient):
             size = LENGTH_PREFIX.unpack_from(data)[1] + LENGTH_PREFIX.size
             if size > len(data):
                 break
-            self._read(place, data[:size], found.high_watermark)
+            self._read(place, data[:size], end)
             data = data[size:]
 
-    def _read(self, place: Place, batch: memoryview, high_watermark: int) -> None:
+    def readable_end(self, place: Place, epoch: int, found: Any) -> int:
+        """Nothing that is shown may reach it. `epoch` is -1 for what a follower says."""
+        return int(found.high_watermark)
+
+    def was_read(self, place: Place, header: BatchHeader, batch: memoryview) -> None:
+        """The next batch."""
+
+    def _read(self, place: Place, batch: memoryview, end: int) -> None:
         header = read_header(batch)
         if not check_crc(batch):
             self.world.violated(f"{self.name}: a batch of {place.partition} at {header.base_offset} has a wrong CRC")
-        if header.last_offset >= high_watermark:
+        if header.last_offset >= end:
             self.world.violated(
-                f"{self.name} is shown {place.partition} up to {header.last_offset}, "
-                f"the high watermark is {high_watermark}"
+                f"{self.name} is shown {place.partition} up to {header.last_offset}, {end} is the end for it"
             )
         if header.next_offset <= place.position:
             return
@@ -226,6 +237,7 @@ class Consumer(ClusterClient):
             self.world.violated(f"{self.name}: {place.partition} has nothing at {place.position}")
         self.world.audit.was_read(self.name, place.topic_id, place.partition, header, batch)
         place.position, place.last_epoch = header.next_offset, header.leader_epoch
+        self.was_read(place, header, batch)
 
     # --- whether the position is still good -----------------------------------------------------------------------
 
@@ -274,7 +286,7 @@ class Consumer(ClusterClient):
 
     def _look_at_end(self, place: Place, leader: Leader) -> None:
         asked = ListOffsetsPartition(place.partition, leader.epoch, LATEST)
-        request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(self.topic, [asked])])
+        request = ListOffsetsRequest(-1, self.isolation_level, [ListOffsetsTopic(self.topic, [asked])])
         known = max(place.end, place.position)
         self.ask(
             leader.node_id, ApiKey.LIST_OFFSETS, 8, request, lambda reply: self._end_found(place, known, reply), "end"

@@ -19,6 +19,7 @@ from cluster_client import ClusterClient
 from cluster_committers import Committer
 from cluster_consumers import RACKS, Consumer
 from cluster_faults import Faults
+from cluster_ledger import Ledger
 from cluster_network import Network
 from cluster_node import CLIENT_PORT, CONTROLLER_PORT, Machine
 from cluster_producers import CarelessProducer, Producer
@@ -78,6 +79,8 @@ class Report:
 
 
 class World:
+    kind = "cluster"
+
     def __init__(self, seed: int, size: Size = SMALL, tail: int = TAIL) -> None:
         master = Random(seed)
         self.seed = seed
@@ -98,8 +101,8 @@ class World:
         self.broker_ids = [machine.node_id for machine in self.machines.values() if machine.is_broker]
         self.replication_factor = min(3, len(self.broker_ids))
         self.bootstrap = {node_id: (f"n{node_id}", CLIENT_PORT) for node_id in self.broker_ids}
-        self.topics = [f"topic-{number}" for number in range(size.topics)] + ["fleeting"]
         self.fleeting = ["fleeting"]
+        self.topics = [*self.lasting_topics(), *self.fleeting]
         self.admin = AdminClient(self, "admin", Random(master.random()))
         self.clients: list[ClusterClient] = []
         self.producers: list[Producer] = []
@@ -123,6 +126,7 @@ class World:
         voters = ",".join(f"{i}@n{i}:{CONTROLLER_PORT}" for i, role in roles.items() if "controller" in role)
         brokers = sum("broker" in role for role in roles.values())
         properties = {"controller.quorum.voters": voters, **_properties(rng, min(3, brokers), self.is_synced)}
+        properties |= self.more_properties(rng)
         if rng.random() < 0.3:
             properties["replica.selector.class"] = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
         return {
@@ -131,6 +135,21 @@ class World:
             )
             for node_id, role in roles.items()
         }
+
+    # --- what other kinds of runs do otherwise --------------------------------------------------------------------
+
+    def lasting_topics(self) -> list[str]:
+        return [f"topic-{number}" for number in range(self.size.topics)]
+
+    def more_properties(self, rng: Random) -> dict[str, str]:
+        """Of every node."""
+        return {}
+
+    def topic_configs(self, name: str) -> dict[str, str]:
+        return {}
+
+    def new_ledger(self, topic: str, partition: int) -> Ledger:
+        return Ledger(f"{topic}-{partition}", self.violated)
 
     # --- time and what is told of it ------------------------------------------------------------------------------
 
@@ -161,7 +180,7 @@ class World:
 
     def how_to_replay(self) -> str:
         return (
-            "replay with\npython tests/simulation/simulate.py --what cluster "
+            f"replay with\npython tests/simulation/simulate.py --what {self.kind} "
             f"--seed {self.seed} --size {self.size.name} --trace"
         )
 
@@ -178,21 +197,37 @@ class World:
         for machine in self.machines.values():
             machine.start_after_ms(self.rng.randint(0, 300))
         self._until(BIRTH_MS, self._is_born, "the cluster does not come up")
-        self._populate()
-        self._until(BIRTH_MS, self._is_settled, "the cluster cannot be used")
+        self.populate()
+        self._until(BIRTH_MS, self.is_settled, "the cluster cannot be used")
         self.faults.begin()
         self._let_pass(self.size.chaos_ms)
         self.faults.end()
         self._until(PEACE_MS, self._is_whole, "the cluster is not whole")
+        is_used = self.use()
+        self._until(PEACE_MS, is_used, "the cluster is not available")
+        self.stop_clients()
+        self._until(DRAIN_MS, self.is_drained, "not everything is there")
+        self.judge()
+        self.fail()
+        return self.report()
+
+    def use(self) -> Callable[[], str]:
+        """From now on the cluster must be of use; what is given back says why it is not yet."""
         acknowledged = {place: ledger.acknowledged for place, ledger in self.audit.ledgers.items()}
         commits = {committer.name: committer.commits for committer in self.committers}
-        self._until(PEACE_MS, lambda: self._is_used(acknowledged, commits), "the cluster is not available")
+        return lambda: self._is_used(acknowledged, commits)
+
+    def stop_clients(self) -> None:
+        """They finish what they have begun."""
         for producer in self.producers:
             producer.is_over = True
         for careless in self.careless:
             careless.is_over = True
-        self._until(DRAIN_MS, self._is_drained, "not everything is there")
-        self.fail()
+
+    def judge(self) -> None:
+        """Of what is complete only now."""
+
+    def report(self) -> Report:
         return Report(
             self.seed,
             self.digest,
@@ -222,7 +257,7 @@ class World:
                 self.fail()
             self._let_pass(2 * STEP_MS)
 
-    def _populate(self) -> None:
+    def populate(self) -> None:
         rng, size = self.client_rng, self.size
         self.clients.append(self.admin)
         for name in self.topics:
@@ -245,7 +280,7 @@ class World:
                 return f"{machine.host} does not serve"
         return ""
 
-    def _is_settled(self) -> str:
+    def is_settled(self) -> str:
         for name in self.topics:
             if name not in self.image.topics:
                 return f"{name} is not there"
@@ -284,7 +319,7 @@ class World:
                 return f"{committer.name} commits nothing"
         return ""
 
-    def _is_drained(self) -> str:
+    def is_drained(self) -> str:
         """Everything that was begun is acknowledged, committed on every replica, and read."""
         for producer in self.producers:
             if not producer.is_idle and producer.topic_id in self.image.topic_names:
@@ -296,9 +331,9 @@ class World:
                 end = self.audit.ledger(place.topic_id, place.partition).end
                 if place.topic_id in self.image.topic_names and place.position < end:
                     return f"{consumer.name} has read {place.partition} up to {place.position} of {end}"
-        return self._are_replicas_equal()
+        return self.are_replicas_equal()
 
-    def _are_replicas_equal(self) -> str:
+    def are_replicas_equal(self) -> str:
         for machine in self.machines.values():
             for partition in machine.partitions():
                 if partition.name.topic in self.topics:

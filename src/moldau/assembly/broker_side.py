@@ -48,7 +48,7 @@ from moldau.runtime.since_registration import SinceRegistration
 from moldau.runtime.transaction_coordinator import TransactionCoordinator, transaction_topic
 from moldau.runtime.transaction_verifier import TransactionVerifier
 from moldau.server.handlers import Parts, handlers
-from moldau.server.handlers.transactions.gate import TransactionGate
+from moldau.server.handlers.transactions.gate import Patience, TransactionGate
 from moldau.server.router import Router
 from moldau.settings import Settings
 from moldau.wire.messages.broker_registration import BrokerRegistrationRequest, Feature
@@ -209,15 +209,11 @@ class BrokerSide:
 
     def _gate(self) -> TransactionGate:
         world, kept = self._world, self._settings.transaction_log
-        verifier = TransactionVerifier(
-            self.transactions.find,
-            self._brokers,
-            world.clock,
-            world.timers,
-            kept.add_partitions_retry_ms,
-            kept.add_partitions_retry_max_ms,
+        verifier = TransactionVerifier(self.transactions.find, self._brokers, world.timers)
+        patience = Patience(kept.add_partitions_retry_ms, kept.add_partitions_retry_max_ms)
+        return TransactionGate(
+            self.verifications, verifier, world.clock, world.timers, patience, self._verifies_transactions
         )
-        return TransactionGate(self.verifications, verifier, world.clock, self._verifies_transactions)
 
     def _verifies_transactions(self) -> bool:
         layers = broker_layers(self._current.image, self._settings.node_id, self._static).in_order()

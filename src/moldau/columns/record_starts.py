@@ -70,18 +70,18 @@ def _walk(body: Bytes, position: int, count: int) -> Numbers:
     starts = np.empty(count + 1, np.int64)
     starts[0] = position
     try:
-        starts[1:] = _walk_short(body.data, position, count)
+        starts[1:] = walk_short(body.data, position, count)
         is_long = body[starts[:-1]] >= 0x80
         is_long &= body.take(starts[:-1] + 1, mode="clip") >= 0x80
         is_walked = not is_long.any()
     except IndexError:
         is_walked = False
     if not is_walked:
-        starts[1:] = _walk_long(body.data, position, count)
+        starts[1:] = walk_long(body.data, position, count)
     return starts
 
 
-def _walk_short(body: memoryview, position: int, count: int) -> list[int]:
+def walk_short(body: bytes | memoryview, position: int, count: int) -> list[int]:
     """The positions behind `count` records, if none is longer than two bytes of length can tell (8191).
 
     This is the one thing done for each record in Python, hence one expression: a loop takes half as long again.
@@ -93,7 +93,7 @@ def _walk_short(body: memoryview, position: int, count: int) -> list[int]:
     ]
 
 
-def _walk_long(body: memoryview, position: int, count: int) -> list[int]:
+def walk_long(body: bytes | memoryview, position: int, count: int) -> list[int]:
     """The same for any length."""
     behind = []
     for _ in range(count):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, NamedTuple
 
-from moldau.base.clock import Clock, Timers
+from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.base.later import Later
@@ -48,46 +48,17 @@ class _Asked:
 
 
 class TransactionVerifier:
-    def __init__(
-        self,
-        coordinator_of: Callable[[str], int],
-        brokers: Brokers,
-        clock: Clock,
-        timers: Timers,
-        retry_ms: int,
-        retry_max_ms: int,
-    ) -> None:
+    def __init__(self, coordinator_of: Callable[[str], int], brokers: Brokers, timers: Timers) -> None:
         """`coordinator_of` gives the node that coordinates a transactional id, or raises KafkaError."""
         self._coordinator_of = coordinator_of
         self._brokers = brokers
-        self._clock = clock
         self._timers = timers
-        self._retry_ms = retry_ms
-        self._retry_max_ms = retry_max_ms
         self._queues: dict[int, dict[InTransaction, _Asked]] = {}
         self._under_way: set[int] = set()
 
     def verify(self, transaction: InTransaction, partitions: Iterable[TopicPartition]) -> Later[Codes]:
         """Comes to what is wrong, by partition: nothing if they are part of the transaction."""
         wanted = frozenset(partitions)
-        answer: Later[Codes] = Later()
-        give_up_ms = self._clock.elapsed_ms() + self._retry_max_ms
-
-        def attempt() -> None:
-            self._attempt(transaction, wanted).then(settle)
-
-        def settle(codes: Codes) -> None:
-            # The transaction before may not be over yet, which clients of version 2 need not know of.
-            is_early = transaction.adds and ErrorCode.CONCURRENT_TRANSACTIONS in codes.values()
-            if is_early and self._clock.elapsed_ms() < give_up_ms:
-                self._timers.after_ms(self._retry_ms, attempt)
-            else:
-                answer.complete(codes)
-
-        attempt()
-        return answer
-
-    def _attempt(self, transaction: InTransaction, wanted: frozenset[TopicPartition]) -> Later[Codes]:
         answer: Later[Codes] = Later()
         try:
             node_id = self._coordinator_of(transaction.transactional_id)

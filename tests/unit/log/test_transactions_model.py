@@ -19,7 +19,7 @@ from moldau.testing.files import MemoryFiles
 from moldau.wire.records import EndTxnMarker, build_batch, end_txn_marker
 
 CONFIG = LogConfig(
-    segment_bytes=900, index_interval_bytes=150, retention_ms=-1, retention_bytes=2500, file_delete_delay_ms=0
+    segment_bytes=900, index_interval_bytes=150, retention_ms=-1, retention_bytes=4000, file_delete_delay_ms=0
 )
 PRODUCERS = st.integers(1, 3)
 READ_BYTES = st.sampled_from([1, 200, 500, 10_000])
@@ -164,6 +164,15 @@ class TransactionMachine(RuleBasedStateMachine):
             )
         )  # fmt: skip
 
+    @rule(plan=st.lists(st.tuples(PRODUCERS, st.sampled_from(["write", "write", "commit", "abort"])), min_size=5))
+    def work(self, plan: list[tuple[int, str]]) -> None:
+        """Some of everything: a log that is cut and deleted now and then must grow faster than that."""
+        for producer_id, deed in plan:
+            if deed == "write":
+                self.write(producer_id, 1, is_transactional=True)
+            elif self.producer(producer_id).opened >= 0:
+                self.end_transaction(producer_id, deed == "commit", bumps=False, new_coordinator=False)
+
     @rule(commits=st.lists(st.booleans(), min_size=3, max_size=3), max_bytes=READ_BYTES)
     def end_all(self, commits: list[bool], max_bytes: int) -> None:
         """Otherwise something would be open most of the time, and little to be read."""
@@ -183,7 +192,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.high_watermark += int((self.end - self.high_watermark) * share + 0.5)
 
     @precondition(lambda self: self.batches)
-    @rule(back=st.integers(1, 12), inside=st.integers(0, 2))
+    @rule(back=st.integers(1, 5), inside=st.integers(0, 2))
     def truncate(self, back: int, inside: int) -> None:
         last = self.batches[max(-back, -len(self.batches))]
         offset = max(min(last.first + inside, last.last), self.log.segments.first.base_offset)
@@ -284,6 +293,6 @@ class TransactionMachine(RuleBasedStateMachine):
 
 
 TransactionMachine.TestCase.settings = settings(
-    max_examples=80, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestTransactionMachine = TransactionMachine.TestCase

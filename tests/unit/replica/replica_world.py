@@ -42,7 +42,7 @@ from moldau.server.handlers.delete_records import DeleteRecords
 from moldau.server.handlers.fetch import Fetch
 from moldau.server.handlers.list_offsets import ListOffsets
 from moldau.server.handlers.produce import Produce
-from moldau.server.handlers.transactions.gate import TransactionGate
+from moldau.server.handlers.transactions.gate import Patience, TransactionGate
 from moldau.server.router import Router
 from moldau.testing.clock import FakeClock, FakeTimers
 from moldau.testing.files import MemoryFiles
@@ -244,8 +244,8 @@ class Node:
             node_id=self.id, replication=self.replication, throttled=self.throttles.leader, reads_nearby=True,
         )  # fmt: skip
         brokers = Brokers(self.id, self.current, self, LISTENER, "transactions", self._no_transactions)
-        verifier = TransactionVerifier(lambda _: self.id, brokers, self.clock, self, 20, 100)
-        gate = TransactionGate(Verifications(), verifier, self.clock, lambda: True)
+        verifier = TransactionVerifier(lambda _: self.id, brokers, self)
+        gate = TransactionGate(Verifications(), verifier, self.clock, self, Patience(20, 100), lambda: True)
         self.produce = Produce(self.current, self.partitions, gate, self.clock, self)
         self.list_offsets = ListOffsets(self.partitions)
         self.delete_records = DeleteRecords(self.partitions, self)

@@ -18,7 +18,6 @@ from moldau.wire.messages.add_partitions_to_txn import (
 )
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
-RETRY_MS, RETRY_MAX_MS = 20, 100
 
 
 class Verifying:
@@ -26,9 +25,7 @@ class Verifying:
         self.brokers = FakeBrokers()
         self.timers = FakeTimers()
         self.coordinator: int | ErrorCode = 2
-        self.verifier = TransactionVerifier(
-            self._coordinator_of, self.brokers, self.timers.clock, self.timers, RETRY_MS, RETRY_MAX_MS
-        )
+        self.verifier = TransactionVerifier(self._coordinator_of, self.brokers, self.timers)
 
     def _coordinator_of(self, transactional_id: str) -> int:
         if isinstance(self.coordinator, ErrorCode):
@@ -112,30 +109,6 @@ def test_two_epochs_of_one_producer_are_asked_for_one_after_the_other() -> None:
     assert world.asked() == [("tx", 4, True, [A0])]
     world.answer()
     assert (old.value(), new.value()) == ({A0: ErrorCode.PRODUCER_FENCED}, {})
-
-
-def test_who_adds_by_writing_waits_a_little_for_the_transaction_before() -> None:
-    world = Verifying()
-    told = world.verify("tx", A0, adds=True)
-    world.answer({A0: ErrorCode.CONCURRENT_TRANSACTIONS})
-    assert (told.done, world.brokers.asked) == (False, [])
-    world.timers.advance(RETRY_MS)
-    world.answer()
-    assert told.value() == {}
-    early = world.verify("tx", A0)
-    world.answer({A0: ErrorCode.CONCURRENT_TRANSACTIONS})
-    assert early.value() == {A0: ErrorCode.CONCURRENT_TRANSACTIONS}, "who said so before is told at once"
-
-
-def test_the_waiting_has_an_end() -> None:
-    world = Verifying()
-    told = world.verify("tx", A0, adds=True)
-    for _ in range(RETRY_MAX_MS // RETRY_MS):
-        world.answer({A0: ErrorCode.CONCURRENT_TRANSACTIONS})
-        assert not told.done
-        world.timers.advance(RETRY_MS)
-    world.answer({A0: ErrorCode.CONCURRENT_TRANSACTIONS})
-    assert told.value() == {A0: ErrorCode.CONCURRENT_TRANSACTIONS}
 
 
 def test_nobody_coordinates_or_nobody_answers() -> None:

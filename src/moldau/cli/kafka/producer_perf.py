@@ -91,6 +91,8 @@ class Plan:
 
 
 def _main(given: Given) -> int:
+    from confluent_kafka import KafkaException
+
     from moldau.cli.kafka.client_stats import ClientStats
 
     _check(given)
@@ -103,7 +105,10 @@ def _main(given: Given) -> int:
     if plan.transaction_seconds is not None:
         java.setdefault("transactional.id", f"performance-producer-{uuid.uuid4()}")
     producer = clients.producer(servers, java, own)
-    Run(plan, producer, failures).go()
+    try:
+        Run(plan, producer, failures).go()
+    except KafkaException as error:
+        raise clients.Refused(error.args[0]) from error
     if given.has("print-metrics"):
         stats.print_table(producer.poll)
     return failures.summary(0)
@@ -237,7 +242,7 @@ class Run:
             steady = Latencies(time.perf_counter(), steady=True)
         self._send(plan.records - plan.warmup, _into(self._failures, whole, steady))
         if plan.transaction_seconds is not None and self._sent:
-            self._commit()
+            self._producer.commit_transaction()
         producer.flush()
         now, mean = time.perf_counter(), self._mean_bytes()
         print(whole.total_line(now, mean))
@@ -291,7 +296,7 @@ class Run:
             if line is not None:
                 print(line, flush=True)
         if self._plan.transaction_seconds is not None and now >= self._transaction_end:
-            self._commit()
+            self._producer.commit_transaction()
             self._producer.begin_transaction()
             self._transaction_end = time.perf_counter() + self._plan.transaction_seconds
 
@@ -299,23 +304,9 @@ class Run:
         return self._bytes / self._sent if self._sent else 0.0
 
     def _begin(self) -> None:
-        from confluent_kafka import KafkaException
-
-        if self._plan.transaction_seconds is None:
-            return
-        try:
+        if self._plan.transaction_seconds is not None:
             self._producer.init_transactions(clients.ADMIN_SECONDS)
             self._producer.begin_transaction()
-        except KafkaException as error:
-            raise clients.Refused(error.args[0]) from error
-
-    def _commit(self) -> None:
-        from confluent_kafka import KafkaException
-
-        try:
-            self._producer.commit_transaction()
-        except KafkaException as error:
-            raise clients.Refused(error.args[0]) from error
 
 
 def _into(failures: Failures, whole: Latencies, steady: Latencies | None = None) -> Callable[[Any, Any], None]:

@@ -36,7 +36,7 @@ def ended(transaction: Transaction, producer: ProducerIdAndEpoch, committed: boo
     if transaction.state in PREPARED:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
     if transaction.state is State.ONGOING:
-        return _prepared(transaction, committed, now_ms, client_version=0)
+        return _prepared(transaction, committed, now_ms)
     if transaction.state is _completed(committed):
         return transaction
     raise KafkaError(ErrorCode.INVALID_TXN_STATE)
@@ -91,22 +91,23 @@ def fenced_and_aborted(
         return _prepared_with_bump(transaction, False, now_ms, take_producer_id)
     epoch = min(transaction.producer_epoch + 1, PRODUCER_EPOCH_MAX)
     fenced = replace(transaction, producer_epoch=epoch, last_producer_epoch=NO_PRODUCER_EPOCH)
-    return _prepared(fenced, False, now_ms, client_version=0)
+    return _prepared(fenced, False, now_ms)
 
 
 def completed(transaction: Transaction, now_ms: int) -> Transaction:
     """All markers are written."""
     assert transaction.state in PREPARED
-    done = replace(
+    following = following_producer(transaction)
+    return replace(
         transaction,
         state=_completed(transaction.state is State.PREPARE_COMMIT),
+        producer_id=following.producer_id,
+        producer_epoch=following.producer_epoch,
         partitions=frozenset(),
         last_update_ms=now_ms,
         previous_producer_id=transaction.producer_id,
         next_producer_id=NO_PRODUCER_ID,
     )
-    following = following_producer(transaction)
-    return replace(done, producer_id=following.producer_id, producer_epoch=following.producer_epoch)
 
 
 def following_producer(transaction: Transaction) -> ProducerIdAndEpoch:
@@ -116,29 +117,36 @@ def following_producer(transaction: Transaction) -> ProducerIdAndEpoch:
     return transaction.producer
 
 
-def _prepared(transaction: Transaction, committed: bool, now_ms: int, client_version: int) -> Transaction:
+def _prepared(transaction: Transaction, committed: bool, now_ms: int) -> Transaction:
+    """In the way of the versions before 2."""
     return replace(
         transaction,
-        state=State.PREPARE_COMMIT if committed else State.PREPARE_ABORT,
+        state=_decided(committed),
         last_update_ms=now_ms,
         previous_producer_id=transaction.producer_id,
         next_producer_id=NO_PRODUCER_ID,
-        client_version=client_version,
+        client_version=0,
     )
 
 
 def _prepared_with_bump(
     transaction: Transaction, committed: bool, now_ms: int, take_producer_id: Callable[[], int]
 ) -> Transaction:
-    next_producer_id = take_producer_id() if transaction.is_exhausted else NO_PRODUCER_ID
-    prepared = _prepared(transaction, committed, now_ms, client_version=_V2)
     return replace(
-        prepared,
+        transaction,
+        state=_decided(committed),
         producer_epoch=min(transaction.producer_epoch + 1, PRODUCER_EPOCH_MAX),
         last_producer_epoch=transaction.producer_epoch,
-        next_producer_id=next_producer_id,
         start_ms=transaction.start_ms if transaction.state is State.ONGOING else now_ms,
+        last_update_ms=now_ms,
+        previous_producer_id=transaction.producer_id,
+        next_producer_id=take_producer_id() if transaction.is_exhausted else NO_PRODUCER_ID,
+        client_version=_V2,
     )
+
+
+def _decided(committed: bool) -> State:
+    return State.PREPARE_COMMIT if committed else State.PREPARE_ABORT
 
 
 def _completed(committed: bool) -> State:

@@ -6,7 +6,7 @@ stands in the log.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
@@ -145,11 +145,6 @@ def transaction_of(transactional_id: str, value: TransactionLogValue) -> Transac
         next_producer_id=value.next_producer_id,
         client_version=value.client_transaction_version,
     )
-
-
-def without_soft(transaction: Transaction) -> Transaction:
-    """As another coordinator would find it in the log."""
-    return replace(transaction, last_producer_epoch=NO_PRODUCER_EPOCH)
 
 
 def partitions_by_topic(transaction: Transaction) -> dict[str, list[int]]:

@@ -42,7 +42,6 @@ from moldau.coordinator.transaction.transaction import (
     record_of,
     tombstone_of,
     transaction_of,
-    without_soft,
 )
 from moldau.wire.messages.describe_transactions import TransactionState as DescribedTransaction
 from moldau.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -189,7 +188,8 @@ class Transactions:
     def _settle(self, transaction: Transaction, markers: TransactionMarkers | None) -> None:
         """The transaction is what was decided: what of that the log does not keep is added."""
         transactional_id = transaction.transactional_id
-        assert without_soft(transaction) == self.transactions[transactional_id]
+        applied = self.transactions[transactional_id]
+        assert (applied.state, applied.producer) == (transaction.state, transaction.producer)
         assert (transaction.state in PREPARED) == (markers is not None)
         self.transactions[transactional_id] = transaction
         if markers is not None:

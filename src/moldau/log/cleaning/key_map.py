@@ -25,7 +25,7 @@ ENTRY_BYTES: Final = 13
 """Of a short key besides its words and its cell: where they are, its length, its last offset."""
 CELL_BYTES: Final = 8
 CELLS_MIN: Final = 1 << 12
-LOAD_MAX: Final = 0.7
+LOAD_MAX: Final = 0.6
 GROWTH: Final = 4
 NOT_FOUND: Final = -1
 
@@ -36,6 +36,7 @@ _SPREAD: Final = np.uint64(0x9E3779B97F4A7C15)
 _MIX: Final = np.uint64(0xD6E8FEB86659FD93)
 _HALF: Final = np.uint64(32)
 _LOW: Final = np.uint64(0xFFFFFFFF)
+_NOBODY: Final = np.empty(0, np.int64)
 
 
 class Keys(NamedTuple):
@@ -48,13 +49,20 @@ class Keys(NamedTuple):
     def cut(self, rows: slice | Mask) -> Keys:
         return Keys(self.data, self.starts[rows], self.lengths[rows])
 
-    def word(self, index: int, rows: Numbers | None = None) -> Words:
-        """The index-th word of each key, zeros behind its end. Only for rows that are longer than that."""
-        starts = self.starts if rows is None else self.starts[rows]
-        lengths = self.lengths if rows is None else self.lengths[rows]
+    def words(self) -> list[Words]:
+        """The first word of every key, the second, and so on; zeros behind a key's end."""
+        if not self.lengths.size:
+            return []
         everywhere: Words = np.ndarray((self.data.size - 7,), "<u8", self.data, strides=(1,))
-        left = np.minimum(lengths - WORD_BYTES * index, WORD_BYTES)
-        return everywhere[starts + WORD_BYTES * index] & _MASKS[left]
+        shortest, longest = int(self.lengths.min()), int(self.lengths.max())
+        words = []
+        for at in range(0, longest, WORD_BYTES):
+            if shortest >= at + WORD_BYTES:
+                words.append(everywhere[self.starts + at])
+                continue
+            left = np.clip(self.lengths - at, 0, WORD_BYTES)
+            words.append(everywhere[np.where(left > 0, self.starts + at, 0)] & _MASKS[left])
+        return words
 
 
 class KeyMap:
@@ -136,71 +144,74 @@ class KeyMap:
 
     def _find(self, keys: Keys, *, is_put: bool) -> Numbers:
         """The entry of each row's key, made if there is none and it `is_put`, else -1."""
-        hashes = self._hash(keys)
+        lengths, words = keys.lengths, keys.words()
+        hashes = self._hash(lengths, words)
         slots = _slots(hashes, self._cells.size)
         entries = np.full(hashes.size, NOT_FOUND, np.int64)
         pending = np.arange(hashes.size)
         while pending.size:
             cells = self._cells[slots[pending]]
             is_free = cells == 0
-            if is_put and is_free.any():
-                self._claim(keys, hashes, slots, pending[is_free], entries)
-            rows, cells = pending[~is_free], cells[~is_free]
-            alike = np.flatnonzero(cells >> _HALF == hashes[rows])
-            candidates = (cells[alike] & _LOW).astype(np.int64) - 1
-            same = self._is_same(keys, rows[alike], candidates)
-            entries[rows[alike[same]]] = candidates[same]
-            others = np.ones(rows.size, np.bool_)
-            others[alike[same]] = False
-            passed = rows[others]
-            slots[passed] = (slots[passed] + 1) % self._cells.size
-            if is_put:
-                lost = pending[is_free]
-                lost = lost[entries[lost] < 0]
-                pending = np.concatenate([passed, lost])
-            else:
-                pending = passed
+            rows = pending
+            waiting = _NOBODY
+            if is_free.any():
+                free, rows, cells = pending[is_free], pending[~is_free], cells[~is_free]
+                if is_put:
+                    self._claim(lengths, words, hashes, slots, free, entries)
+                    waiting = free[entries[free] < 0]
+            candidates = (cells & _LOW).astype(np.int64) - 1
+            same = cells >> _HALF == hashes[rows]
+            self._compare(lengths, words, rows, candidates, same)
+            entries[rows[same]] = candidates[same]
+            passed = rows[~same]
+            slots[passed] += 1
+            slots[passed[slots[passed] == self._cells.size]] = 0
+            pending = np.concatenate([passed, waiting]) if waiting.size else passed
         return entries
 
-    def _claim(self, keys: Keys, hashes: Words, slots: Numbers, rows: Numbers, entries: Numbers) -> None:
+    def _claim(
+        self, lengths: Numbers, words: list[Words], hashes: Words, slots: Numbers, rows: Numbers, entries: Numbers
+    ) -> None:
         """New entries for those of the rows that come first to their free cells; the others will meet them there."""
         at = slots[rows]
-        self._cells[at] = rows.astype(np.uint64)
-        first = self._cells[at] == rows.astype(np.uint64)
+        names = rows.astype(np.uint64)
+        self._cells[at] = names
+        first = self._cells[at] == names
         rows, at = rows[first], at[first]
         made = np.arange(self._count, self._count + rows.size)
         self._cells[at] = hashes[rows] << _HALF | (made + 1).astype(np.uint64)
-        lengths = keys.lengths[rows]
-        words = _word_counts(lengths)
-        places = self._words_used + np.cumsum(words) - words
-        self._places[made], self._lengths[made], self._last[made] = places, lengths, NOT_FOUND
-        for index in range(int(words.max(initial=0))):
-            longer = np.flatnonzero(words > index)
-            self._words[places[longer] + index] = keys.word(index, rows[longer])
+        counts = _word_counts(lengths[rows])
+        places = self._words_used + np.cumsum(counts) - counts
+        self._places[made], self._lengths[made], self._last[made] = places, lengths[rows], NOT_FOUND
+        for index, word in enumerate(words):
+            longer = counts > index
+            self._words[places[longer] + index] = word[rows[longer]]
         self._count += rows.size
-        self._words_used += int(words.sum())
+        self._words_used += int(counts.sum())
         entries[rows] = made
 
-    def _is_same(self, keys: Keys, rows: Numbers, entries: Numbers) -> Mask:
-        lengths = keys.lengths[rows]
-        same: Mask = self._lengths[entries] == lengths
+    def _compare(self, lengths: Numbers, words: list[Words], rows: Numbers, entries: Numbers, same: Mask) -> None:
+        """Leaves `same` only where the whole key is that of the entry."""
+        alike = np.flatnonzero(same)
+        rows, entries = rows[alike], entries[alike]
+        of_row = lengths[rows]
+        equal = self._lengths[entries] == of_row
         places = self._places[entries].astype(np.int64)
-        for index in range(-(-int(lengths.max(initial=0)) // WORD_BYTES)):
-            longer = np.flatnonzero(same & (lengths > WORD_BYTES * index))
-            same[longer] = self._words[places[longer] + index] == keys.word(index, rows[longer])
-        return same
+        for index, word in enumerate(words):
+            # Behind the end of a key there is the next one's first word, or nothing yet.
+            equal &= (self._words[np.minimum(places + index, self._words.size - 1)] == word[rows]) | (
+                of_row <= WORD_BYTES * index
+            )
+        same[alike] = equal
 
-    def _hash(self, keys: Keys) -> Words:
+    def _hash(self, lengths: Numbers, words: list[Words]) -> Words:
         """32 bits, of which none is more than any other."""
-        lengths = keys.lengths
         mixed = (lengths.astype(np.uint64) ^ self._seed) * _SPREAD
-        for index in range(-(-int(lengths.max(initial=0)) // WORD_BYTES)):
-            rows = None
-            if int(lengths.min()) <= WORD_BYTES * index:
-                rows = np.flatnonzero(lengths > WORD_BYTES * index)
-                mixed[rows] = _mix(mixed[rows], keys.word(index, rows))
-            else:
-                mixed = _mix(mixed, keys.word(index))
+        for index, word in enumerate(words):
+            following = (mixed ^ word) * _SPREAD
+            following ^= following >> _HALF
+            # Which keys are looked up together must not matter.
+            mixed = np.where(lengths > WORD_BYTES * index, following, mixed)
         mixed ^= mixed >> np.uint64(29)
         return mixed * _MIX >> _HALF
 
@@ -226,12 +237,6 @@ class KeyMap:
 
 def _cells_for(count: int) -> int:
     return int(count / LOAD_MAX) + 1
-
-
-def _mix(mixed: Words, word: Words) -> Words:
-    mixed = (mixed ^ word) * _SPREAD
-    mixed ^= mixed >> _HALF
-    return mixed
 
 
 def _slots(hashes: Words, cells: int) -> Numbers:

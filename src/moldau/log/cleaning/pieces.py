@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from functools import cached_property
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from moldau.base.errors import MalformedData
 from moldau.columns.varints import Bytes, Mask, Numbers
@@ -16,10 +16,12 @@ from moldau.wire.batch import (
     BATCH_HEADER_BYTES,
     CODEC_MASK,
     CONTROL_BIT,
+    CRC_POSITION,
     CRC_START,
     DELETE_HORIZON_BIT,
     LENGTH_PREFIX,
     MAGIC,
+    MAGIC_POSITION,
     TRANSACTIONAL_BIT,
 )
 from moldau.wire.crc import crc32c
@@ -29,137 +31,117 @@ PADDING: Final = bytes(8)
 
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_POSITION: Final = 8
-_HEADER: Final = np.dtype(
-    [
-        ("base_offset", ">i8"),
-        ("batch_length", ">i4"),
-        ("leader_epoch", ">i4"),
-        ("magic", "i1"),
-        ("crc", ">u4"),
-        ("attributes", ">i2"),
-        ("last_offset_delta", ">i4"),
-        ("base_timestamp", ">i8"),
-        ("max_timestamp", ">i8"),
-        ("producer_id", ">i8"),
-        ("producer_epoch", ">i2"),
-        ("base_sequence", ">i4"),
-        ("record_count", ">i4"),
-    ]
-)
-assert _HEADER.itemsize == BATCH_HEADER_BYTES
+_BATCH_LENGTH_MIN: Final = BATCH_HEADER_BYTES - LENGTH_PREFIX.size
 
 
-class Piece(NamedTuple):
-    """Some batches that lie one behind the other; every column has an entry for each."""
+class Piece:
+    """Some batches that lie one behind the other; every column has an entry for each. Behind the last one there is
+    something more, of no meaning."""
 
-    content: bytes
-    data: Bytes
-    """The same, for numpy."""
-    starts: Numbers
-    sizes: Numbers
-    headers: npt.NDArray[np.void]
-    attributes: Numbers
-    base_offsets: Numbers
-    last_offsets: Numbers
-    record_counts: Numbers
-    producer_ids: Numbers
+    def __init__(self, content: bytes, starts: list[int], end: int) -> None:
+        self.content = content
+        self.data: Bytes = np.frombuffer(content, np.uint8)
+        """The same, for numpy."""
+        self.starts: Numbers = np.array(starts, np.int64)
+        self.sizes: Numbers = np.diff(self.starts, append=end)
+        self.attributes = self._column(">i2", 21)
+        self.base_offsets = self._column(">i8", 0)
+        self.last_offsets = self.base_offsets + self._column(">i4", 23)
+        self.record_counts = self._column(">i4", 57)
+        self.is_compressed = self._has(CODEC_MASK)
+        self.is_control = self._has(CONTROL_BIT)
+        self.is_transactional = self._has(TRANSACTIONAL_BIT)
 
-    @property
-    def is_compressed(self) -> Mask:
-        return self._has(CODEC_MASK)
-
-    @property
-    def is_control(self) -> Mask:
-        return self._has(CONTROL_BIT)
-
-    @property
-    def is_transactional(self) -> Mask:
-        return self._has(TRANSACTIONAL_BIT)
+    def _column(self, kind: str, position: int) -> Numbers:
+        """One field of every header. Where it lies was told once, in wire/batch.py."""
+        size = np.dtype(kind).itemsize
+        everywhere: Numbers = np.ndarray((self.data.size - size + 1,), kind, self.data, strides=(1,))
+        return everywhere[self.starts + position].astype(np.int64)
 
     def _has(self, bits: int) -> Mask:
         found: Mask = self.attributes & bits != 0
         return found
 
-    @property
+    @cached_property
+    def producer_ids(self) -> Numbers:
+        return self._column(">i8", 43)
+
+    @cached_property
+    def producer_epochs(self) -> Numbers:
+        return self._column(">i2", 51)
+
+    @cached_property
+    def base_timestamps(self) -> Numbers:
+        return self._column(">i8", 27)
+
+    @cached_property
+    def max_timestamps(self) -> Numbers:
+        return self._column(">i8", 35)
+
+    @cached_property
     def delete_horizons(self) -> Numbers:
         """Until when tombstones and markers of each batch stay; -1 where nobody has said yet."""
-        return np.where(self._has(DELETE_HORIZON_BIT), self.headers["base_timestamp"], -1).astype(np.int64)
+        has_horizon = self._has(DELETE_HORIZON_BIT)
+        return np.where(has_horizon, self.base_timestamps, -1) if has_horizon.any() else np.full(has_horizon.size, -1)
 
     def batch(self, index: int) -> memoryview:
         start = int(self.starts[index])
         return memoryview(self.content)[start : start + int(self.sizes[index])]
 
-    def check_crcs(self, indexes: Numbers | None = None) -> None:
-        starts, sizes, crcs = self.starts, self.sizes, self.headers["crc"]
-        if indexes is not None:
-            starts, sizes, crcs = starts[indexes], sizes[indexes], crcs[indexes]
+    def check(self, path: str) -> None:
+        """Offsets lie outside the CRC: that they go up is all that can be known of them."""
+        goes_up = bool((self.last_offsets >= self.base_offsets).all())
+        goes_up = goes_up and bool((self.base_offsets[1:] > self.last_offsets[:-1]).all())
+        if not goes_up or (self.data[self.starts + MAGIC_POSITION] != MAGIC).any():
+            raise MalformedData(f"{path}: batches at {int(self.base_offsets[0])}… whose offsets do not go up")
+
+    def check_crcs(self, indexes: Numbers) -> None:
         view = memoryview(self.content)
-        begins, ends = (starts + CRC_START).tolist(), (starts + sizes).tolist()
-        computed = [crc32c(view[begin:end]) for begin, end in zip(begins, ends, strict=True)]
-        if computed != crcs.tolist():
-            bad = int(np.flatnonzero(np.array(computed, np.uint32) != crcs)[0])
-            raise MalformedData(f"the batch with bytes {int(starts[bad])}… of a piece does not match its CRC")
+        begins = (self.starts[indexes] + CRC_START).tolist()
+        ends = (self.starts[indexes] + self.sizes[indexes]).tolist()
+        computed = np.array([crc32c(view[begin:end]) for begin, end in zip(begins, ends, strict=True)], np.int64)
+        wrong = np.flatnonzero(computed != self._column(">u4", CRC_POSITION)[indexes])
+        if wrong.size:
+            raise MalformedData(
+                f"the batch at offset {int(self.base_offsets[indexes[wrong[0]]])} does not match its CRC"
+            )
 
 
-def read_pieces(file: File, size: int, piece_bytes: int, passed: Callable[[int], None]) -> Iterator[Piece]:
-    """All of a segment from its first byte on. `passed` is told of every read."""
-    return read_pieces_from(file, 0, size, piece_bytes, passed)
-
-
-def read_pieces_from(
-    file: File, position: int, end: int, piece_bytes: int, passed: Callable[[int], None]
-) -> Iterator[Piece]:
-    wanted = piece_bytes
+def read_pieces(file: File, end: int, piece_bytes: int, passed: Callable[[int], None]) -> Iterator[Piece]:
+    """All of a segment that ends there. `passed` is told of every read."""
+    position, wanted = 0, piece_bytes
     while position < end:
         content = file.pread(min(wanted, end - position), position)
         passed(len(content))
-        starts, used, needed = _batch_starts(content, file.path, position, end)
+        starts, behind = _batch_starts(content)
+        if behind > len(content):
+            needed = behind - starts.pop() if starts else 0
+            behind -= needed
+        else:
+            needed = 0
         if not starts:
-            if len(content) < min(wanted, end - position) or needed <= wanted:
-                raise MalformedData(f"{file.path}: {end - position} bytes at {position} are no whole batch")
+            if not wanted < needed <= end - position:
+                raise MalformedData(f"{file.path}: no whole batch at {position}")
             wanted = needed
             continue
-        piece = _piece(content[:used] + PADDING, starts, used)
-        _check(piece, file.path)
+        if len(content) - behind < len(PADDING):
+            content += PADDING
+        piece = Piece(content, starts, behind)
+        piece.check(file.path)
         yield piece
-        position += used
+        position += behind
         wanted = piece_bytes
 
 
-def _batch_starts(content: bytes, path: str, position: int, end: int) -> tuple[list[int], int, int]:
-    """(where each whole batch begins, where the last one ends, the size of the one that is not whole)."""
-    length_at, overhead = _LENGTH.unpack_from, LENGTH_PREFIX.size
+def _batch_starts(content: bytes) -> tuple[list[int], int]:
+    """Where each batch begins whose header is there, and where the last one ends, be it beyond what is there."""
+    length_at, overhead, shortest = _LENGTH.unpack_from, LENGTH_PREFIX.size, _BATCH_LENGTH_MIN
     starts: list[int] = []
     at, last = 0, len(content) - BATCH_HEADER_BYTES
-    size = BATCH_HEADER_BYTES
-    room = len(content)
     while at <= last:
-        size = overhead + length_at(content, at + _LENGTH_POSITION)[0]
-        if size > room - at or size < BATCH_HEADER_BYTES:
+        (length,) = length_at(content, at + _LENGTH_POSITION)
+        if length < shortest:
             break
         starts.append(at)
-        at += size
-    if size < BATCH_HEADER_BYTES or size > end - position - at > 0:
-        raise MalformedData(f"{path}: no batch at {position + at}")
-    return starts, at, size
-
-
-def _piece(content: bytes, starts: list[int], used: int) -> Piece:
-    data = np.frombuffer(content, np.uint8)
-    begins = np.array(starts, np.int64)
-    sizes = np.diff(begins, append=used)
-    headers = data[begins[:, None] + np.arange(BATCH_HEADER_BYTES)].view(_HEADER)[:, 0]
-    base_offsets = headers["base_offset"].astype(np.int64)
-    return Piece(
-        content, data, begins, sizes, headers, headers["attributes"].astype(np.int64), base_offsets,
-        base_offsets + headers["last_offset_delta"], headers["record_count"].astype(np.int64),
-        headers["producer_id"].astype(np.int64),
-    )  # fmt: skip
-
-
-def _check(piece: Piece, path: str) -> None:
-    """Offsets lie outside the CRC: that they go up is all that can be known of them."""
-    goes_up = bool((piece.last_offsets >= piece.base_offsets).all())
-    goes_up = goes_up and bool((piece.base_offsets[1:] > piece.last_offsets[:-1]).all())
-    if not goes_up or (piece.headers["magic"] != MAGIC).any():
-        raise MalformedData(f"{path}: batches at {int(piece.base_offsets[0])}… whose offsets do not go up")
+        at += length + overhead
+    return starts, at

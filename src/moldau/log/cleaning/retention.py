@@ -61,6 +61,8 @@ class Retention:
 
     def _is_last_of_producer(self, piece: Piece) -> Mask:
         """Whether a batch is the last that its producer has written."""
+        if not self._last_data_offsets.size:
+            return np.zeros(piece.starts.size, np.bool_)
         found: Mask = np.isin(piece.last_offsets, self._last_data_offsets) & (piece.producer_ids >= 0)
         for index in np.flatnonzero(found).tolist():
             last = self._job.producers.get(int(piece.producer_ids[index]))
@@ -70,16 +72,18 @@ class Retention:
     def _has_last_epoch(self, piece: Piece, index: int) -> bool:
         """Whether only this marker still knows under which epoch its producer is."""
         last = self._job.producers.get(int(piece.producer_ids[index]))
-        epoch = int(piece.headers["producer_epoch"][index])
+        epoch = int(piece.producer_epochs[index])
         return last is not None and last.last_data_offset < 0 and last.epoch == epoch
 
     def kept(self, piece: Piece, rows: Rows) -> Mask:
         """Which records stay of batches that are not discarded. Control records do; nobody has asked for them here."""
         is_beyond = rows.offsets >= self._cleaned_up_to
         is_last = rows.offsets >= self._keys.last_offsets(rows.keys)
-        horizons = piece.delete_horizons[rows.batch_of]
-        is_forgotten = rows.is_tombstone & (horizons >= 0) & (horizons <= self._job.now_ms)
-        kept: Mask = is_beyond | (rows.has_key & is_last & ~is_forgotten)
+        kept: Mask = rows.has_key & is_last
+        is_past = (piece.delete_horizons >= 0) & (piece.delete_horizons <= self._job.now_ms)
+        if is_past.any():
+            kept &= ~(rows.is_tombstone & is_past[rows.batch_of])
+        kept |= is_beyond
         return kept
 
     def horizon_ms(self) -> int:

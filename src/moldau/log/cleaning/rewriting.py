@@ -7,11 +7,13 @@ counts from there, is written anew.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from operator import itemgetter
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from moldau.columns.varints import Mask, Numbers, read
+from moldau.columns.varints import Bytes, Mask, Numbers, read
 from moldau.log.cleaning.pieces import Piece
 from moldau.log.cleaning.retention import BatchFate
 from moldau.log.cleaning.rows import Rows, rows_of
@@ -34,7 +36,7 @@ from moldau.wire.batch import (
 from moldau.wire.compression import Buffer, Compression, compress
 from moldau.wire.records import append_varint
 
-_KIND_BITS = LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
+_KIND_BITS: Final = LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 
 
 class _Plan(NamedTuple):
@@ -51,26 +53,23 @@ class _Plan(NamedTuple):
 def rewritten(piece: Piece, rows: Rows, kept: Mask, fate: BatchFate, horizon_ms: int) -> tuple[Written, int]:
     """What is to be written of the batches that `rows` tell of, and how many records that is."""
     plan = _plan(piece, rows, kept, fate)
-    first = rows.batches.start
-    sizes = piece.sizes[first : rows.batches.stop].copy()
-    youngest = piece.headers["max_timestamp"][first : rows.batches.stop].astype(np.int64)
+    first, here = rows.batches.start, slice(rows.batches.start, rows.batches.stop)
+    sizes, youngest = piece.sizes[here].copy(), piece.max_timestamps[here].copy()
     parts = _whole_runs(piece, plan, first)
+    changed: list[tuple[int, Buffer]] = []
+    for place in np.flatnonzero(plan.is_header).tolist():
+        changed.append((place, _header_alone(read_header(piece.batch(first + place)))))
     rebuilt = np.flatnonzero(plan.is_rebuilt)
     if rebuilt.size:
         piece.check_crcs(rebuilt + first)
-    for place in rebuilt.tolist():
-        horizon = horizon_ms if plan.gets_horizon[place] else None
-        batch = _rebuilt(piece, rows, kept, first + place, horizon)
+        changed += _rebuilt(piece, rows, kept, plan, rebuilt, horizon_ms)
+    for place, batch in changed:
         sizes[place], youngest[place] = len(batch), read_header(batch).max_timestamp
-        parts.append((place, batch))
-    for place in np.flatnonzero(plan.is_header).tolist():
-        sizes[place] = BATCH_HEADER_BYTES
-        parts.append((place, _header_alone(read_header(piece.batch(first + place)))))
-    parts.sort(key=lambda part: part[0])
+    if changed:
+        parts = sorted(parts + changed, key=itemgetter(0))
     stays = plan.is_whole | plan.is_rebuilt | plan.is_header
     content = b"".join([part for _, part in parts])
-    last_offsets = piece.last_offsets[first : rows.batches.stop]
-    return Written(content, sizes[stays], last_offsets[stays], youngest[stays]), int(plan.kept.sum())
+    return Written(content, sizes[stays], piece.last_offsets[here][stays], youngest[stays]), int(plan.kept.sum())
 
 
 def _plan(piece: Piece, rows: Rows, kept: Mask, fate: BatchFate) -> _Plan:
@@ -116,49 +115,103 @@ def _sealed(header: BatchHeader, payload: Buffer) -> bytearray:
     return batch
 
 
-def _rebuilt(piece: Piece, rows: Rows, kept: Mask, index: int, horizon_ms: int | None) -> bytearray:
-    header = read_header(piece.batch(index))
-    if header.is_control:
-        assert horizon_ms is not None, "a marker stays as it is until it gets a horizon"
-        rows = rows_of(piece, index)
-        kept = np.ones(rows.starts.size, np.bool_)
-    mine = slice(int(np.searchsorted(rows.batch_of, index)), int(np.searchsorted(rows.batch_of, index, side="right")))
-    stays = np.flatnonzero(kept[mine]) + mine.start
-    deltas, behind = read(rows.data, rows.timestamps_at[stays], bits=64)
-    timestamps = header.base_timestamp + deltas
-    base_timestamp, attributes = header.base_timestamp, header.attributes
+def _rebuilt(
+    piece: Piece, rows: Rows, kept: Mask, plan: _Plan, rebuilt: Numbers, horizon_ms: int
+) -> Iterator[tuple[int, bytearray]]:
+    first = rows.batches.start
+    is_control = piece.is_control[rebuilt + first]
+    for place in rebuilt[is_control].tolist():
+        # A marker stays as it is until it gets a horizon.
+        alone = rows_of(piece, first + place)
+        left = _Left.of(alone, np.ones(alone.starts.size, np.bool_), piece, np.array([first + place]))
+        yield place, _batch(piece, left, 0, horizon_ms)
+    places = rebuilt[~is_control]
+    stays = kept & plan.is_rebuilt[rows.batch_of - first]
+    left = _Left.of(rows, stays, piece, places + first)
+    for number, place in enumerate(places.tolist()):
+        yield place, _batch(piece, left, number, horizon_ms if plan.gets_horizon[place] else None)
+
+
+class _Left(NamedTuple):
+    """The records that are left of batches to be built anew, and for each of these batches where they are."""
+
+    data: Bytes
+    indexes: list[int]
+    """Of the batches, in the piece."""
+    row_edges: list[int]
+    """The first row of each batch, and the end of all."""
+    youngest: list[int]
+    run_edges: list[int]
+    """The first run of each batch: records that lie one behind the other and all stay."""
+    run_begins: list[int]
+    run_ends: list[int]
+    attributes_at: Numbers
+    """This and the following of each row."""
+    behind_timestamp: Numbers
+    limits: Numbers
+    timestamps: Numbers
+
+    @classmethod
+    def of(cls, rows: Rows, stays: Mask, piece: Piece, indexes: Numbers) -> _Left:
+        places = np.flatnonzero(stays)
+        batch_of = rows.batch_of[places]
+        deltas, behind = read(rows.data, rows.timestamps_at[places], bits=64)
+        timestamps = piece.base_timestamps[batch_of] + deltas
+        firsts = np.searchsorted(batch_of, indexes)
+        goes_on = (np.diff(places) == 1) & (np.diff(batch_of) == 0)
+        begins = np.flatnonzero(np.concatenate([[True], ~goes_on])) if places.size else places
+        ends = np.append(begins[1:], places.size) - 1 if places.size else places
+        return cls(
+            rows.data,
+            indexes.tolist(),
+            [*firsts.tolist(), places.size],
+            np.maximum.reduceat(timestamps, firsts).tolist() if places.size else [],
+            [*np.searchsorted(batch_of[begins], indexes).tolist(), begins.size],
+            rows.starts[places[begins]].tolist(),
+            rows.limits[places[ends]].tolist(),
+            rows.timestamps_at[places] - 1,
+            behind,
+            rows.limits[places],
+            timestamps,
+        )
+
+
+def _batch(piece: Piece, left: _Left, number: int, horizon_ms: int | None) -> bytearray:
+    """One batch around what is left of it, with a horizon from now on if one is given."""
+    header = read_header(piece.batch(left.indexes[number]))
+    attributes, base_timestamp = header.attributes, header.base_timestamp
     body: Buffer
     if horizon_ms is None:
-        body = _joined(rows, kept, mine)
+        body = _joined(left, number)
     else:
-        base_timestamp, attributes = horizon_ms, attributes | DELETE_HORIZON_BIT
-        body = _restamped(rows, stays, behind, timestamps - horizon_ms)
+        attributes, base_timestamp = attributes | DELETE_HORIZON_BIT, horizon_ms
+        body = _restamped(left, number, horizon_ms)
     payload = compress(Compression.from_id(attributes & CODEC_MASK), body)
-    max_timestamp = header.max_timestamp if header.is_log_append_time else int(timestamps.max())
     return _sealed(
         header._replace(
             batch_length=BATCH_HEADER_BYTES - LENGTH_PREFIX.size + len(payload),
             attributes=attributes,
             base_timestamp=base_timestamp,
-            max_timestamp=max_timestamp,
-            record_count=stays.size,
+            max_timestamp=header.max_timestamp if header.is_log_append_time else left.youngest[number],
+            record_count=left.row_edges[number + 1] - left.row_edges[number],
         ),
         payload,
     )
 
 
-def _joined(rows: Rows, kept: Mask, mine: slice) -> bytes:
+def _joined(left: _Left, number: int) -> bytes:
     """The records that stay, byte for byte."""
-    edges = np.flatnonzero(np.diff(kept[mine].view(np.int8), prepend=0, append=0)) + mine.start
-    view = rows.data.data
-    begins, ends = rows.starts[edges[::2]].tolist(), rows.limits[edges[1::2] - 1].tolist()
-    return b"".join([view[begin:end] for begin, end in zip(begins, ends, strict=True)])
+    runs = slice(left.run_edges[number], left.run_edges[number + 1])
+    view = left.data.data
+    return b"".join([view[begin:end] for begin, end in zip(left.run_begins[runs], left.run_ends[runs], strict=True)])
 
 
-def _restamped(rows: Rows, stays: Numbers, behind: Numbers, deltas: Numbers) -> bytearray:
-    """The records that stay, with other timestamp deltas: length, attributes, delta, and the rest as it was."""
-    body, view = bytearray(), rows.data.data
-    columns = (rows.timestamps_at[stays] - 1, behind, rows.limits[stays], deltas)
+def _restamped(left: _Left, number: int, base_timestamp: int) -> bytearray:
+    """The records that stay, their timestamps counted from another one; but for that as they were."""
+    body, view = bytearray(), left.data.data
+    mine = slice(left.row_edges[number], left.row_edges[number + 1])
+    deltas = left.timestamps[mine] - base_timestamp
+    columns = (left.attributes_at[mine], left.behind_timestamp[mine], left.limits[mine], deltas)
     for attributes_at, rest, limit, delta in zip(*(column.tolist() for column in columns), strict=True):
         stamp = bytearray(view[attributes_at : attributes_at + 1])
         append_varint(stamp, delta)

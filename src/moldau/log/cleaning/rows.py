@@ -5,13 +5,13 @@ Every length is checked against the bytes that are there; what breaks the format
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from moldau.base.errors import MalformedData
-from moldau.columns.record_starts import record_starts
+from moldau.columns.record_starts import RUN_HOPED_FOR, record_starts, walk_long, walk_short
 from moldau.columns.varints import BadRow, Bytes, Mask, Numbers, read, require, skip
 from moldau.log.cleaning.key_map import Keys
 from moldau.log.cleaning.pieces import PADDING, Piece
@@ -21,8 +21,6 @@ from moldau.wire.compression import Compression, decompress
 OPENED_BYTES_MAX: Final = 4 << 20
 """Decompressed at a time, unless one batch is larger."""
 RECORD_BYTES_MIN: Final = 7
-MANY: Final = 64
-"""A batch of so many records is walked by itself, smaller ones side by side."""
 _NULL: Final = 1
 """-1 as a zigzag varint."""
 
@@ -76,9 +74,10 @@ def _rows(piece: Piece, wanted: Mask, batches: range, opened: dict[int, bytes | 
     chosen = np.flatnonzero(wanted[batches.start : batches.stop]) + batches.start
     begins = piece.starts[chosen] + BATCH_HEADER_BYTES
     ends = piece.starts[chosen] + piece.sizes[chosen]
-    data = piece.data
+    content, data = piece.content, piece.data
     if opened:
-        data = np.frombuffer(b"".join([piece.content, *opened.values(), PADDING]), np.uint8)
+        content = b"".join([content, *opened.values(), PADDING])
+        data = np.frombuffer(content, np.uint8)
         sizes = np.array([len(body) for body in opened.values()], np.int64)
         at = np.searchsorted(chosen, np.array(list(opened)))
         begins[at] = len(piece.content) + np.cumsum(sizes) - sizes
@@ -87,15 +86,15 @@ def _rows(piece: Piece, wanted: Mask, batches: range, opened: dict[int, bytes | 
     if ((counts < 0) | (counts * RECORD_BYTES_MIN > ends - begins) | ((counts == 0) & (ends > begins))).any():
         raise MalformedData(f"a batch at {int(piece.base_offsets[batches.start])}… cannot hold its records")
     try:
-        return _read(piece, data, chosen, begins, ends, counts, batches)
+        starts = _starts(content, data, begins, ends, counts)
+        return _read(piece, data, chosen, starts, ends, counts, batches)
     except (BadRow, IndexError) as bad:
         raise MalformedData(f"batches at offset {int(piece.base_offsets[batches.start])}…: {bad}") from None
 
 
 def _read(
-    piece: Piece, data: Bytes, chosen: Numbers, begins: Numbers, ends: Numbers, counts: Numbers, batches: range
+    piece: Piece, data: Bytes, chosen: Numbers, starts: Numbers, ends: Numbers, counts: Numbers, batches: range
 ) -> Rows:
-    starts = _starts(data, begins, ends, counts)
     batch_of = np.repeat(chosen, counts)
     limits = np.empty_like(starts)
     limits[:-1] = starts[1:]
@@ -120,30 +119,38 @@ def _read(
     )
 
 
-def _starts(data: Bytes, begins: Numbers, ends: Numbers, counts: Numbers) -> Numbers:
+def _starts(content: bytes, data: Bytes, begins: Numbers, ends: Numbers, counts: Numbers) -> Numbers:
     """Where each record begins, a guess until it is proven. Batches of one record, which are many where producers do
     not wait, tell it without a look."""
     if (counts == 1).all():
         return begins
-    first = np.cumsum(counts) - counts
     starts = np.empty(int(counts.sum()), np.int64)
-    small = np.flatnonzero((counts > 0) & (counts < MANY))
-    if small.size and int(counts[small].sum()) < 16 * int(counts[small].max()):
-        small = small[:0]
-    _walk_side_by_side(data, begins[small], counts[small], first[small], starts)
-    alone = np.ones(counts.size, np.bool_)
-    alone[small] = False
-    for index in np.flatnonzero(alone & (counts > 0)).tolist():
+    is_small = counts <= RUN_HOPED_FOR
+    starts[np.repeat(is_small, counts)] = _walked(content, data, begins[is_small], counts[is_small])
+    first = np.cumsum(counts) - counts
+    for index in np.flatnonzero(~is_small).tolist():
         begin, count, to = int(begins[index]), int(counts[index]), int(first[index])
         starts[to : to + count] = record_starts(data[begin : ends[index]], count) + begin
     return starts
 
 
-def _walk_side_by_side(data: Bytes, at: Numbers, counts: Numbers, to: Numbers, starts: Numbers) -> None:
-    """The first record of every batch, then the second of those that have one, and so on."""
-    while at.size:
-        starts[to] = at
-        goes_on = counts > 1
-        counts, to = counts[goes_on] - 1, to[goes_on] + 1
-        length, behind = read(data, at[goes_on])
-        at = behind + length
+def _walked(content: bytes, data: Bytes, begins: Numbers, counts: Numbers) -> Numbers:
+    """Of many batches at once: to ask numpy for each of them would take longer than to walk."""
+    try:
+        starts = _walk_all(content, begins, counts, walk_short)
+        is_long = (data[starts] >= 0x80) & (data[starts + 1] >= 0x80)
+    except IndexError:
+        is_long = np.ones(1, np.bool_)
+    return _walk_all(content, begins, counts, walk_long) if is_long.any() else starts
+
+
+def _walk_all(
+    content: bytes, begins: Numbers, counts: Numbers, walk: Callable[[bytes, int, int], list[int]]
+) -> Numbers:
+    starts: list[int] = []
+    for begin, count in zip(begins.tolist(), counts.tolist(), strict=True):
+        if count:
+            starts.append(begin)
+            if count > 1:
+                starts += walk(content, begin, count - 1)
+    return np.array(starts, np.int64)

@@ -6,16 +6,19 @@ partitions they write to, and are checked; later ones add a partition by writing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
-from moldau.base.clock import Clock
+from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.base.later import Later
 from moldau.replica.partition import Partition
 from moldau.replica.verification import Guard, Verifications
 from moldau.runtime.transaction_verifier import Codes, InTransaction, TransactionVerifier
+
+Wanted = Sequence[tuple[Partition, int]]
 
 
 class Passed(NamedTuple):
@@ -28,6 +31,13 @@ class Passed(NamedTuple):
 NOTHING = Passed({}, {})
 
 
+class Patience(NamedTuple):
+    """How long a write waits for the transaction before it to end, and how often it looks."""
+
+    retry_ms: int
+    retry_max_ms: int
+
+
 class TransactionGate:
     """`verifies` is whether what clients said beforehand is checked at all."""
 
@@ -36,20 +46,49 @@ class TransactionGate:
         verifications: Verifications,
         verifier: TransactionVerifier,
         clock: Clock,
+        timers: Timers,
+        patience: Patience,
         verifies: Callable[[], bool],
     ) -> None:
         self._verifications = verifications
         self._verifier = verifier
         self._clock = clock
+        self._timers = timers
+        self._patience = patience
         self._verifies = verifies
 
-    def pass_through(
-        self, transaction: InTransaction, wanted: list[tuple[Partition, int]], knows_abortable: bool
-    ) -> Passed | Later[Passed]:
+    def pass_through(self, transaction: InTransaction, wanted: Wanted, knows_abortable: bool) -> Passed | Later[Passed]:
         """`wanted` are partitions with the first sequence that is to be written; `knows_abortable` says whether the
         client has heard of TRANSACTION_ABORTABLE."""
         if not transaction.adds and not self._verifies():
             return NOTHING
+        guards, refused = self._begin(transaction, wanted)
+        if not guards:
+            return Passed(guards, refused)
+        answer: Later[Passed] = Later()
+        give_up_ms = self._clock.elapsed_ms() + self._patience.retry_max_ms
+
+        def ask(guards: Mapping[TopicPartition, Guard], refused: Mapping[TopicPartition, KafkaError]) -> None:
+            self._verifier.verify(transaction, guards).then(partial(settle, guards, refused))
+
+        def settle(
+            guards: Mapping[TopicPartition, Guard], refused: Mapping[TopicPartition, KafkaError], codes: Codes
+        ) -> None:
+            # The marker of the transaction before may not be here yet, which clients of version 2 need not know of.
+            is_early = transaction.adds and ErrorCode.CONCURRENT_TRANSACTIONS in codes.values()
+            if is_early and self._clock.elapsed_ms() < give_up_ms:
+                # That marker will void the guards: they are taken anew.
+                self._timers.after_ms(self._patience.retry_ms, lambda: ask(*self._begin(transaction, wanted)))
+                return
+            told = {name: KafkaError(_told(code, knows_abortable)) for name, code in codes.items()}
+            answer.complete(Passed(guards, {**refused, **told}))
+
+        ask(guards, refused)
+        return answer
+
+    def _begin(
+        self, transaction: InTransaction, wanted: Wanted
+    ) -> tuple[dict[TopicPartition, Guard], dict[TopicPartition, KafkaError]]:
         guards: dict[TopicPartition, Guard] = {}
         refused: dict[TopicPartition, KafkaError] = {}
         now_ms = self._clock.now_ms()
@@ -63,14 +102,7 @@ class TransactionGate:
                 continue
             if guard is not None:
                 guards[partition.name] = guard
-        if not guards:
-            return Passed(guards, refused)
-
-        def verified(codes: Codes) -> Passed:
-            errors = {name: KafkaError(_told(code, knows_abortable)) for name, code in codes.items()}
-            return Passed(guards, refused | errors)
-
-        return self._verifier.verify(transaction, guards).map(verified)
+        return guards, refused
 
     def check(self, partition: Partition, transaction: InTransaction, sequence: int, passed: Passed) -> None:
         """Right before the append. KafkaError if it must not be."""

@@ -1,0 +1,73 @@
+"""The groups' own topic is compacted: what groups have committed is the same after it was cleaned and read again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from compacted_topics import wait_until
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+
+from moldau.testing import broker
+
+pytestmark = pytest.mark.moldau_only
+
+PROPERTIES = {"log_cleaner_backoff_ms": 100, "offsets_topic_num_partitions": 1}
+ROUNDS = 30
+
+
+def commit(bootstrap: str, group: str, offset: int) -> None:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
+    try:
+        consumer.commit(offsets=[TopicPartition("t", 0, offset)], asynchronous=False)
+    finally:
+        consumer.close()
+
+
+def committed(admin: AdminClient, group: str) -> int:
+    asked = ConsumerGroupTopicPartitions(group, [TopicPartition("t", 0)])
+    (answer,) = admin.list_consumer_group_offsets([asked])[group].result(15).topic_partitions
+    return int(answer.offset)
+
+
+def cut_into_segments(admin: AdminClient) -> None:
+    """Almost every commit begins a new segment, and every old one is worth cleaning."""
+    wanted = {"segment.ms": "1", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "0"}
+    wanted["file.delete.delay.ms"] = "0"
+    entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in wanted.items()]
+    resource = ConfigResource(ConfigResource.Type.TOPIC, "__consumer_offsets", incremental_configs=entries)
+    admin.incremental_alter_configs([resource])[resource].result(15)
+
+
+def cleaned_up_to(data_dir: Path) -> int:
+    checkpoint = data_dir / "cleaner-offset-checkpoint"
+    lines = checkpoint.read_text().splitlines() if checkpoint.exists() else []
+    return next((int(line.split()[2]) for line in lines if line.startswith("__consumer_offsets 0 ")), 0)
+
+
+def records_kept(data_dir: Path) -> int:
+    return sum(path.stat().st_size for path in (data_dir / "__consumer_offsets-0").glob("*.log"))
+
+
+def test_groups_are_the_same_after_their_topic_was_cleaned_and_read_again(tmp_path: Path) -> None:
+    groups = ["steady", "moving", "gone"]
+    with broker(tmp_path, **PROPERTIES) as running:
+        bootstrap = running.bootstrap_servers
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(15)
+        for group in groups:
+            commit(bootstrap, group, 7)
+        cut_into_segments(admin)
+        admin.delete_consumer_groups(["gone"])["gone"].result(15)
+        for offset in range(ROUNDS):
+            commit(bootstrap, "moving", offset)
+        wait_until(lambda: cleaned_up_to(tmp_path) >= ROUNDS, "the groups' topic is cleaned")
+        before = {group: committed(admin, group) for group in groups}
+    assert before == {"steady": 7, "moving": ROUNDS - 1, "gone": -1001}
+    assert records_kept(tmp_path) < 2000
+    with broker(tmp_path, **PROPERTIES) as running:
+        admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
+        assert {group: committed(admin, group) for group in groups} == before
+        listed = admin.list_consumer_groups().result().valid
+        assert sorted(each.group_id for each in listed) == ["moving", "steady"]

@@ -1,0 +1,191 @@
+"""What transactional clients of a simulated cluster have in common: they know the leaders of several topics, find
+coordinators, and ask until there is an answer.
+
+What one of them does is a script: a generator that yields what it asks for and goes on when the answer is there. A
+process that dies leaves its script where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from random import Random
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from cluster_client import ClusterClient, Leader
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from moldau.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from moldau.wire.schema import Message
+
+if TYPE_CHECKING:
+    from cluster_world import World
+
+T = TypeVar("T")
+Then = Callable[[Any], None]
+Ask = Callable[[Then], None]
+Script = Generator[Ask, Any, T]
+Place = tuple[str, int]
+"""A topic and the number of a partition."""
+
+GROUP = 0
+TRANSACTION = 1
+LOST = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.UNSUPPORTED_VERSION,  # what the client's own side says of a node that is not a broker any more
+    }
+)
+"""Somebody else may coordinate by now."""
+EARLY = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+"""The same will be answered otherwise a little later."""
+WITHOUT_EFFECT = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS})
+
+
+class Answered(NamedTuple):
+    code: ErrorCode
+    reply: Any
+    is_doubtful: bool
+    """It was asked before, and nobody knows what came of that."""
+    was_replaced: bool
+    """Somebody else spoke for the transactional id before this was asked."""
+
+
+class TransactionalClient(ClusterClient):
+    """One process. `is_replaced` is set by whoever starts another one in its place, once that was acknowledged."""
+
+    def __init__(self, world: World, name: str, topics: Sequence[str], rng: Random) -> None:
+        self._topics = list(topics)
+        self.routes: dict[Place, Leader] = {}
+        self._coordinators: dict[tuple[int, str], int] = {}
+        self.is_replaced = False
+        super().__init__(world, name, "", rng)
+        self.refresh()
+
+    # --- scripts --------------------------------------------------------------------------------------------------
+
+    def play(self, script: Script[None]) -> None:
+        def go_on(value: Any = None) -> None:
+            try:
+                ask = script.send(value)
+            except StopIteration:
+                return
+            ask(go_on)
+
+        go_on()
+
+    def pause(self, delay_ms: int) -> Ask:
+        return lambda then: self.later(delay_ms, lambda: then(None))
+
+    def pause_after(self, failures: int) -> Ask:
+        return lambda then: self.retry(lambda: then(None), failures)
+
+    def request(
+        self, node_id: int, api: ApiKey, version: int, request: Message, purpose: str, timeout_ms: int = 3_000
+    ) -> Ask:
+        return lambda then: self.ask(node_id, api, version, request, then, purpose, timeout_ms)
+
+    # --- who leads ------------------------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        if self._is_refreshing:
+            return
+        self._is_refreshing = True
+        ask = MetadataRequest(
+            [MetadataRequestTopic(name=name) for name in self._topics], allow_auto_topic_creation=False
+        )
+        self.ask(self.some_broker(), ApiKey.METADATA, 12, ask, self._refreshed, "metadata", 1_000)
+
+    def _refreshed(self, response: MetadataResponse | KafkaError) -> None:
+        self._is_refreshing = False
+        if isinstance(response, KafkaError):
+            self.retry(self.refresh)
+            return
+        if response.brokers:
+            self.brokers = {each.node_id: (each.host, each.port) for each in response.brokers}
+        for topic in response.topics:
+            if topic.error_code == ErrorCode.NONE:
+                self._learn(topic)
+        is_whole = all(topic.error_code == ErrorCode.NONE for topic in response.topics)
+        if not is_whole or any(leader.node_id not in self.brokers for leader in self.routes.values()):
+            self.retry(self.refresh)
+
+    def _learn(self, topic: Any) -> None:
+        for each in topic.partitions:
+            place = (topic.name, each.partition_index)
+            known = self.routes.get(place)
+            if known is None or each.leader_epoch > known.epoch:
+                self.routes[place] = Leader(topic.topic_id, each.leader_id, each.leader_epoch)
+            elif each.leader_epoch == known.epoch:
+                known.node_id = each.leader_id
+
+    def route(self, place: Place) -> Leader | None:
+        """Who leads it; None if nobody is known who could be asked."""
+        leader = self.routes.get(place)
+        return leader if leader is not None and leader.node_id in self.brokers else None
+
+    # --- who coordinates ------------------------------------------------------------------------------------------
+
+    def coordinator_of(self, kind: int, key: str) -> Script[int]:
+        failures = 0
+        while True:
+            known = self._coordinators.get((kind, key))
+            if known is not None and known in self.brokers:
+                return known
+            ask = FindCoordinatorRequest("", kind, [key])
+            reply = yield self.request(self.some_broker(), ApiKey.FIND_COORDINATOR, 4, ask, "metadata", 1_500)
+            self._found_coordinator(kind, key, reply)
+            if (kind, key) not in self._coordinators:
+                failures += 1
+                yield self.pause_after(failures)
+
+    def _found_coordinator(self, kind: int, key: str, reply: FindCoordinatorResponse | KafkaError) -> None:
+        code = reply.code if isinstance(reply, KafkaError) else ErrorCode(reply.coordinators[0].error_code)
+        if isinstance(reply, KafkaError) or code is not ErrorCode.NONE:
+            self.judge(code, f"looks for the coordinator of {key}", LOST | EARLY)
+            return
+        found = reply.coordinators[0]
+        self._coordinators[kind, key] = found.node_id
+        self.brokers.setdefault(found.node_id, (found.host, found.port))
+
+    def judge(self, code: ErrorCode, what: str, allowed: frozenset[ErrorCode]) -> None:
+        self.told(what, code)
+        if code not in allowed:
+            self.world.violated(f"{self.name} {what}: {code.name}")
+
+    def coordinated(
+        self,
+        kind: int,
+        key: str,
+        what: str,
+        api: ApiKey,
+        version: int,
+        request: Message,
+        code_of: Callable[[Any], int],
+    ) -> Script[Answered]:
+        """Asks the coordinator, whoever it is by then, until it answers something that is not to be asked again."""
+        failures, is_doubtful = 0, False
+        while True:
+            node_id = yield from self.coordinator_of(kind, key)
+            was_replaced = self.is_replaced
+            reply = yield self.request(node_id, api, version, request, f"coordinator-{kind}")
+            code = reply.code if isinstance(reply, KafkaError) else ErrorCode(code_of(reply))
+            self.told(f"{what} at n{node_id}", code)
+            if code not in LOST and code not in EARLY:
+                return Answered(code, reply, is_doubtful, was_replaced)
+            if code in LOST:
+                self._coordinators.pop((kind, key), None)
+            is_doubtful |= code not in WITHOUT_EFFECT
+            failures += 1
+            yield self.pause_after(failures)

@@ -1,0 +1,118 @@
+"""What was committed to one partition, transactions and their ends with it: who wrote which offsets, how that ended,
+and up to where it was decided.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cluster_ledger import Complain, Ledger
+
+from moldau.wire.batch import BatchHeader
+from moldau.wire.records import decode_records, read_end_txn_marker
+
+NOT_ENDED = -1
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """What one transaction has in one partition."""
+
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+    end_offset: int = NOT_ENDED
+    """Of its marker."""
+    is_committed: bool = False
+    offsets: list[int] = field(default_factory=list)
+    values: list[bytes] = field(default_factory=list)
+
+
+class TransactionalLedger(Ledger):
+    def __init__(self, name: str, complain: Complain) -> None:
+        super().__init__(name, complain)
+        self.parts: list[Part] = []
+        self.open: dict[int, Part] = {}
+        """By producer id."""
+        self._epochs: dict[int, int] = {}
+        self._plain: list[int] = []
+        """Offsets of what belongs to no transaction."""
+        self._claims: list[tuple[str, int, int]] = []
+
+    def _extend(self, header: BatchHeader, batch: memoryview) -> None:
+        if header.producer_id >= 0:
+            self._check_epoch(header)
+        if header.is_control:
+            self._end_part(header, batch)
+            return
+        first = self.end
+        super()._extend(header, batch)
+        if not header.is_transactional:
+            self._plain += range(first, self.end)
+            return
+        part = self.open.get(header.producer_id)
+        if part is None:
+            part = Part(header.producer_id, header.producer_epoch, first)
+            self.open[header.producer_id] = part
+            self.parts.append(part)
+        if part.producer_epoch != header.producer_epoch:
+            self._complain(
+                f"{self.name} has a batch of producer {header.producer_id} with epoch {header.producer_epoch} at "
+                f"{first} in a transaction of epoch {part.producer_epoch}"
+            )
+        part.offsets += range(first, self.end)
+        part.values += self.values[first:]
+        names = {value.partition(b"/")[0] for value in part.values}
+        if len(names) > 1 and not self._is_internal:
+            self._complain(f"{self.name} has records of several transactions in one: {sorted(names)} up to {first}")
+
+    def _check_epoch(self, header: BatchHeader) -> None:
+        known = self._epochs.get(header.producer_id, -1)
+        if header.producer_epoch < known:
+            self._complain(
+                f"{self.name} has producer {header.producer_id} with epoch {header.producer_epoch} at "
+                f"{header.base_offset}, epoch {known} has written before"
+            )
+        self._epochs[header.producer_id] = header.producer_epoch
+
+    def _end_part(self, header: BatchHeader, batch: memoryview) -> None:
+        for record in decode_records(batch, header):
+            if record.offset != self.end:
+                self._complain(f"{self.name} has {record.offset} where {self.end} belongs")
+            self.values.append(b"")
+            marker = read_end_txn_marker(record)
+            part = self.open.pop(header.producer_id, None)
+            if marker is not None and part is not None:
+                part.end_offset, part.is_committed = record.offset, marker.committed
+
+    # --- what is decided ------------------------------------------------------------------------------------------
+
+    def claim(self, who: str, last_stable_offset: int, high_watermark: int) -> None:
+        """Somebody says that everything below the one is decided, as far as the log is committed by the other."""
+        self._claims.append((who, last_stable_offset, high_watermark))
+
+    def judge_claims(self) -> None:
+        """Those about what is known by now."""
+        ready = [claim for claim in self._claims if claim[2] <= self.end]
+        if not ready:
+            return
+        self._claims = [claim for claim in self._claims if claim[2] > self.end]
+        for who, last_stable_offset, high_watermark in set(ready):
+            for part in self.parts:
+                is_ended = part.end_offset != NOT_ENDED and part.end_offset < high_watermark
+                if part.first_offset < last_stable_offset and not is_ended:
+                    self._complain(
+                        f"{who} says that {self.name} is decided up to {last_stable_offset} of {high_watermark}: a "
+                        f"transaction of producer {part.producer_id} began at {part.first_offset}, "
+                        f"its marker is at {part.end_offset}"
+                    )
+            if last_stable_offset > high_watermark:
+                self._complain(f"{who} says that {self.name} is decided beyond its high watermark {high_watermark}")
+
+    def committed(self) -> list[tuple[int, bytes]]:
+        """What a reader who wants only that must be given, in its order."""
+        offsets = list(self._plain)
+        for part in self.parts:
+            if part.is_committed:
+                offsets += part.offsets
+        return [(offset, self.values[offset]) for offset in sorted(offsets)]

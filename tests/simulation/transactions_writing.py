@@ -1,0 +1,197 @@
+"""Batches of a transaction on their way to the partitions it writes to: several in flight, sent again in their order
+until all are acknowledged, or one is refused for good.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cluster_producers import ACKS_ALL, MOVED, TRY_AGAIN, WAIT_MS
+from transactions_client import Place, Then
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from moldau.wire.records import Record, build_batch
+
+if TYPE_CHECKING:
+    from transactions_producer import TransactionalProducer
+
+IN_FLIGHT_MAX = 5
+ABORTS = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.TRANSACTION_ABORTABLE,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+    }
+)
+"""Refused: the transaction is over, or cannot have this."""
+AGAIN = frozenset(
+    {
+        *TRY_AGAIN,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """A partition as one epoch of a producer sees it."""
+
+    next_sequence: int = 0
+    is_known: bool = False
+    """Something of this epoch was acknowledged: the partition knows it."""
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    values: list[bytes]
+    sequence: int
+    data: bytes
+    was_sent_in_time: bool = False
+    """Before another took the producer's place."""
+    is_acknowledged: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Queue:
+    place: Place
+    lane: Lane
+    unsent: deque[Batch]
+    in_flight: list[Batch] = field(default_factory=list)
+    attempt: int = 0
+    is_waiting: bool = False
+    failures: int = 0
+
+
+class Writing:
+    """`ask` it once; it tells NONE when all is acknowledged, or the code for which it gave up."""
+
+    def __init__(
+        self, client: TransactionalProducer, lanes: dict[Place, Lane], batches: dict[Place, list[list[Record]]]
+    ) -> None:
+        self._client = client
+        self._then: Then | None = None
+        self._queues = []
+        for place, given in batches.items():
+            lane = lanes.setdefault(place, Lane())
+            self._queues.append(Queue(place, lane, deque(self._batch(lane, records) for records in given)))
+
+    def _batch(self, lane: Lane, records: list[Record]) -> Batch:
+        sequence, lane.next_sequence = lane.next_sequence, lane.next_sequence + len(records)
+        data = build_batch(
+            records,
+            producer_id=self._client.producer_id,
+            producer_epoch=self._client.producer_epoch,
+            base_sequence=sequence,
+            is_transactional=True,
+        )
+        return Batch([record.value or b"" for record in records], sequence, bytes(data))
+
+    def ask(self, then: Then) -> None:
+        self._then = then
+        for queue in self._queues:
+            self._fill(queue)
+
+    def _over(self, code: ErrorCode) -> None:
+        then, self._then = self._then, None
+        if then is not None:
+            then(code)
+
+    def _fill(self, queue: Queue) -> None:
+        """The first of an epoch goes alone where a broker that knows nothing of it would take any sequence."""
+        window = IN_FLIGHT_MAX if queue.lane.is_known or self._client.is_v2 else 1
+        while queue.unsent and len(queue.in_flight) < window and not queue.is_waiting:
+            batch = queue.unsent.popleft()
+            queue.in_flight.append(batch)
+            self._send(queue, batch)
+            if self._then is None:
+                return
+
+    def _send(self, queue: Queue, batch: Batch) -> None:
+        client = self._client
+        leader = client.route(queue.place)
+        if leader is None:
+            self._again(queue)
+            return
+        batch.was_sent_in_time |= not client.is_replaced
+        topic, partition = queue.place
+        attempt = queue.attempt
+        data = [PartitionProduceData(partition, batch.data)]
+        request = ProduceRequest(
+            client.transactional_id, ACKS_ALL, WAIT_MS, [TopicProduceData(leader.topic_id, topic, data)]
+        )
+        version = 13 if client.is_v2 else 11
+        client.ask(
+            leader.node_id,
+            ApiKey.PRODUCE,
+            version,
+            request,
+            lambda reply: self._replied(queue, batch, attempt, reply),
+            "write",
+        )
+
+    def _replied(self, queue: Queue, batch: Batch, attempt: int, reply: ProduceResponse | KafkaError) -> None:
+        if batch.is_acknowledged or self._then is None:
+            return
+        client = self._client
+        partition = None if isinstance(reply, KafkaError) else reply.responses[0].partition_responses[0]
+        code = reply.code if isinstance(reply, KafkaError) else ErrorCode(reply.responses[0].partition_responses[0].error_code)
+        if partition is not None and code is ErrorCode.NONE:
+            self._acknowledged(queue, batch, partition.base_offset)
+            return
+        if attempt != queue.attempt:
+            return
+        client.told(f"{batch.values[0].decode()} #{batch.sequence}", code)
+        if code in ABORTS:
+            self._over(code)
+            return
+        if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            if batch is queue.in_flight[0]:
+                client.world.violated(
+                    f"{client.name}: {batch.values[0]!r} is out of order, although all before it are there"
+                )
+        elif code not in AGAIN:
+            client.world.violated(f"{client.name}: {batch.values[0]!r} is refused with {code.name}")
+        if code in MOVED:
+            client.refresh()
+        self._again(queue)
+
+    def _acknowledged(self, queue: Queue, batch: Batch, offset: int) -> None:
+        client = self._client
+        batch.is_acknowledged = queue.lane.is_known = True
+        queue.in_flight.remove(batch)
+        queue.failures = 0
+        topic, partition = queue.place
+        client.world.trace(f"{client.name} {topic}-{partition} {batch.values[0].decode()} at {offset}")
+        client.world.audit.acknowledged(client.routes[queue.place].topic_id, partition, offset, batch.values)
+        if not batch.was_sent_in_time:
+            client.world.violated(f"{client.name} has written {batch.values[0]!r}, although another took its place")
+        self._fill(queue)
+        if not any(each.in_flight or each.unsent for each in self._queues):
+            self._over(ErrorCode.NONE)
+
+    def _again(self, queue: Queue) -> None:
+        queue.attempt += 1
+        if not queue.is_waiting:
+            queue.is_waiting = True
+            self._client.retry(lambda: self._resend(queue), queue.failures)
+            queue.failures += 1
+
+    def _resend(self, queue: Queue) -> None:
+        queue.is_waiting = False
+        if self._then is None:
+            return
+        if self._client.route(queue.place) is None:
+            self._client.refresh()
+            self._again(queue)
+            return
+        for batch in list(queue.in_flight):
+            self._send(queue, batch)
+        self._fill(queue)

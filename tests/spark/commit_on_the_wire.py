@@ -1,0 +1,135 @@
+"""The sink's commit against a real cluster without Spark, in processes that kill themselves at a chosen step."""
+
+from __future__ import annotations
+
+import os
+import signal
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from moldau.base.ids import TopicPartition
+from moldau.client.cluster import Cluster
+from moldau.spark.exactly_once.committing import Producer, commit
+from moldau.spark.exactly_once.staging import Staged
+from moldau.spark.exactly_once.wire import KafkaWire
+from moldau.spark.options import WriteOptions, write_options
+from moldau.spark.sending import Batch
+from moldau.spark.sink import stage
+
+TASKS = 2
+ROWS = 60
+STEPS = ("take_over", "last_batch", "add_partitions", "write", "add_group", "note_batch", "end")
+Gate = Callable[[str], None]
+
+
+def undisturbed(step: str) -> None:
+    pass
+
+
+def dying(at: str) -> Gate:
+    def gate(step: str) -> None:
+        if step == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return gate
+
+
+class GatedWire(KafkaWire):
+    """The real one, with a gate before and after every step."""
+
+    def __init__(self, cluster: Cluster, options: WriteOptions, sink_id: str, gate: Gate) -> None:
+        super().__init__(cluster, options, sink_id, 60_000)
+        self._gate = gate
+
+    def take_over(self) -> Producer:
+        self._gate("before take_over")
+        taken = super().take_over()
+        self._gate("after take_over")
+        return taken
+
+    def last_batch(self) -> int | None:
+        self._gate("before last_batch")
+        found = super().last_batch()
+        self._gate("after last_batch")
+        return found
+
+    def add_partitions(self, producer: Producer, partitions: Sequence[TopicPartition]) -> None:
+        self._gate("before add_partitions")
+        super().add_partitions(producer, partitions)
+        self._gate("after add_partitions")
+
+    def write(self, batches: Iterator[Batch]) -> None:
+        """In two halves, each acknowledged, with a gate between them."""
+        every = list(batches)
+        self._gate("before write")
+        super().write(iter(every[: len(every) // 2]))
+        self._gate("amid write")
+        super().write(iter(every[len(every) // 2 :]))
+        self._gate("after write")
+
+    def add_group(self, producer: Producer) -> None:
+        self._gate("before add_group")
+        super().add_group(producer)
+        self._gate("after add_group")
+
+    def note_batch(self, producer: Producer, batch_id: int, topics: Sequence[str]) -> None:
+        self._gate("before note_batch")
+        super().note_batch(producer, batch_id, topics)
+        self._gate("after note_batch")
+
+    def end(self, producer: Producer, commit: bool) -> None:
+        self._gate("before end")
+        super().end(producer, commit)
+        self._gate("after end")
+
+
+class Sink:
+    """A sink of two topics, and the micro-batches written to it: `ROWS` records of each task, told apart by number."""
+
+    def __init__(self, bootstrap: str, sink_id: str, topics: Sequence[str], staging: Path) -> None:
+        given = {"kafka.bootstrap.servers": bootstrap, "stagingLocation": str(staging), "stagingInlineBytes": "1000"}
+        self._options = write_options(given, is_stream=True)
+        self._sink_id, self._topics = sink_id, topics
+
+    def staged(self, batch_id: int, attempt: int) -> list[Staged]:
+        """As tasks stage it, one in its message, the other in a file. Attempts differ in how rows meet partitions."""
+        assert self._options.exactly_once is not None
+        found = []
+        for task in range(TASKS):
+            names = [f"{batch_id}.{task}.{row}" for row in range(ROWS)]
+            rows = {
+                "key": pa.array([f"{attempt}{name}".encode() for name in names]),
+                "value": pa.array([name.encode() for name in names]),
+                "topic": pa.array([self._topics[row % 2] for row in range(ROWS)]),
+            }
+            how = replace(self._options.exactly_once, inline_bytes_max=task << 20)
+            found.append(stage(self._options, how, self._sink_id, iter([pa.record_batch(rows)])).staged)
+        return found
+
+    def commit(self, batch_id: int, staged: Sequence[Staged], gate: Gate = undisturbed) -> bool:
+        with closing(Cluster(self._options.bootstrap, {})) as cluster:
+            return commit(GatedWire(cluster, self._options, self._sink_id, gate), staged, batch_id)
+
+    def commit_and_die(self, batch_id: int, staged: Sequence[Staged], at: str) -> bool:
+        """In a process of its own, which kills itself at this step; whether it did."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # threads of clients are not used in the child
+            child = os.fork()
+        if not child:
+            try:
+                self.commit(batch_id, staged, dying(at))
+            except BaseException:
+                traceback.print_exc()
+            os._exit(1)
+        _, status = os.waitpid(child, 0)
+        return os.WIFSIGNALED(status)
+
+
+def expected(batch_ids: Sequence[int]) -> list[str]:
+    return sorted(f"{batch}.{task}.{row}" for batch in batch_ids for task in range(TASKS) for row in range(ROWS))

@@ -1,0 +1,113 @@
+"""A write that comes before its producer's last transaction has ended waits a little, and is then verified anew."""
+
+from __future__ import annotations
+
+from rooms import Rooms
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
+from moldau.base.later import Later
+from moldau.replica.verification import Verifications
+from moldau.runtime.transaction_verifier import Codes, InTransaction, TransactionVerifier
+from moldau.server.handlers.transactions.gate import Passed, Patience, TransactionGate
+
+T0 = TopicPartition("t", 0)
+RETRY_MS, RETRY_MAX_MS = 20, 100
+
+
+class Coordinator(TransactionVerifier):
+    """Answers what a test tells it to."""
+
+    def __init__(self) -> None:
+        self.asked: list[Later[Codes]] = []
+
+    def verify(self, transaction: InTransaction, partitions: object) -> Later[Codes]:
+        self.asked.append(Later())
+        return self.asked[-1]
+
+
+class Gate:
+    def __init__(self, verifies: bool = True) -> None:
+        self.rooms = Rooms().start()
+        self.rooms.create_topic("t")
+        self.partition = self.rooms.partition("t")
+        self.coordinator = Coordinator()
+        self.verifications = Verifications()
+        self.gate = TransactionGate(
+            self.verifications,
+            self.coordinator,
+            self.rooms.clock,
+            self.rooms.timers,
+            Patience(RETRY_MS, RETRY_MAX_MS),
+            lambda: verifies,
+        )
+
+    def ask(self, *, adds: bool = True, knows_abortable: bool = True) -> Passed | Later[Passed]:
+        self.transaction = InTransaction("tx", 7, 1, adds)
+        return self.gate.pass_through(self.transaction, [(self.partition, 0)], knows_abortable)
+
+    def answer(self, code: ErrorCode = ErrorCode.NONE) -> None:
+        self.coordinator.asked.pop(0).complete({T0: code} if code else {})
+
+    def code_at_the_append(self, passed: Passed | Later[Passed]) -> ErrorCode:
+        try:
+            self.gate.check(
+                self.partition, self.transaction, 0, passed.value() if isinstance(passed, Later) else passed
+            )
+        except KafkaError as refused:
+            return refused.code
+        return ErrorCode.NONE
+
+
+def test_what_is_part_of_the_transaction_passes() -> None:
+    world = Gate()
+    passed = world.ask()
+    world.answer()
+    assert world.code_at_the_append(passed) is ErrorCode.NONE
+
+
+def test_the_marker_of_the_transaction_before_does_not_void_what_waits_for_it() -> None:
+    world = Gate()
+    passed = world.ask()
+    world.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+    world.verifications.over(world.partition, 7)
+    world.rooms.timers.advance(RETRY_MS)
+    world.answer()
+    assert world.code_at_the_append(passed) is ErrorCode.NONE
+
+
+def test_the_waiting_has_an_end() -> None:
+    world = Gate()
+    passed = world.ask()
+    for _ in range(RETRY_MAX_MS // RETRY_MS):
+        world.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+        world.rooms.timers.advance(RETRY_MS)
+    world.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+    assert world.code_at_the_append(passed) is ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+def test_who_added_the_partition_beforehand_is_told_at_once() -> None:
+    world = Gate()
+    passed = world.ask(adds=False)
+    world.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+    assert world.code_at_the_append(passed) is ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+def test_what_older_clients_do_not_know_is_told_in_other_words() -> None:
+    world = Gate()
+    for knows, code in ((True, ErrorCode.TRANSACTION_ABORTABLE), (False, ErrorCode.INVALID_TXN_STATE)):
+        passed = world.ask(adds=False, knows_abortable=knows)
+        world.answer(ErrorCode.TRANSACTION_ABORTABLE)
+        assert world.code_at_the_append(passed) is code
+    passed = world.ask()
+    world.answer(ErrorCode.PRODUCER_FENCED)
+    assert world.code_at_the_append(passed) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_without_verification_who_added_it_beforehand_is_believed() -> None:
+    world = Gate(verifies=False)
+    assert world.code_at_the_append(world.ask(adds=False)) is ErrorCode.NONE
+    assert world.coordinator.asked == []
+    passed = world.ask(adds=True)
+    world.answer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    assert world.code_at_the_append(passed) is ErrorCode.INVALID_PRODUCER_ID_MAPPING

@@ -1,0 +1,74 @@
+"""Which writes are exactly once, and where they stage."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from moldau.spark.options import ExactlyOnce, write_options
+from moldau.spark.sink import TRANSACTION_TIMEOUT_MS_MAX, timeout_for
+
+HERE = {"kafka.bootstrap.servers": "localhost:9092"}
+
+
+def exactly_once(given: dict[str, str], is_stream: bool = True) -> ExactlyOnce | None:
+    return write_options(HERE | given, is_stream).exactly_once
+
+
+def test_streams_are_exactly_once_and_batches_are_if_they_say_so() -> None:
+    assert exactly_once({}) is not None
+    assert exactly_once({"deliveryGuarantee": "at-least-once"}) is None
+    assert exactly_once({}, is_stream=False) is None
+    assert exactly_once({"deliveryGuarantee": "Exactly-Once"}, is_stream=False) is not None
+
+
+def test_a_batch_that_says_which_one_it_is_can_be_recognised() -> None:
+    named = exactly_once({"queryId": "q", "batchId": "7"}, is_stream=False)
+    assert named is not None
+    assert named.batch == ("q", 7)
+
+
+@pytest.mark.parametrize("given", [{"kafka.acks": "1"}, {"kafka.enable.idempotence": "false"}])
+def test_a_producer_that_may_double_records_is_at_least_once(given: dict[str, str]) -> None:
+    assert exactly_once(given) is None
+    with pytest.raises(ValueError, match=r"exactly-once needs kafka\.acks=all"):
+        exactly_once(given | {"deliveryGuarantee": "exactly-once"})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"deliveryGuarantee": "once"}, "deliveryGuarantee is exactly-once or at-least-once, not once"),
+        ({"queryId": "q"}, "queryId and batchId go together"),
+        ({"queryId": "q", "batchId": "x"}, "batchId: 'x' is not a whole number"),
+        ({"stagingInlineBytes": "1k"}, "stagingInlineBytes"),
+        ({"kafka.transaction.timeout.ms": "0"}, "kafka.transaction.timeout.ms: must be more than 0"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(given: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        exactly_once(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "directory"),
+    [
+        ({"checkpointLocation": "/state/q"}, "/state/q/moldau-staging"),
+        ({"checkpointLocation": "file:///state/q"}, "/state/q/moldau-staging"),
+        ({"checkpointLocation": "hdfs://host/q"}, f"{tempfile.gettempdir()}/moldau-staging"),
+        ({}, f"{tempfile.gettempdir()}/moldau-staging"),
+        ({"checkpointLocation": "/state/q", "stagingLocation": "/shared"}, "/shared"),
+    ],
+)
+def test_records_are_staged_in_the_checkpoint_where_it_is_a_directory(given: dict[str, str], directory: str) -> None:
+    chosen = exactly_once(given)
+    assert chosen is not None
+    assert Path(chosen.staging) == Path(directory)
+
+
+def test_a_transaction_may_take_as_long_as_its_bytes_need_and_no_longer_than_brokers_allow() -> None:
+    assert timeout_for(0) == 60_000
+    assert timeout_for(200_000_000) == 160_000
+    assert timeout_for(1 << 40) == TRANSACTION_TIMEOUT_MS_MAX

@@ -1,0 +1,89 @@
+"""What a task stages is what the driver finds, in memory or in a file; what is damaged or gone is told."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from moldau.base.ids import TopicPartition
+from moldau.spark.exactly_once.committing import Producer, stamped
+from moldau.spark.exactly_once.staging import Stage, Staged, StagingFault, batches_of, sweep
+from moldau.spark.records.encode import EncodeColumns, ProducerStamp, encode
+from moldau.spark.sending import Batch
+from moldau.wire.batch import check_crc, read_header
+
+ONE, TWO = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def batch(where: TopicPartition, rows: int, size: int = 10) -> Batch:
+    values = pa.array([b"x" * size] * rows, pa.binary())
+    return Batch(where, encode(EncodeColumns(None, values, 7, None), ProducerStamp(0, 0, 0, is_transactional=True)))
+
+
+def staged(directory: Path, inline_bytes_max: int) -> Staged:
+    stage = Stage(str(directory), inline_bytes_max)
+    stage.add([batch(ONE, 3), batch(TWO, 2)], 5)
+    stage.add([batch(ONE, 4)], 4)
+    return stage.done()
+
+
+@pytest.mark.parametrize("inline_bytes_max", [0, 200, 10_000])
+def test_batches_come_back_in_their_order_from_memory_or_file(tmp_path: Path, inline_bytes_max: int) -> None:
+    found: Staged = pickle.loads(pickle.dumps(staged(tmp_path / "sink", inline_bytes_max)))
+    assert (found.file is None) == (inline_bytes_max == 10_000)
+    assert found.rows == 9
+    assert [(one.where, read_header(one.data).record_count) for one in batches_of(found)] == [
+        (ONE, 3),
+        (TWO, 2),
+        (ONE, 4),
+    ]
+    assert found.size == sum(len(one.data) for one in batches_of(found))
+
+
+def test_batches_of_all_tasks_become_one_producers_with_sequences_that_go_on(tmp_path: Path) -> None:
+    tasks = [staged(tmp_path / "sink", 10_000), staged(tmp_path / "sink", 0)]
+    found = [(one.where, read_header(one.data)) for one in stamped(Producer(77, 5), tasks)]
+    assert [(where.partition, header.base_sequence) for where, header in found] == [
+        (0, 0), (1, 0), (0, 3), (0, 7), (1, 2), (0, 10),
+    ]  # fmt: skip
+    assert {(header.producer_id, header.producer_epoch, header.is_transactional) for _, header in found} == {
+        (77, 5, True)
+    }
+    assert all(check_crc(memoryview(one.data)) for one in stamped(Producer(77, 5), tasks))
+
+
+def test_a_file_that_is_gone_says_what_must_be_shared(tmp_path: Path) -> None:
+    found = staged(tmp_path / "sink", 0)
+    sweep(str(tmp_path / "sink"))
+    with pytest.raises(StagingFault, match="must share stagingLocation"):
+        list(batches_of(found))
+
+
+def test_a_file_that_is_short_or_damaged_is_not_written(tmp_path: Path) -> None:
+    found = staged(tmp_path / "sink", 0)
+    assert found.file is not None
+    whole = Path(found.file).read_bytes()
+    Path(found.file).write_bytes(whole[:-1])
+    with pytest.raises(StagingFault, match="ends before"):
+        list(batches_of(found))
+    Path(found.file).write_bytes(whole[:-1] + b"!")
+    with pytest.raises(StagingFault, match="damaged"):
+        list(batches_of(found))
+
+
+def test_a_task_that_fails_leaves_no_file(tmp_path: Path) -> None:
+    stage = Stage(str(tmp_path), 0)
+    stage.add([batch(ONE, 3)], 3)
+    assert list(tmp_path.iterdir())
+    stage.abandon()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    stage = Stage(str(tmp_path / "file" / "sink"), 0)
+    with pytest.raises(StagingFault, match=str(tmp_path / "file")):
+        stage.add([batch(ONE, 3)], 3)
