@@ -47,7 +47,7 @@ def client_produce(value_bytes: int, count: int, in_bytes: bool = False) -> Work
 
         def turn() -> Measured:
             failed: list[KafkaError] = []
-            producer = _producer(server, failed, {"linger.ms": 5, "batch.size": 256 * KIB})
+            producer = producer_to(server, failed, {"linger.ms": 5, "batch.size": 256 * KIB})
             producer.list_topics(topic, timeout=TIMEOUT_S)
             began = time.perf_counter()
             _send(producer, topic, value, count)
@@ -73,7 +73,7 @@ def client_consume(batches: int) -> Workload:
             fill(server, topic, partition, batch, batches)
 
         def turn() -> Measured:
-            consumer = _consumer(server, {"queued.min.messages": 1_000_000, "fetch.message.max.bytes": 4 << 20})
+            consumer = consumer_of(server, {"queued.min.messages": 1_000_000, "fetch.message.max.bytes": 4 << 20})
             consumer.list_topics(topic, timeout=TIMEOUT_S)
             began = time.perf_counter()
             consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
@@ -113,9 +113,9 @@ def latency(seconds: float) -> Workload:
 def _latencies(server: Server, topic: str, count: int) -> list[float]:
     """Sorted, without the first fifth, in which the clients still find their way."""
     failed: list[KafkaError] = []
-    producer = _producer(server, failed, {"linger.ms": 0})
+    producer = producer_to(server, failed, {"linger.ms": 0})
     producer.list_topics(topic, timeout=TIMEOUT_S)
-    consumer = _consumer(server, {})
+    consumer = consumer_of(server, {})
     _, end_offset = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=TIMEOUT_S)
     consumer.assign([TopicPartition(topic, 0, end_offset)])
     took: list[float] = []
@@ -142,7 +142,7 @@ def _take_latencies(consumer: Consumer, count: int, took: list[float]) -> None:
         took.append(time.perf_counter() - SENT_AT.unpack_from(message.value() or b"")[0])
 
 
-def _producer(server: Server, failed: list[KafkaError], options: dict[str, object]) -> Producer:
+def producer_to(server: Server, failed: list[KafkaError], options: dict[str, object]) -> Producer:
     def delivered(error: KafkaError | None, _: Message) -> None:
         if error is not None:
             failed.append(error)
@@ -160,7 +160,7 @@ def _producer(server: Server, failed: list[KafkaError], options: dict[str, objec
     )
 
 
-def _consumer(server: Server, options: dict[str, object]) -> Consumer:
+def consumer_of(server: Server, options: dict[str, object]) -> Consumer:
     return Consumer(
         {
             "bootstrap.servers": server.address,

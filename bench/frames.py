@@ -25,7 +25,7 @@ from __future__ import annotations
 import os
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,6 +39,7 @@ SIZE_BYTES: Final = 4
 ACKS_ALL: Final = -1
 NO_SESSION: Final = (0, -1)
 """Session id and epoch of a fetch that wants no session (KIP-227)."""
+NO_PRODUCER: Final = (-1, -1, -1)
 
 FETCH_MAX_BYTES: Final = 50 << 20
 FETCH_MAX_WAIT_MS: Final = 500
@@ -61,14 +62,18 @@ def api_versions_request() -> bytes:
 
 def record_batch(records: int, value_bytes: int) -> bytes:
     """Records without keys whose values are random, so that nothing on the way can shorten them."""
-    body = b"".join(_record(delta, os.urandom(value_bytes)) for delta in range(records))
-    now_ms = time.time_ns() // 1_000_000
-    checked = struct.pack(">hiqqqhii", 0, records - 1, now_ms, now_ms, -1, -1, -1, records) + body
+    return batch_of([record(delta, os.urandom(value_bytes)) for delta in range(records)])
+
+
+def batch_of(records: Sequence[bytes], attributes: int = 0, producer: tuple[int, int, int] = NO_PRODUCER) -> bytes:
+    """`producer` is its id, its epoch, and the sequence of the first record."""
+    count, now_ms = len(records), time.time_ns() // 1_000_000
+    checked = struct.pack(">hiqqqhii", attributes, count - 1, now_ms, now_ms, *producer, count) + b"".join(records)
     sized = struct.pack(">ibI", -1, 2, crc32c(checked)) + checked
     return struct.pack(">qi", 0, len(sized)) + sized
 
 
-def _record(offset_delta: int, value: bytes) -> bytes:
+def record(offset_delta: int, value: bytes) -> bytes:
     rest = b"\0" + _varint(0) + _varint(offset_delta) + _varint(-1) + _varint(len(value)) + value + _varint(0)
     return _varint(len(rest)) + rest
 

@@ -110,8 +110,8 @@ def leave_frame(group_id: str, member_ids: Sequence[str]) -> bytes:
 
 
 def consumer_join_frame(group_id: str, member_id: str, topic: str) -> bytes:
-    owned = _unsigned_varint(1)  # an empty list: nobody owns anything yet
-    topics = _unsigned_varint(2) + _compact(topic)
+    owned = unsigned_varint(1)  # an empty list: nobody owns anything yet
+    topics = unsigned_varint(2) + compact(topic)
     return _consumer_frame(group_id, member_id, 0, REBALANCE_TIMEOUT_MS, topics, owned)
 
 
@@ -123,7 +123,7 @@ def consumer_heartbeat_frame(group_id: str, member_id: str, epoch: int, owned: b
 def _consumer_frame(
     group_id: str, member_id: str, epoch: int, rebalance_timeout_ms: int, topics: bytes, owned: bytes
 ) -> bytes:
-    member = _compact(group_id) + _compact(member_id) + struct.pack(">i", epoch)
+    member = compact(group_id) + compact(member_id) + struct.pack(">i", epoch)
     no_instance_no_rack = COMPACT_NULL * 2
     no_pattern_no_assignor = COMPACT_NULL * 2
     body = member + no_instance_no_rack + struct.pack(">i", rebalance_timeout_ms)
@@ -222,9 +222,9 @@ def _read_string(reply: memoryview, at: int) -> tuple[str, int]:
     return str(reply[at + 2 : end], "utf-8"), end
 
 
-def _compact(text: str) -> bytes:
+def compact(text: str) -> bytes:
     data = text.encode()
-    return _unsigned_varint(len(data) + 1) + data
+    return unsigned_varint(len(data) + 1) + data
 
 
 def _skip_compact(reply: memoryview, at: int) -> int:
@@ -232,7 +232,7 @@ def _skip_compact(reply: memoryview, at: int) -> int:
     return at + max(size - 1, 0)
 
 
-def _unsigned_varint(value: int) -> bytes:
+def unsigned_varint(value: int) -> bytes:
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

@@ -23,6 +23,14 @@ def resident_mib(pid: int) -> float:
     raise ProcessLookupError(f"process {pid} has no resident memory: it has ended")
 
 
+def children(pid: int) -> list[int]:
+    """The processes that it has started and that have not ended."""
+    try:
+        return [int(each) for file in Path(f"/proc/{pid}/task").glob("*/children") for each in file.read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):  # a thread that ended as we looked
+        return []
+
+
 def age_s(pid: int) -> float:
     """How long ago it started, in steps of a clock tick."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - int(_stat(pid)[19]) / TICKS_PER_SECOND

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from bench.procfs import cpu_seconds
 from bench.progress import Progress
@@ -45,22 +46,38 @@ class Workload:
         return self.quantities[0].name
 
 
+class Contender(NamedTuple):
+    """Who takes a turn in each round, and the broker whose CPU time counts as its."""
+
+    name: str
+    server: Server
+    turn: Turn
+
+
 def run_rounds(workload: Workload, servers: Sequence[Server], rounds: int, progress: Progress) -> list[Result]:
     """One result for each quantity of the workload."""
     results = [Result(quantity, {server.name: Samples() for server in servers}) for quantity in workload.quantities]
     with ExitStack() as cleanup:
-        turns = []
+        contenders = []
         for server in servers:
             progress.say(f"{workload.name}: preparing {server.name}")
-            turns.append((server, workload.prepare(server, cleanup)))
-        for number in range(rounds + 1):
-            for server, turn in turns if number % 2 else reversed(turns):
-                progress.say(f"{workload.name}: {f'round {number}' if number else 'warm-up'}, {server.name}")
-                measured, cpu_us = _take(server, turn)
-                if number:
-                    _record(results, server.name, measured, cpu_us)
-                progress.step()
+            contenders.append(Contender(server.name, server, workload.prepare(server, cleanup)))
+        for who, measured, cpu_us in in_turns(workload.name, contenders, rounds, progress):
+            record(results, who.name, measured, cpu_us)
     return results
+
+
+def in_turns(
+    name: str, contenders: Sequence[Contender], rounds: int, progress: Progress
+) -> Iterator[tuple[Contender, Measured, float]]:
+    """Each turn of the counted rounds, with the microseconds of CPU time that a unit of its work took."""
+    for number in range(rounds + 1):
+        for contender in contenders if number % 2 else reversed(contenders):
+            progress.say(f"{name}: {f'round {number}' if number else 'warm-up'}, {contender.name}")
+            measured, cpu_us = _take(contender.server, contender.turn)
+            if number:
+                yield contender, measured, cpu_us
+            progress.step()
 
 
 def warm_up(workloads: Sequence[Workload], servers: Sequence[Server], seconds: float, progress: Progress) -> None:
@@ -85,7 +102,7 @@ def _take(server: Server, turn: Turn) -> tuple[Measured, float]:
     return measured, spent * 1e6 / measured.work
 
 
-def _record(results: Sequence[Result], system: str, measured: Measured, cpu_us: float) -> None:
+def record(results: Sequence[Result], system: str, measured: Measured, cpu_us: float) -> None:
     for result, value in zip(results, measured.values, strict=True):
         result.samples[system].values.append(value)
         result.samples[system].cpu_us.append(cpu_us)

@@ -60,6 +60,11 @@ class MoldauProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self.start_s = 0.0
 
+    @property
+    def data(self) -> Path:
+        """Where it keeps its logs."""
+        return self._directory / "data"
+
     def __enter__(self) -> Self:
         return self
 
@@ -76,7 +81,7 @@ class MoldauProcess:
         with (self._directory / "stderr").open("wb") as errors:
             began = time.perf_counter()
             self._process = subprocess.Popen(
-                [*command, "--data-dir", str(self._directory / "data"), *self._overrides],
+                [*command, "--data-dir", str(self.data), *self._overrides],
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env=os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"},

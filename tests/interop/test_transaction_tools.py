@@ -17,11 +17,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_tools import Tools, eventually, shell
 
 from moldau.base.ids import TopicPartition
-from moldau.cli.kafka import java_order
 from moldau.cli.main import main
 from moldau.client.cluster import Cluster
 from moldau.testing import broker, cluster
@@ -38,12 +37,28 @@ HANGING = "Topic\tPartition\tProducerId\tProducerEpoch\tCoordinatorEpoch\tStartO
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
-    """Three nodes, or the cluster of MOLDAU_TEST_BOOTSTRAP: on one, a question to a wrong coordinator is answered too."""
+    """Three nodes, or the cluster of MOLDAU_TEST_BOOTSTRAP: one alone would coordinate whatever it is asked about."""
     if EXTERNAL:
         yield EXTERNAL
         return
     with cluster(offsets_topic_num_partitions=3, transaction_state_log_num_partitions=6) as running:
         yield running.bootstrap_servers.split(",")[0]
+
+
+@pytest.fixture(scope="module")
+def create_topic(bootstrap: str, admin: AdminClient, topic: Callable[[], str]) -> Iterator[CreateTopic]:
+    """Creates a topic and returns its name once every partition serves, whichever node leads it."""
+    asked = Cluster(bootstrap, {})
+
+    def create(partitions: int = 1) -> str:
+        name = topic()
+        admin.create_topics([NewTopic(name, partitions, 1)], operation_timeout=15)[name].result(15)
+        places = [TopicPartition(name, index) for index in range(partitions)]
+        asked.retry(lambda: asked.latest(places), 15_000)
+        return name
+
+    yield create
+    asked.close()
 
 
 @pytest.fixture
@@ -385,27 +400,33 @@ class TestOtherTools:
         place = ("--topic", begun.topic, "--partition", "0")
         assert tools("console_consumer", *place, *words).out == ""
 
-    def test_the_transaction_log_can_be_read(
-        self, bootstrap: str, tools: Tools, admin: AdminClient, begin: Begin
-    ) -> None:
+    def test_the_transaction_log_can_be_read(self, bootstrap: str, tools: Tools, begin: Begin) -> None:
         begun = begin(1)
-        partitions = len(admin.list_topics(timeout=15).topics["__transaction_state"].partitions)
-        where = TopicPartition("__transaction_state", abs(signed(java_order.string_hash(begun.id))) % partitions)
         asked = Cluster(bootstrap, {})
-        end = asked.latest([where])[where]
-        asked.close()
+        log = asked.topic("__transaction_state")
+        places = [TopicPartition(log.name, index) for index in log.leaders]
+        before = asked.latest(places)
         begun.commit()
-        told = tools(
-            "console_consumer", "--topic", where.topic, "--partition", str(where.partition), "--offset", str(end),
-            "--formatter", "org.apache.kafka.tools.consumer.TransactionLogMessageFormatter",
-            "--timeout-ms", "2000",
-        ).out  # fmt: skip
-        mine = [each["value"]["data"] for each in objects(told) if each["key"]["data"] == {"transactionalId": begun.id}]
-        assert [each["transactionStatus"] for each in mine] == [2, 4]  # PrepareCommit, CompleteCommit
-        assert [each["transactionPartitions"] for each in mine] == [
-            [{"topic": begun.topic, "partitionIds": [0]}],
-            [],
-        ]
+        found: list[dict[str, Any]] = []
+
+        def has_ended() -> bool:
+            now = asked.latest(places)
+            told = [
+                self.log_records(tools, each, before[each], now[each]) for each in places if now[each] > before[each]
+            ]
+            mine = (one for some in told for one in some if one["key"]["data"] == {"transactionalId": begun.id})
+            found[:] = [one["value"]["data"] for one in mine]
+            return len(found) == 2
+
+        eventually(has_ended, "both records of the end are in the log")
+        asked.close()
+        assert [each["transactionStatus"] for each in found] == [2, 4]  # PrepareCommit, CompleteCommit
+        assert [each["transactionPartitions"] for each in found] == [[{"topic": begun.topic, "partitionIds": [0]}], []]
+
+    def log_records(self, tools: Tools, where: TopicPartition, begin: int, end: int) -> list[dict[str, Any]]:
+        place = ("--topic", where.topic, "--partition", str(where.partition), "--offset", str(begin))
+        formatter = ("--formatter", "org.apache.kafka.tools.consumer.TransactionLogMessageFormatter")
+        return objects(tools("console_consumer", *place, *formatter, "--max-messages", str(end - begin)).out)
 
     def test_the_performance_test_writes_in_transactions(self, tools: Tools, create_topic: CreateTopic) -> None:
         topic, name = create_topic(), f"tools-{uuid.uuid4().hex[:12]}"
@@ -424,10 +445,6 @@ class TestOtherTools:
     def test_the_feature_is_shown(self, tools: Tools) -> None:
         (line,) = (line for line in tools("features", "describe").lines if "transaction.version" in line)
         assert [word for word in line.split() if word.isdigit()][:3] == ["0", "2", "2"]
-
-
-def signed(number: int) -> int:
-    return number - (1 << 32) if number >> 31 else number
 
 
 def objects(text: str) -> list[dict[str, Any]]:

@@ -56,6 +56,15 @@ def bootstrap(three: TestCluster) -> str:
 
 
 @pytest.fixture(autouse=True)
+def all_back(three: TestCluster) -> Iterator[None]:
+    """A test that failed leaves no node down for the next."""
+    yield
+    for node_id, node in three.nodes.items():
+        if not node.is_running:
+            three.restart(node_id)
+
+
+@pytest.fixture(autouse=True)
 def forgiven() -> Iterator[None]:
     """kafka-python forgets to close sockets that were refused; what it leaves is collected here, without a warning."""
     yield
@@ -124,17 +133,20 @@ def test_each_record_comes_out_once_and_in_order_whoever_is_killed(
     for each in (source, target):
         create_replicated(three, admin, each, PARTITIONS)
     servers = three.bootstrap_servers
-    with ConfluentSender(servers, source, PARTITIONS) as sender, Output(servers, target) as output:
-        with open_copier(library, servers, source, target, PARTITIONS) as copier:
-            await_copied(sender, copier, output, "at first")
-            for role, of in ROLES.items():
-                lost = of(bootstrap, target)
-                three.kill(lost)
-                await_copied(sender, copier, output, f"without node {lost}, the {role}")
-                three.restart(lost)
-                await_in_sync(admin, target, PARTITIONS)
-            sender.close()
-            fed = {p: [copied(b"%d" % number) for at, number in sender.acked if at == p] for p in range(PARTITIONS)}
-            until(lambda: all(len(output.read()[p]) >= len(fed[p]) for p in fed), "all is copied")
+    with (
+        ConfluentSender(servers, source, PARTITIONS) as sender,
+        Output(servers, target) as output,
+        open_copier(library, servers, source, target, PARTITIONS) as copier,
+    ):
+        await_copied(sender, copier, output, "at first")
+        for role, of in ROLES.items():
+            lost = of(bootstrap, target)
+            three.kill(lost)
+            await_copied(sender, copier, output, f"without node {lost}, the {role}")
+            three.restart(lost)
+            await_in_sync(admin, target, PARTITIONS)
+        sender.close()
+        fed = {p: [copied(b"%d" % number) for at, number in sender.acked if at == p] for p in range(PARTITIONS)}
+        until(lambda: all(len(output.read()[p]) >= len(fed[p]) for p in fed), "all is copied")
     assert end_of(servers, target) == fed
     assert output.values == fed

@@ -15,7 +15,7 @@ Complain = Callable[[str], None]
 class Ledger:
     def __init__(self, name: str, complain: Complain) -> None:
         self.name = name
-        self._is_internal = name.startswith("__")
+        self.is_internal = name.startswith("__")
         """What coordinators write is judged by what they answer."""
         self._complain = complain
         self._batches: dict[int, tuple[int, int, int]] = {}
@@ -63,7 +63,7 @@ class Ledger:
             self.values.append(value)
 
     def _judge(self, value: bytes) -> None:
-        if self._is_internal:
+        if self.is_internal:
             return
         lane, _, number = value.decode().rpartition("/")
         if lane.endswith("/-"):

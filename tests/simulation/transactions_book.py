@@ -67,7 +67,7 @@ class Book:
         """All logs are complete, and every transaction in them has ended."""
         found: dict[str, dict[str, Part]] = {}
         for ledger in ledgers:
-            for part in ledger.parts:
+            for part in () if ledger.is_internal else ledger.parts:
                 if part.values and (written := self._of(part.values[0])) is not None:
                     self._note(found.setdefault(written.name, {}), ledger.name, part)
         for written in self.transactions.values():

@@ -63,8 +63,12 @@ class TransactionalLedger(Ledger):
         part.offsets += range(first, self.end)
         part.values += self.values[first:]
         names = {value.partition(b"/")[0] for value in part.values}
-        if len(names) > 1 and not self._is_internal:
+        if len(names) > 1 and not self.is_internal:
             self._complain(f"{self.name} has records of several transactions in one: {sorted(names)} up to {first}")
+
+    def _judge(self, value: bytes) -> None:
+        """What stands behind a semicolon is for others."""
+        super()._judge(value.partition(b";")[0])
 
     def _check_epoch(self, header: BatchHeader) -> None:
         known = self._epochs.get(header.producer_id, -1)

@@ -59,6 +59,7 @@ class TransactionalProducer(TransactionalClient):
         on_initialized: Callable[[TransactionalProducer], None],
         on_ended: Callable[[TransactionalProducer], None],
     ) -> None:
+        self.world: TransactionsWorld
         super().__init__(world, name, topics, rng)
         self._book = world.book
         self.transactional_id = transactional_id
@@ -146,7 +147,7 @@ class TransactionalProducer(TransactionalClient):
 
     def _judge(self, what: str, answered: Answered) -> None:
         if answered.code is ErrorCode.NONE:
-            if answered.was_replaced:
+            if answered.was_replaced and self.producer_id >= 0:
                 self.world.violated(f"{self.name} {what}, although another took its place before it asked")
             return
         if answered.code in ABORTABLE:

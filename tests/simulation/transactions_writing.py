@@ -26,13 +26,13 @@ ABORTS = frozenset(
         ErrorCode.INVALID_TXN_STATE,
         ErrorCode.TRANSACTION_ABORTABLE,
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-        ErrorCode.CONCURRENT_TRANSACTIONS,
     }
 )
 """Refused: the transaction is over, or cannot have this."""
 AGAIN = frozenset(
     {
         *TRY_AGAIN,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,
@@ -133,11 +133,13 @@ class Writing:
             ApiKey.PRODUCE,
             version,
             request,
-            lambda reply: self._replied(queue, batch, attempt, reply),
+            lambda reply: self._replied(queue, batch, attempt, leader.node_id, reply),
             "write",
         )
 
-    def _replied(self, queue: Queue, batch: Batch, attempt: int, reply: ProduceResponse | KafkaError) -> None:
+    def _replied(
+        self, queue: Queue, batch: Batch, attempt: int, node_id: int, reply: ProduceResponse | KafkaError
+    ) -> None:
         if batch.is_acknowledged or self._then is None:
             return
         client = self._client
@@ -148,7 +150,8 @@ class Writing:
             return
         if attempt != queue.attempt:
             return
-        client.told(f"{batch.values[0].decode()} #{batch.sequence}", code)
+        why = "" if partition is None else partition.error_message
+        client.told(f"{batch.values[0].decode()} #{batch.sequence} at n{node_id}: {why}", code)
         if code in ABORTS:
             self._over(code)
             return

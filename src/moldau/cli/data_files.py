@@ -20,7 +20,7 @@ CHECKPOINTS: Final = (
     layout.RECOVERY_POINTS,
     layout.LOG_STARTS,
     layout.HIGH_WATERMARKS,
-    "cleaner-offset-checkpoint",
+    layout.CLEANER_OFFSETS,
     layout.LEADER_EPOCH_CHECKPOINT,
 )
 PROPERTIES: Final = (layout.PARTITION_METADATA, "meta.properties")

@@ -17,6 +17,8 @@ class Guard:
     """Stands from the first question until records or a marker are in the log."""
 
     epoch: int
+    leader_epoch: int
+    """In another one others have led meanwhile, and taken who knows what."""
     lowest_sequence: int
     """What a producer sent first must be written first, also if the answer to a later request comes sooner."""
     since_ms: int
@@ -29,7 +31,10 @@ class Verifications:
         self._guards: dict[tuple[Partition, int], Guard] = {}
 
     def begin(self, partition: Partition, producer_id: int, epoch: int, sequence: int, now_ms: int) -> Guard | None:
-        """None if the producer's transaction is open here already. KafkaError if the producer was fenced."""
+        """None if the producer's transaction is open here already. KafkaError if the producer was fenced, or this is
+        not the leader."""
+        if not partition.is_leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         producers = partition.log.producers
         known = producers.epoch_of(producer_id)
         if known is not None and epoch < known:
@@ -40,8 +45,9 @@ class Verifications:
         if producers.has_open_transaction(producer_id, epoch):
             return None
         guard = self._guards.get((partition, producer_id))
-        if guard is None:
-            guard = self._guards[partition, producer_id] = Guard(epoch, sequence, now_ms)
+        leader_epoch = partition.state.leader_epoch
+        if guard is None or guard.leader_epoch != leader_epoch:
+            guard = self._guards[partition, producer_id] = Guard(epoch, leader_epoch, sequence, now_ms)
         elif epoch > guard.epoch:
             guard.epoch, guard.lowest_sequence = epoch, sequence
         elif epoch == guard.epoch:
@@ -52,6 +58,8 @@ class Verifications:
         """Raises KafkaError for records of a transaction that is not open here, nor verified since its last end."""
         if partition.log.producers.has_open_transaction(producer_id, epoch):
             return
+        if guard is not None and guard.leader_epoch != partition.state.leader_epoch:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if guard is None or self._guards.get((partition, producer_id)) is not guard:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE, f"The records of producer {producer_id} are not part of a transaction."

@@ -8,7 +8,7 @@ others are cleaned, and the broker goes on. How a log is cleaned is `log/cleanin
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -107,6 +107,7 @@ class LogCleaner:
         self._is_over = True
         if self._waiting is not None:
             self._waiting.cancel()
+            self._waiting = None
         self._cleans.close()
 
     # --- looking ----------------------------------------------------------------------------------------------------
@@ -130,22 +131,18 @@ class LogCleaner:
     def _look(self) -> None:
         now_ms = self._clock.now_ms()
         self._failures = {each: count for each, count in self._failures.items() if each.fault is None}
-        self._delete_expired(now_ms)
-        due = self._due(now_ms) if self._settings.is_enabled else []
+        compacted = [each for each in self._partitions if each.log.config.is_compacted and each.log.fault is None]
+        self._delete_expired(compacted, now_ms)
+        due = self._due(compacted, now_ms) if self._settings.is_enabled else []
         if due:
             self._begin(max(due, key=lambda each: each.dirty_ratio), now_ms)
         else:
             self._wait()
 
-    def _compacted(self) -> Iterator[Partition]:
-        for partition in list(self._partitions):
-            if partition.log.config.is_compacted and partition.log.fault is None:
-                yield partition
-
-    def _due(self, now_ms: int) -> list[DirtyLog]:
+    def _due(self, compacted: Iterable[Partition], now_ms: int) -> list[DirtyLog]:
         """The logs dirty enough to be cleaned. One that cannot even be looked at is given up."""
         due = []
-        for partition in self._compacted():
+        for partition in compacted:
             if len(partition.log.segments) == 1 or self._failures.get(partition.log, 0) >= FAILURES_MAX:
                 continue
             try:
@@ -157,12 +154,14 @@ class LogCleaner:
                 due.append(dirty)
         return due
 
-    def _delete_expired(self, now_ms: int) -> None:
-        """What lies below the start of a compacted log goes; where `delete` is also its policy, what has expired."""
-        for partition in self._compacted():
+    def _delete_expired(self, compacted: Iterable[Partition], now_ms: int) -> None:
+        """What lies below the start of a compacted log goes; where `delete` is also its policy, what has expired; and
+        the files of what went before."""
+        for partition in compacted:
             dropped = partition.delete_expired(now_ms)
             if dropped:
                 log.info("%s: %d segments deleted", partition.name, dropped)
+            partition.log.purge(now_ms)
 
     # --- cleaning ---------------------------------------------------------------------------------------------------
 

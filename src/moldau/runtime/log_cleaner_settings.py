@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from moldau.base.broker_configs import broker_value
 from moldau.base.config_def import BrokerLayers
+
+MAP_BYTES_MIN: Final = 1 << 20
+IO_BUFFER_BYTES_MIN: Final = 64 << 10
 
 
 class CleanerSettings(NamedTuple):
@@ -23,8 +26,9 @@ def cleaner_settings(layers: BrokerLayers) -> CleanerSettings:
         is_enabled=bool(broker_value("log.cleaner.enable", layers)) and _number("log.cleaner.threads", layers) > 0,
         backoff_ms=int(_number("log.cleaner.backoff.ms", layers)),
         bytes_per_second=_number("log.cleaner.io.max.bytes.per.second", layers),
-        map_bytes_max=int(_number("log.cleaner.dedupe.buffer.size", layers)),
-        io_buffer_bytes=int(_number("log.cleaner.io.buffer.size", layers)),
+        # What is set while the broker runs is not measured against anything else: too little is taken for the least.
+        map_bytes_max=max(int(_number("log.cleaner.dedupe.buffer.size", layers)), MAP_BYTES_MIN),
+        io_buffer_bytes=max(int(_number("log.cleaner.io.buffer.size", layers)), IO_BUFFER_BYTES_MIN),
     )
 
 

@@ -127,10 +127,11 @@ class MarkerSender:
             self._written(sending.markers)
 
     def _ask(self, node_id: int) -> None:
-        queue = self._queues.get(node_id)
-        if not queue or node_id in self._under_way:
+        if node_id in self._under_way:
             return
-        del self._queues[node_id]
+        queue = {each: to for each, to in self._queues.pop(node_id, {}).items() if not self._is_over(each)}
+        if not queue:
+            return
         request = WriteTxnMarkersRequest([_marker(each.markers, partitions) for each, partitions in queue.items()])
         self._under_way.add(node_id)
         answer = self._brokers.ask(node_id, ApiKey.WRITE_TXN_MARKERS, request)

@@ -79,14 +79,15 @@ class TransactionCoordinator:
         return self._shards.submit_all(decide)
 
     def with_producer_id(self, ask: Callable[[], R | Later[R]]) -> R | Later[R]:
-        """Asks once a producer id is at hand, should one be needed; a promise may come to a KafkaError."""
+        """Asks once a producer id is at hand, should one be needed; a promise may come to a KafkaError. If the
+        controller grants none, only who needs one is refused."""
         ready = self._producer_ids.ready()
         if ready is None:
             return ask()
         answer: Later[R] = Later()
 
-        def go_on(refused: KafkaError | None) -> None:
-            given: Any = _tried(ask) if refused is None else refused
+        def go_on(_: KafkaError | None) -> None:
+            given: Any = _tried(ask)
             if isinstance(given, Later):
                 given.then(answer.complete)
             else:

@@ -11,7 +11,7 @@ import pytest
 
 import moldau
 from moldau import settings
-from moldau.base import cluster_settings
+from moldau.base import cluster_settings, transaction_settings
 from moldau.base.accepted_configs import ACCEPTED
 from moldau.base.broker_configs import (
     BROKER_CONFIGS,
@@ -129,6 +129,9 @@ WORKED_OUT_BY_SETTINGS = {
     "unclean.leader.election.enable",
     "leader.replication.throttled.rate",
     "follower.replication.throttled.rate",
+    "transaction.max.timeout.ms",
+    "transactional.id.expiration.ms",
+    "transaction.partition.verification.enable",
 }
 """Refused, made into other settings before a node is built, or looked up while it runs."""
 
@@ -144,4 +147,6 @@ def test_a_key_is_served_when_something_obeys_it_and_only_then() -> None:
     of_groups = set(re.findall(r'"([a-z.]+)"', inspect.getsource(settings._groups)))
     of_cluster = set(re.findall(r'"([a-z.]+\.[a-z.]+)"', inspect.getsource(cluster_settings))) & SERVED_NAMES
     of_cleaner = set(re.findall(r'"(log\.cleaner\.[a-z.]+)"', inspect.getsource(log_cleaner_settings)))
-    assert wired | defaults | of_groups | of_cluster | of_cleaner | WORKED_OUT_BY_SETTINGS == SERVED_NAMES
+    of_transactions = set(re.findall(r'"([a-z.]+\.[a-z.]+)"', inspect.getsource(transaction_settings)))
+    of_settings = wired | defaults | of_groups | of_cluster | of_cleaner | of_transactions
+    assert of_settings | WORKED_OUT_BY_SETTINGS == SERVED_NAMES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from copy import copy
 from typing import NamedTuple
 
 from making_logs import NOW_MS, PARTITION, TOPIC_ID, load_store, read_batches
@@ -170,6 +171,24 @@ class History:
         assert report.recovered == []
         self.adopt(self.store.get(PARTITION))
         self.log.cleaned_up_to = cleaned_up_to
+
+    def at_rest(self) -> History:
+        """Closed, with nothing on the way to the disk: to be brought back to life as often as one likes."""
+        self.store.close({PARTITION: self.log.end_offset})
+        self.files = self.files.crash(random.Random(0))
+        return self
+
+    def alive(self) -> History:
+        """Another life of a history that is at rest."""
+        other = copy(self)
+        other.files = self.files.crash(random.Random(0))
+        other.rng = random.Random(self.rng.random())
+        for name in ("puts", "headers", "fates", "sequences", "epochs", "open", "first_cleaned_ms"):
+            setattr(other, name, dict(getattr(self, name)))
+        other.store, _ = load_store(other.files, CONFIG)
+        other.adopt(other.store.get(PARTITION))
+        other.log.cleaned_up_to = self.log.cleaned_up_to
+        return other
 
     def adopt(self, log: Log | None) -> None:
         assert log is not None

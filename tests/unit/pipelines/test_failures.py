@@ -68,6 +68,16 @@ Driver stacktrace:
             Kind.UNKNOWN,
             "IOException: No space left on device",
         ),
+        (
+            IN_THE_SOURCE.format(error="moldau.base.errors.KafkaError: shop.out-1: CONCURRENT_TRANSACTIONS"),
+            Kind.PASSING,
+            "shop.out-1: CONCURRENT_TRANSACTIONS",
+        ),
+        (
+            IN_THE_SOURCE.format(error="moldau.base.errors.KafkaError: shop.out-1: INVALID_TRANSACTION_TIMEOUT"),
+            Kind.LASTING,
+            "shop.out-1: INVALID_TRANSACTION_TIMEOUT",
+        ),
         ("ValueError: something else", Kind.UNKNOWN, "ValueError: something else"),
         ("", Kind.UNKNOWN, ""),
     ],

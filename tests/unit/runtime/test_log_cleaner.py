@@ -6,11 +6,13 @@ import logging
 
 import pytest
 from cleaning_desk import BACKOFF_MS, Desk
+from rooms import Rooms
 
+from moldau.base.config_def import BrokerLayers
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.log import checkpoints, layout
 from moldau.runtime.log_cleaner_ports import CleaningFailed
-from moldau.runtime.log_cleaner_settings import CleanerSettings
+from moldau.runtime.log_cleaner_settings import CleanerSettings, cleaner_settings
 
 HOUR_MS = 3600 * 1000
 
@@ -224,6 +226,15 @@ def test_segments_below_the_start_of_a_compacted_log_go(desk: Desk) -> None:
     assert [each.base_offset for each in desk.log("t").segments] == [2, 3]
 
 
+def test_the_files_that_were_replaced_go_after_their_delay(desk: Desk) -> None:
+    desk.create_topic("t", file_delete_delay_ms="60000")
+    two_dirty_segments(desk)
+    desk.settle(1)
+    assert desk.files_of("t", layout.DELETED)
+    desk.settle(4)
+    assert not desk.files_of("t", layout.DELETED)
+
+
 def test_records_of_a_compacted_topic_cannot_be_deleted_by_hand(desk: Desk) -> None:
     desk.create_topic("t")
     with pytest.raises(KafkaError) as refused:
@@ -406,6 +417,28 @@ def test_a_cleaner_that_is_off_cleans_nothing_and_still_lets_go_of_what_is_below
     desk.settle()
     assert not desk.cleans.jobs
     assert desk.log("t").segments.first.base_offset == 2
+
+
+def test_what_is_set_on_the_broker_reaches_its_cleaner() -> None:
+    layers = {"log.cleaner.backoff.ms": "7", "log.cleaner.io.max.bytes.per.second": "5e6"}
+    read = cleaner_settings(BrokerLayers(dynamic={"log.cleaner.dedupe.buffer.size": "3000000"}, static=layers))
+    assert read == CleanerSettings(backoff_ms=7, bytes_per_second=5e6, map_bytes_max=3_000_000)
+    assert cleaner_settings(BrokerLayers()) == CleanerSettings()
+    assert not cleaner_settings(BrokerLayers(static={"log.cleaner.enable": "false"})).is_enabled
+    assert not cleaner_settings(BrokerLayers(static={"log.cleaner.threads": "0"})).is_enabled
+    small = {"log.cleaner.dedupe.buffer.size": "1", "log.cleaner.io.buffer.size": "0"}
+    assert cleaner_settings(BrokerLayers(dynamic=small))[3:] == (1 << 20, 64 << 10)
+
+
+def test_a_node_heeds_what_is_set_while_it_runs() -> None:
+    rooms = Rooms().start()
+    desk = Desk(rooms)
+    desk.set_broker(log_cleaner_backoff_ms="50")
+    desk.create_topic("t")
+    two_dirty_segments(desk)
+    desk.wait(60)
+    assert desk.read("t") == [(1, "b", "1"), (2, "a", "2")]
+    assert not desk.cleans.jobs
 
 
 def test_a_cleaner_that_is_stopped_begins_nothing_and_swaps_nothing(desk: Desk) -> None:

@@ -165,6 +165,17 @@ def test_of_two_ends_of_one_transactional_id_the_later_counts() -> None:
     assert world.written == [later]
 
 
+def test_what_is_over_by_the_time_it_would_be_sent_stays_here() -> None:
+    world = Sending(a=[1])
+    world.send("first", ("a", 0), producer_id=1)
+    world.send("tx", ("a", 0))
+    later = world.send("tx", ("a", 0))
+    world.answer()
+    assert world.asked() == [(1, [(7, "a", 0)])]
+    world.answer()
+    assert world.written[-1] is later
+
+
 def test_nothing_is_sent_after_the_end() -> None:
     world = Sending(a=[1])
     world.send("tx", ("a", 0))

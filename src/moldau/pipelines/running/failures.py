@@ -32,13 +32,14 @@ PASSING: Final = re.compile(
     r"\b(?:Unreachable|ConnectionError|ConnectionRefusedError|ConnectionResetError|ConnectionAbortedError"
     r"|BrokenPipeError|TimeoutError|java\.net\.\w+|java\.util\.concurrent\.TimeoutException|ExecutorLostFailure"
     r"|executor .* exited|worker lost)\b|_NOT_AVAILABLE\b|\bNOT_LEADER|\bREQUEST_TIMED_OUT\b|\bNETWORK_EXCEPTION\b"
-    r"|\bNOT_ENOUGH_REPLICAS|\bNOT_CONTROLLER\b|has no leader"
+    r"|\bNOT_ENOUGH_REPLICAS|\bNOT_CONTROLLER\b|\bNOT_COORDINATOR\b|_LOAD_IN_PROGRESS\b|has no leader"
+    r"|\bCONCURRENT_TRANSACTIONS\b|\bUNSTABLE_OFFSET_COMMIT\b"
     r"|Python worker failed to connect back",
     re.IGNORECASE,
 )
 LASTING: Final = re.compile(
     r"\bDataLoss\b|\bThere is no (?:topic|partition)\b|\bUnusableProperty\b|_AUTHORIZATION_FAILED\b"
-    r"|\bSASL_AUTHENTICATION_FAILED\b|\bAnalysisException\b|\[(?:UNRESOLVED|DATATYPE_MISMATCH|DIVIDE_BY_ZERO"
+    r"|\bSASL_AUTHENTICATION_FAILED\b|\bINVALID_TRANSACTION_TIMEOUT\b|\bAnalysisException\b|\[(?:UNRESOLVED|DATATYPE_MISMATCH|DIVIDE_BY_ZERO"
     r"|CAST_INVALID_INPUT|CAST_OVERFLOW|ARITHMETIC_OVERFLOW|MALFORMED_RECORD_IN_PARSING|STATE_STORE"
     r"|CANNOT_LOAD_STATE|USER_RAISED|DATA_SOURCE_NOT_FOUND"
     r"|STREAMING_STATEFUL_OPERATOR|STREAM_FAILED_CHECKPOINT|UNSUPPORTED|CONCURRENT_STREAM_LOG_UPDATE)"

@@ -8,6 +8,7 @@ import pytest
 from transaction_rooms import FIRST_PRODUCER_ID, T0, T1, TransactionRooms
 
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
 from moldau.coordinator.machine import Client
 from moldau.coordinator.transaction.settings import TransactionSettings
 from moldau.coordinator.transaction.transaction import PRODUCER_EPOCH_MAX, State, Transaction, record_of
@@ -185,6 +186,7 @@ def test_another_coordinator_counts_on_from_where_it_began() -> None:
 def test_a_wall_clock_that_was_set_neither_ends_a_transaction_nor_keeps_it(jump_ms: int) -> None:
     rooms = begun()
     rooms.clock.jump(jump_ms)
+    rooms.add(rooms["x"].producer, [TopicPartition("later", 0)])
     rooms.advance(MINUTE_MS - 1)
     assert rooms["x"].state is State.ONGOING
     rooms.advance(1)

@@ -218,6 +218,7 @@ def test_the_last_epoch_ends_in_another_producer_id() -> None:
     assert rooms.add(following) == CONCURRENT
     assert rooms.end(following, committed=False).error_code == CONCURRENT
     rooms.written()
+    assert (rooms["x"].producer, rooms["x"].next_producer_id) == (following, -1)
     for _ in range(2):
         assert told(rooms.end(last)) == (0, *following), "said again"
     assert told(rooms.end(last, committed=False))[0] == INVALID

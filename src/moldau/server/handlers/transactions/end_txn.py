@@ -26,10 +26,8 @@ class EndTxn:
     def answer(self, ask: EndTxnRequest, caller: Caller) -> EndTxnResponse | Later[EndTxnResponse]:
         client = client_of(caller)
         ended = answered(
-            lambda: self._coordinator.with_producer_id(
-                lambda: self._coordinator.submit(
-                    ask.transactional_id, lambda transactions: transactions.end(ask, client)
-                )
+            lambda: self._coordinator.submit(
+                ask.transactional_id, lambda transactions: transactions.end(ask, client)
             ),
             lambda refused: EndTxnResponse(error_code=refused.code),
         )

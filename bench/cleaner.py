@@ -1,0 +1,225 @@
+"""The cleaner of compacted logs: how fast it reads, what memory it takes, and what a producer notices of it.
+
+A topic is filled while its policy is `delete` and then becomes compacted: from that instant the clock runs, until the
+checkpoint says that all but the active segment is clean. Looking for dirty logs (every 50 ms here), reading twice,
+writing, syncing and swapping are in it. Only ours: where Kafka keeps its files is its script's to know.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from confluent_kafka import KafkaError
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from bench.client_workloads import TIMEOUT_S, producer_to
+from bench.cluster_topics import new_name
+from bench.connection import BrokerRefused
+from bench.frames import record_batch
+from bench.procfs import children, resident_mib
+from bench.raw_workloads import KIB, MIB, producing
+from bench.report import Table, with_spread
+from bench.results import Quantity, Result
+from bench.rounds import Measured, Turn, Workload
+from bench.servers import MOLDAU, MoldauProcess, Server
+from bench.topics import delete_topic, new_topic
+from bench.versus import Versus
+
+SETTINGS = {"log.cleaner.backoff.ms": "50"}
+TOPIC_CONFIG = {"cleanup.policy": "delete", "segment.bytes": str(32 * MIB), "min.cleanable.dirty.ratio": "0.01"}
+CHECKPOINT = "cleaner-offset-checkpoint"
+LOG_BYTES = 160 * MIB
+RECORDS_A_KEY = 4
+"""So that a quarter of the records remains."""
+COMPRESSIONS = ("none", "lz4", "zstd")
+VALUES = 1_000
+WORDS = 500
+LOOK_S = 0.005
+MEGABYTES_WANTED = 100
+MEMORY_WANTED_MIB = 128
+LATENCY_WANTED = 0.5
+"""Twice as long, at most."""
+LATENCY_RATE = 500
+LATENCY_LOG_BYTES = 400 * MIB
+LOOK_EVERY = 20
+
+
+@dataclass(frozen=True)
+class Dirty:
+    """A filled topic that is to become compacted."""
+
+    process: MoldauProcess
+    server: Server
+    topic: str
+    active_offset: int
+    """Where the segment begins that is not cleaned."""
+    input_bytes: int
+
+    def compact(self) -> None:
+        entry = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, self.topic, incremental_configs=[entry])
+        admin = AdminClient({"bootstrap.servers": self.server.address, "log_level": 0})
+        for asked in admin.incremental_alter_configs([resource]).values():
+            asked.result(TIMEOUT_S)
+
+    @property
+    def is_clean(self) -> bool:
+        lines = []
+        with suppress(FileNotFoundError):
+            lines = (self.process.data / CHECKPOINT).read_text().splitlines()
+        found = [line.split() for line in lines if line.startswith(f"{self.topic} ")]
+        return bool(found) and int(found[0][2]) >= self.active_offset
+
+    def delete(self) -> None:
+        delete_topic(self.server.address, self.topic)
+
+
+def cleaner_workloads(process: MoldauProcess, scale: float) -> Iterator[Workload]:
+    for value_bytes in (100, KIB):
+        for compression in COMPRESSIONS:
+            yield _cleaning(process, value_bytes, compression, int(LOG_BYTES * scale))
+
+
+def _cleaning(process: MoldauProcess, value_bytes: int, compression: str, log_bytes: int) -> Workload:
+    size = f"{value_bytes // KIB}KiB" if value_bytes >= KIB else f"{value_bytes}B"
+    name = f"clean {size}, {compression}"
+    quantities = (Quantity(name, "MB/s", work_unit="MB"), Quantity(f"{name}, memory", "MiB", False, "MB"))
+
+    def prepare(server: Server, _: ExitStack) -> Turn:
+        def turn() -> Measured:
+            dirty = fill(process, server, value_bytes, compression, log_bytes)
+            seconds, grown_mib = _clean(dirty)
+            megabytes = dirty.input_bytes / 1e6
+            return Measured((megabytes / seconds, grown_mib), megabytes, dirty.delete)
+
+        return turn
+
+    return Workload(quantities, prepare)
+
+
+def fill(process: MoldauProcess, server: Server, value_bytes: int, compression: str, log_bytes: int) -> Dirty:
+    """A topic of one partition, of so many bytes before they were compressed."""
+    topic = new_name()
+    admin = AdminClient({"bootstrap.servers": server.address, "log_level": 0})
+    admin.create_topics([NewTopic(topic, 1, config=TOPIC_CONFIG)])[topic].result(TIMEOUT_S)
+    failed: list[KafkaError] = []
+    producer = producer_to(server, failed, {"linger.ms": 20, "batch.size": 256 * KIB, "compression.type": compression})
+    records = log_bytes // (value_bytes + len(_key(0)))
+    keys, values = list(map(_key, range(max(1, records // RECORDS_A_KEY)))), _values(value_bytes)
+    for number in range(records):
+        while True:
+            try:
+                producer.produce(topic, random.choice(values), keys[number * 7919 % len(keys)])
+                break
+            except BufferError:
+                producer.poll(0.01)
+    if producer.flush(TIMEOUT_S) or failed:
+        raise BrokerRefused(f"{server.address}: not all records were delivered, {failed[:1]}")
+    sizes = _segment_sizes(process.data / f"{topic}-0")
+    return Dirty(process, server, topic, max(sizes), sum(sizes.values()) - sizes[max(sizes)])
+
+
+def _key(number: int) -> bytes:
+    return b"key-%012d" % number
+
+
+def _values(value_bytes: int) -> list[bytes]:
+    """Words: what is written into logs can mostly be compressed, and by no means down to nothing."""
+    words = [random.randbytes(random.randint(2, 5)).hex() for _ in range(WORDS)]
+    return [" ".join(random.choices(words, k=value_bytes // 4))[:value_bytes].encode() for _ in range(VALUES)]
+
+
+def _segment_sizes(directory: Path) -> dict[int, int]:
+    return {int(file.stem): file.stat().st_size for file in directory.glob("*.log")}
+
+
+def _clean(dirty: Dirty) -> tuple[float, float]:
+    """Seconds, and by how much memory the broker and its children had grown at most."""
+    if not dirty.input_bytes:
+        raise BrokerRefused("nothing to clean: the log has one segment only")
+    pid = dirty.server.pid
+    before, peak = resident_mib(pid), 0.0
+    began = time.perf_counter()
+    dirty.compact()
+    while not dirty.is_clean:
+        peak = max(peak, resident_mib(pid) + sum(map(_resident_mib, children(pid))))
+        _check_time(began)
+        time.sleep(LOOK_S)
+    return time.perf_counter() - began, peak - before
+
+
+def _resident_mib(pid: int) -> float:
+    """0 if it has ended."""
+    try:
+        return resident_mib(pid)
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+
+
+def _check_time(began: float) -> None:
+    if time.perf_counter() > began + TIMEOUT_S:
+        raise BrokerRefused(f"the log is not clean after {TIMEOUT_S:g} s")
+
+
+# --- what a producer notices -----------------------------------------------------------------------------------------
+
+
+def latency_while_cleaning(process: MoldauProcess, scale: float, seconds: float) -> Versus:
+    """A record every 2 ms, each in a request of its own, timed from when it was due to its answer."""
+    name = f"produce latency p99 while a log is cleaned, {LATENCY_RATE} rec/s"
+
+    def prepare(server: Server, cleanup: ExitStack) -> tuple[Turn, Turn]:
+        topic = new_topic(server.address, 1, cleanup)
+        batch = record_batch(1, 100)
+        producer = producing(server, topic, 0, batch, cleanup)
+
+        def idle() -> Measured:
+            deadline = time.perf_counter() + seconds
+            return _p99(partial(producer.run, 1), lambda: time.perf_counter() > deadline)
+
+        def cleaning() -> Measured:
+            dirty = fill(process, server, KIB, "none", int(LATENCY_LOG_BYTES * scale))
+            dirty.compact()
+            measured = _p99(partial(producer.run, 1), lambda: dirty.is_clean)
+            return Measured(measured.values, measured.work, dirty.delete)
+
+        return idle, cleaning
+
+    return Versus(Quantity(name, "ms", False), prepare, LATENCY_WANTED)
+
+
+def _p99(send: Callable[[], None], is_over: Callable[[], bool]) -> Measured:
+    took: list[float] = []
+    began = time.perf_counter()
+    while len(took) % LOOK_EVERY or not is_over():
+        due = began + len(took) / LATENCY_RATE
+        time.sleep(max(0.0, due - time.perf_counter()))
+        send()
+        took.append(time.perf_counter() - due)
+        _check_time(began)
+    took.sort()
+    return Measured((took[len(took) * 99 // 100] * 1e3,), len(took))
+
+
+def table(results: list[Result]) -> Table:
+    rows = [
+        [each.quantity.name, each.quantity.unit, with_spread(each.value(MOLDAU)), _wanted(each)] for each in results
+    ]
+    return Table("the cleaner: input is read twice and counted once", ["workload", "unit", "moldau", "wanted"], rows)
+
+
+def _wanted(result: Result) -> str:
+    return f"≥ {MEGABYTES_WANTED}" if result.quantity.higher_is_better else f"≤ {MEMORY_WANTED_MIB}"

@@ -1,0 +1,174 @@
+"""What a transaction costs by itself: begun, one record to each of some partitions, committed, over a raw connection.
+
+A transaction's end is answered when it is decided; its markers are written after that, and who begins the next one too
+soon is told to come again. So the next transaction begins at once and asks again until it may: what the markers take is
+in the number.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+
+from bench.connection import TIMEOUT_S, BrokerRefused, Connection
+from bench.frames import record
+from bench.group_frames import ERROR_AT, error_of
+from bench.results import Quantity
+from bench.rounds import Measured, Turn, Workload
+from bench.servers import Server
+from bench.topics import new_topic
+from bench.transaction_frames import (
+    Producer,
+    add_frame,
+    added_error,
+    compact_end_frame,
+    compact_produce_frame,
+    compact_produced_error,
+    end_frame,
+    find_coordinator_frame,
+    init_frame,
+    produce_frame,
+    produced_error,
+    transactional_batch,
+)
+
+PARTITIONS = (1, 3, 10)
+PRODUCERS = 10
+RECORD_BYTES = 100
+ASK_AGAIN_S = 0.001
+NOT_YET = frozenset({3, 5, 6, 14, 15, 16, 51})
+"""A partition or a coordinator that has only just been made; CONCURRENT_TRANSACTIONS."""
+COMPACT_ERROR_AT = ERROR_AT + 1
+
+
+class Transactor(ABC):
+    """A transactional producer with one request on its way."""
+
+    def __init__(self, connection: Connection, topic: str, partitions: int) -> None:
+        self._connection = connection
+        self._topic = topic
+        self._partitions = range(partitions)
+        self._record = record(0, os.urandom(RECORD_BYTES))
+        transactional_id = f"bench-{uuid.uuid4().hex[:12]}"
+        self._settled(find_coordinator_frame(transactional_id), error_of)
+        reply = self._settled(init_frame(transactional_id), error_of)
+        self._producer = Producer(transactional_id, *_id_and_epoch(reply, ERROR_AT + 2))
+
+    @abstractmethod
+    def commit_one(self) -> None:
+        """One whole transaction."""
+
+    def _batches(self, sequence: int) -> dict[int, bytes]:
+        return dict.fromkeys(self._partitions, transactional_batch(self._producer, sequence, self._record))
+
+    def _settled(self, frame: bytes, error_in: Callable[[memoryview], int]) -> memoryview:
+        """The reply, once it is not that the broker is busy with what went before."""
+        deadline = time.perf_counter() + TIMEOUT_S
+        while error := error_in(reply := self._connection.ask(frame)):
+            if error not in NOT_YET or time.perf_counter() > deadline:
+                raise BrokerRefused(f"{self._connection.address}: a transaction: error {error}")
+            time.sleep(ASK_AGAIN_S)
+        return reply
+
+
+class Naming(Transactor):
+    """Names the partitions before it writes to them: transaction.version 1."""
+
+    _sequence = 0
+
+    def commit_one(self) -> None:
+        count = len(self._partitions)
+        batches = self._batches(self._sequence)
+        self._settled(
+            add_frame(self._producer, self._topic, self._partitions), lambda it: added_error(it, self._topic, count)
+        )
+        self._settled(
+            produce_frame(self._producer.transactional_id, self._topic, batches),
+            lambda it: produced_error(it, self._topic, count),
+        )
+        self._settled(end_frame(self._producer), error_of)
+        self._sequence += 1
+
+
+class Adding(Transactor):
+    """Adds partitions by writing to them, and gets another epoch with every end: transaction.version 2."""
+
+    def commit_one(self) -> None:
+        count = len(self._partitions)
+        self._settled(
+            compact_produce_frame(self._producer.transactional_id, self._topic, self._batches(0)),
+            lambda it: compact_produced_error(it, self._topic, count),
+        )
+        reply = self._settled(compact_end_frame(self._producer), lambda it: error_of(it, COMPACT_ERROR_AT))
+        producer_id, epoch = _id_and_epoch(reply, COMPACT_ERROR_AT + 2)
+        self._producer = self._producer._replace(producer_id=producer_id, epoch=epoch)
+
+
+VERSIONS: dict[int, type[Transactor]] = {1: Naming, 2: Adding}
+
+
+def transaction_workloads(seconds: float) -> Iterator[Workload]:
+    for version in VERSIONS:
+        for partitions in PARTITIONS:
+            yield transactions(version, partitions, 1, seconds)
+        yield transactions(version, 1, PRODUCERS, seconds)
+
+
+def transactions(version: int, partitions: int, producers: int, seconds: float) -> Workload:
+    """One transaction after the other for some seconds; by several producers, each in a thread and a connection."""
+    name = f"transaction of {partitions} partition{'s' * (partitions > 1)}, version {version}"
+    name += f", {producers} producers" * (producers > 1)
+    quantities = (
+        Quantity(name, "/s", work_unit="transaction"),
+        *(Quantity(f"{name}, {each}", "ms", False, "transaction") for each in ("p50", "p99")),
+    )
+
+    def prepare(server: Server, cleanup: ExitStack) -> Turn:
+        topic = new_topic(server.address, partitions, cleanup)
+        connections = [cleanup.enter_context(Connection(server.address)) for _ in range(producers)]
+        transactors = [VERSIONS[version](connection, topic, partitions) for connection in connections]
+        for transactor in transactors:
+            transactor.commit_one()
+
+        def turn() -> Measured:
+            began = time.perf_counter()
+            took = sorted(_all_at_once(transactors, began + seconds))
+            elapsed = time.perf_counter() - began
+            percentiles = (took[len(took) * percent // 100] * 1e3 for percent in (50, 99))
+            return Measured((len(took) / elapsed, *percentiles), len(took))
+
+        return turn
+
+    return Workload(quantities, prepare)
+
+
+def _all_at_once(transactors: Sequence[Transactor], until: float) -> list[float]:
+    """What each transaction took."""
+    took: list[float] = []
+    failed: list[Exception] = []
+
+    def work(transactor: Transactor) -> None:
+        try:
+            while (began := time.perf_counter()) < until:
+                transactor.commit_one()
+                took.append(time.perf_counter() - began)
+        except (BrokerRefused, OSError) as refused:
+            failed.append(refused)
+
+    threads = [threading.Thread(target=work, args=(each,), daemon=True) for each in transactors]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise BrokerRefused(str(failed[0]))
+    return took
+
+
+def _id_and_epoch(reply: memoryview, at: int) -> tuple[int, int]:
+    return int.from_bytes(reply[at : at + 8], "big"), int.from_bytes(reply[at + 8 : at + 10], "big", signed=True)

@@ -1,0 +1,85 @@
+"""The same system with something and without it, in turns: what transactions cost is not what a broker costs.
+
+A ratio says how many times better the system does with it than without: 0.8 of a rate is a fifth less, 0.5 of a time is
+twice as long. Each side of each system has its turn in every round, so that a ratio is taken within a round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from bench.progress import Progress
+from bench.report import NOTHING, Table, middle, number, with_spread
+from bench.results import Quantity, Result, Samples
+from bench.rounds import Contender, Turn, in_turns, record
+from bench.servers import Server
+
+WITHOUT = "without"
+WITH = "with"
+
+
+@dataclass(frozen=True)
+class Versus:
+    """`prepare` gives the turn without and the turn with; what they leave behind is put on the stack."""
+
+    quantity: Quantity
+    prepare: Callable[[Server, ExitStack], tuple[Turn, Turn]]
+    wanted: float
+    """The ratio that it must not fall below."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What one system did; the result's samples are by side."""
+
+    system: str
+    result: Result
+    wanted: float
+
+    @property
+    def ratio(self) -> float | None:
+        found = self.result.ratio(WITH, WITHOUT)
+        return found.median if found else None
+
+
+def compare(versus: Versus, servers: Sequence[Server], rounds: int, progress: Progress) -> list[Compared]:
+    name = versus.quantity.name
+    results = {server.name: Result(versus.quantity, {WITHOUT: Samples(), WITH: Samples()}) for server in servers}
+    with ExitStack() as cleanup:
+        contenders = []
+        for server in servers:
+            progress.say(f"{name}: preparing {server.name}")
+            sides = zip((WITHOUT, WITH), versus.prepare(server, cleanup), strict=True)
+            contenders += [Contender(side, server, turn) for side, turn in sides]
+        for who, measured, cpu_us in in_turns(name, contenders, rounds, progress):
+            record([results[who.server.name]], who.name, measured, cpu_us)
+    found = [Compared(system, result, versus.wanted) for system, result in results.items()]
+    for each in found:
+        progress.tell(f"{name}, {each.system}: {middle(each.result.ratio(WITH, WITHOUT))} of {_both(each)}")
+    return found
+
+
+def _both(each: Compared) -> str:
+    return f"{middle(each.result.value(WITHOUT))} {each.result.quantity.unit}"
+
+
+def table(compared: Sequence[Compared]) -> Table:
+    headers = ["workload", "of", "unit", "without", "with", "ratio", "wanted", "CPU ratio"]
+    return Table("ratios: with against without; below 1.0 it costs something", headers, [*map(_row, compared)])
+
+
+def _row(each: Compared) -> list[str]:
+    result = each.result
+    cpu = result.cpu_ratio(WITH, WITHOUT)
+    return [
+        result.quantity.name,
+        each.system,
+        result.quantity.unit,
+        with_spread(result.value(WITHOUT)),
+        with_spread(result.value(WITH)),
+        with_spread(result.ratio(WITH, WITHOUT)),
+        f"≥ {number(each.wanted)}",
+        NOTHING if cpu is None else with_spread(cpu),
+    ]

@@ -1,0 +1,73 @@
+"""Those who read only what is committed: up to the last stable offset, without what was aborted, as clients do it."""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from cluster_consumers import Consumer, Place
+
+from moldau.base.ids import Uuid
+from moldau.wire.batch import BatchHeader
+from moldau.wire.records import ControlType, control_type, decode_records
+
+if TYPE_CHECKING:
+    from transactions_world import TransactionsWorld
+
+READ_COMMITTED = 1
+EPOCH_OF_FOLLOWERS = -1
+
+
+class AbortedFilter:
+    """What one fetch says of aborted transactions, over the batches that came with it."""
+
+    def __init__(self, aborted: Any) -> None:
+        self._to_come = deque(sorted((each.first_offset, each.producer_id) for each in aborted or ()))
+        self._producers: set[int] = set()
+
+    def passes(self, header: BatchHeader, batch: memoryview) -> bool:
+        """Whether the records of the batch are for the application."""
+        while self._to_come and self._to_come[0][0] <= header.last_offset:
+            self._producers.add(self._to_come.popleft()[1])
+        if header.is_control:
+            if control_type(decode_records(batch, header)[0]) == ControlType.ABORT:
+                self._producers.discard(header.producer_id)
+            return False
+        return not (header.is_transactional and header.producer_id in self._producers)
+
+
+class CommittedReader(Consumer):
+    isolation_level = READ_COMMITTED
+
+    def __init__(self, world: TransactionsWorld, name: str, topic: str, rng: Random) -> None:
+        self._book = world.book
+        self._new_ledger = world.transactional_ledger
+        self._filter = AbortedFilter(())
+        self.given: dict[tuple[Uuid, int], list[tuple[int, bytes]]] = {}
+        """To the application, of each partition: offsets and values."""
+        self._stable: dict[tuple[Uuid, int], tuple[int, int]] = {}
+        """The last stable offset, and in which leader epoch it was told."""
+        super().__init__(world, name, topic, rng)
+
+    def readable_end(self, place: Place, epoch: int, found: Any) -> int:
+        self._filter = AbortedFilter(found.aborted_transactions)
+        key = (place.topic_id, place.partition)
+        known, known_epoch = self._stable.get(key, (-1, EPOCH_OF_FOLLOWERS))
+        if epoch == known_epoch != EPOCH_OF_FOLLOWERS and found.last_stable_offset < known:
+            self.world.violated(
+                f"{self.name}: the last stable offset of {place.partition} goes back from {known} to "
+                f"{found.last_stable_offset} in epoch {epoch}"
+            )
+        self._stable[key] = (found.last_stable_offset, epoch)
+        self._new_ledger(*key).claim(self.name, found.last_stable_offset, found.high_watermark)
+        return int(found.last_stable_offset)
+
+    def was_read(self, place: Place, header: BatchHeader, batch: memoryview) -> None:
+        if not self._filter.passes(header, batch):
+            return
+        given = self.given.setdefault((place.topic_id, place.partition), [])
+        for record in decode_records(batch, header):
+            value = record.value or b""
+            self._book.was_read(self.name, f"{self.topic}-{place.partition} at {record.offset}", value)
+            given.append((record.offset, value))

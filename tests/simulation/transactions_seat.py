@@ -1,0 +1,103 @@
+"""Whoever speaks for one transactional id: a process, and when that dies or is given up the next one. One that is given
+up may live on and go on writing, with an epoch that is not its own any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from transactions_producer import TransactionalProducer
+
+if TYPE_CHECKING:
+    from transactions_world import TransactionsWorld
+
+CRASH_GAP_MS = 7_000
+RESTART_MS = (50, 1_500)
+ZOMBIE_SHARE = 0.4
+Told = Callable[[TransactionalProducer], None]
+Make = Callable[[str, str, Random, Told, Told], TransactionalProducer]
+
+
+class Seat:
+    def __init__(self, world: TransactionsWorld, transactional_id: str, rng: Random, make: Make) -> None:
+        self._world = world
+        self._rng = rng
+        self._make = make
+        self.transactional_id = transactional_id
+        self.incarnations: list[TransactionalProducer] = []
+        """Those that live, the rightful one last."""
+        self._count = 0
+        self.is_over = False
+        self._begin()
+        self._wait()
+
+    @property
+    def is_idle(self) -> bool:
+        return all(each.is_idle for each in self.incarnations)
+
+    def stop(self) -> None:
+        self.is_over = True
+        for each in self.incarnations:
+            each.is_over = True
+
+    def _begin(self) -> None:
+        self._count += 1
+        name = f"{self.transactional_id}.{self._count}"
+        made = self._make(name, self.transactional_id, Random(self._rng.random()), self._initialized, self._ended)
+        made.is_over = self.is_over
+        self.incarnations.append(made)
+        self._world.clients.append(made)
+
+    def _initialized(self, incarnation: TransactionalProducer) -> None:
+        """From now on whoever has a lower epoch must not get anything done. That may be itself: answers overtake each
+        other."""
+        for each in self.incarnations:
+            if each is not incarnation and each.producer_id >= 0:
+                late = min(each, incarnation, key=lambda one: (one.producer_id, one.producer_epoch))
+                late.is_replaced = True
+
+    def _ended(self, incarnation: TransactionalProducer) -> None:
+        """By itself: it was fenced, or nothing is left to do."""
+        if incarnation not in self.incarnations:
+            return
+        is_current = incarnation is self.incarnations[-1]
+        if is_current and not self.is_over:
+            self._later(self._begin_if_nobody)
+        if not (is_current and self.is_over):
+            self._bury(incarnation)
+
+    def _begin_if_nobody(self) -> None:
+        if all(each.is_replaced for each in self.incarnations):
+            self._begin()
+
+    def _bury(self, incarnation: TransactionalProducer) -> None:
+        self.incarnations.remove(incarnation)
+        self._world.clients.remove(incarnation)
+        incarnation.life.end()
+        self._world.network.process_died(incarnation.life)
+
+    # --- what befalls it ------------------------------------------------------------------------------------------
+
+    def _later(self, call: Callable[[], None]) -> None:
+        self._world.timers.after_ms(self._rng.randint(*RESTART_MS), call)
+
+    def _wait(self) -> None:
+        self._world.timers.after_ms(1 + int(self._rng.expovariate(1) * CRASH_GAP_MS), self._crash)
+
+    def _crash(self) -> None:
+        if self._world.faults.is_over:
+            if not self.is_over:
+                self._wait()
+            return
+        self._wait()
+        if not self.incarnations:
+            return
+        if self._rng.random() < ZOMBIE_SHARE:
+            self._world.faults.count("a client is given up and lives on", self.transactional_id)
+            self._begin()
+            return
+        self._world.faults.count("a client is killed", self.transactional_id)
+        self._bury(self.incarnations[-1])
+        self._later(self._begin)

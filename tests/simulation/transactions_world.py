@@ -1,0 +1,232 @@
+"""A cluster, and clients who write, process and read in transactions while chance has its way with it.
+
+Everything that must hold of a cluster must hold here too; besides, at the end every transaction has ended, whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+import cluster_world
+from cluster_consumers import Consumer
+from cluster_ledger import Ledger
+from cluster_producers import Producer
+from transactions_book import Book, Fate
+from transactions_ledger import TransactionalLedger
+from transactions_processor import INPUT, OUTPUT, Processor
+from transactions_producer import TransactionalProducer
+from transactions_reader import CommittedReader
+from transactions_seat import Seat, Told
+
+from moldau.base.ids import Uuid
+from moldau.base.names import CONSUMER_OFFSETS_TOPIC
+from moldau.runtime.shards import java_hash
+
+SIZES = cluster_world.SIZES
+SMALL = cluster_world.SMALL
+GAP_MS = 400
+
+
+@dataclass(slots=True)
+class Report(cluster_world.Report):
+    fates: dict[str, int]
+    processed: int
+
+    @staticmethod
+    def shown(reports: Sequence[Report]) -> str:
+        told = cluster_world.Report.shown(reports)
+        fates = {fate: sum(each.fates[fate.name] for each in reports) for fate in Fate}
+        counts = ", ".join(f"{count:,} {fate.value}" for fate, count in fates.items())
+        return f"{told}; transactions: {counts}; {sum(each.processed for each in reports):,} records processed"
+
+
+class TransactionsWorld(cluster_world.World):
+    kind = "transactions"
+
+    def __init__(self, seed: int, size: cluster_world.Size = SMALL, tail: int = cluster_world.TAIL) -> None:
+        self.book = Book(self.violated)
+        self.seats: list[Seat] = []
+        self.readers: list[CommittedReader] = []
+        self.outputs = 1
+        """How many partitions of the output are written to, however many there will be."""
+        self.processed = 0
+        super().__init__(seed, size, tail)
+
+    def lasting_topics(self) -> list[str]:
+        return [*(f"accounts-{number}" for number in range(self.size.topics + 1)), INPUT, OUTPUT]
+
+    def more_properties(self, rng: Random) -> dict[str, str]:
+        factor = "3"
+        return {
+            "transaction.state.log.num.partitions": "2",
+            "transaction.state.log.replication.factor": factor,
+            "transaction.state.log.min.isr": "2",
+            "log.cleaner.enable": "false",
+        }
+
+    def new_ledger(self, topic: str, partition: int) -> Ledger:
+        return TransactionalLedger(f"{topic}-{partition}", self.violated)
+
+    def transactional_ledger(self, topic_id: Uuid, partition: int) -> TransactionalLedger:
+        ledger = self.audit.ledger(topic_id, partition)
+        assert isinstance(ledger, TransactionalLedger)
+        return ledger
+
+    def coordinates(self, group_id: str, node_id: int) -> bool:
+        """Whether a node coordinates the group, by what is known where most is known."""
+        topic = self.newest_image().topics.get(CONSUMER_OFFSETS_TOPIC)
+        if topic is None:
+            return False
+        return bool(topic.partitions[java_hash(group_id) % len(topic.partitions)].leader == node_id)
+
+    # --- who works ------------------------------------------------------------------------------------------------
+
+    def populate(self) -> None:
+        rng, size = self.client_rng, self.size
+        self.clients.append(self.admin)
+        for name in self.topics:
+            count = 1 if name in self.fleeting else rng.randint(1, 3)
+            self.admin.create(name, count)
+            if name == OUTPUT:
+                self.outputs = count
+        accounts = [name for name in self.topics if name.startswith("accounts")]
+        for number in range(size.producers):
+            self._seat(f"x{number}", accounts, TransactionalProducer)
+        self._seat("feeder", [INPUT], TransactionalProducer)
+        self.producers.append(Producer(self, f"p-{INPUT}", INPUT, Random(rng.random()), 2 * size.gap_ms))
+        self.producers.append(Producer(self, f"p-{accounts[0]}", accounts[0], Random(rng.random()), 4 * size.gap_ms))
+        self._seat("processor", [INPUT, OUTPUT], Processor)
+        for name in [*accounts, OUTPUT, INPUT]:
+            self.readers.append(CommittedReader(self, f"rc-{name}", name, Random(rng.random())))
+        self.consumers.append(Consumer(self, f"ru-{accounts[0]}", accounts[0], Random(rng.random())))
+        self.clients += [*self.producers, *self.readers, *self.consumers]
+
+    def _seat(self, name: str, topics: list[str], kind: type[TransactionalProducer]) -> None:
+        rng = self.client_rng
+        gap_ms = rng.randint(GAP_MS // 2, GAP_MS * 2)
+
+        def make(
+            name: str, transactional_id: str, rng: Random, on_initialized: Told, on_ended: Told
+        ) -> TransactionalProducer:
+            return kind(self, name, transactional_id, topics, rng, gap_ms, on_initialized, on_ended)
+
+        self.seats.append(Seat(self, name, Random(rng.random()), make))
+
+    # --- what is asked of it --------------------------------------------------------------------------------------
+
+    def is_settled(self) -> str:
+        for name in self.topics:
+            if name not in self.image.topics:
+                return f"{name} is not there"
+        if not self.book.count(Fate.COMMITTED):
+            return "no transaction was committed"
+        return ""
+
+    def use(self) -> Callable[[], str]:
+        before = {seat.transactional_id: self._committed_of(seat) for seat in self.seats}
+
+        def is_used() -> str:
+            for seat in self.seats:
+                if self._committed_of(seat) <= before[seat.transactional_id]:
+                    return f"{seat.transactional_id} commits nothing"
+            return ""
+
+        return is_used
+
+    def _committed_of(self, seat: Seat) -> int:
+        mine = f"{seat.transactional_id}."
+        return sum(
+            each.fate is Fate.COMMITTED for each in self.book.transactions.values() if each.name.startswith(mine)
+        )
+
+    def stop_clients(self) -> None:
+        super().stop_clients()
+        for seat in self.seats:
+            seat.stop()
+
+    def is_drained(self) -> str:
+        for seat in self.seats:
+            if not seat.is_idle:
+                return f"{seat.transactional_id} has not come to an end"
+        if why := super().is_drained() or self._are_transactions_over():
+            return why
+        for reader in self.readers:
+            for place in reader.places.values():
+                end = self.audit.ledger(place.topic_id, place.partition).end
+                if place.topic_id in self.image.topic_names and place.position < end:
+                    return f"{reader.name} has read {place.partition} up to {place.position} of {end}"
+        return ""
+
+    def _are_transactions_over(self) -> str:
+        for machine in self.machines.values():
+            for each in machine.partitions():
+                hanging = each.log.producers.oldest_open_transaction
+                if hanging is not None:
+                    return f"a transaction is open in {each.name} on {machine.host} since {hanging}"
+        return ""
+
+    # --- what came of it ------------------------------------------------------------------------------------------
+
+    def judge(self) -> None:
+        ledgers = {
+            name: self.transactional_ledger(*name) for name in self.audit.ledgers if name[0] in self.image.topic_names
+        }
+        for ledger in ledgers.values():
+            ledger.judge_claims()
+        self.book.judge(ledgers.values())
+        for reader in self.readers:
+            for place, given in reader.given.items():
+                if place in ledgers and given != ledgers[place].committed():
+                    self.violated(f"{reader.name} was given of {ledgers[place].name} {_difference(given, ledgers[place])}")
+        self._judge_processed()
+
+    def _ledgers_of(self, topic: str) -> list[TransactionalLedger]:
+        image = self.image.topics[topic]
+        return [self.transactional_ledger(image.id, index) for index in range(len(image.partitions))]
+
+    def _judge_processed(self) -> None:
+        """Every input record became one output record, in its order; those at the end may still wait."""
+        processed: dict[int, list[int]] = {}
+        for ledger in self._ledgers_of(OUTPUT):
+            for _, value in ledger.committed():
+                source, _, offset = value.decode().partition(";")[2].partition("@")
+                processed.setdefault(int(source), []).append(int(offset))
+        self.processed = sum(map(len, processed.values()))
+        for index, ledger in enumerate(self._ledgers_of(INPUT)):
+            given = [offset for offset, _ in ledger.committed()]
+            made = processed.get(index, [])
+            if made != given[: len(made)]:
+                wrong = next(place for place, offset in enumerate(made) if given[place : place + 1] != [offset])
+                self.violated(
+                    f"the output has {made[wrong - 1 : wrong + 3]} of {ledger.name} where the input has "
+                    f"{given[wrong - 1 : wrong + 3]}"
+                )
+
+    def report(self) -> Report:
+        told = super().report()
+        fates = {fate.name: self.book.count(fate) for fate in Fate}
+        return Report(
+            told.seed,
+            told.digest,
+            told.virtual_ms,
+            told.nodes,
+            told.lives,
+            told.acknowledged,
+            told.commits,
+            told.batches,
+            told.faults,
+            fates,
+            self.processed,
+        )
+
+
+def _difference(given: list[tuple[int, bytes]], ledger: TransactionalLedger) -> str:
+    for got, right in zip(given, ledger.committed(), strict=False):
+        if got != right:
+            return f"{got} where {right} was to come"
+    return f"{len(given)} records, {len(ledger.committed())} are committed"
+
+
+World = TransactionsWorld

@@ -1,0 +1,215 @@
+"""Micro-batches in topics, whole and once: replayed by Spark, and with driver, Python workers and broker killed (-9).
+
+Every step of a commit is cut off in tests/spark/test_exactly_once_wire.py, without the seconds that Spark takes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from committed_records import committed_records
+from confluent_kafka import Producer
+
+from moldau.base.ids import TopicPartition
+from moldau.client.cluster import Cluster
+from moldau.client.groups import Groups
+from moldau.pipelines.reading.loading import load
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PATIENCE_S = 240.0
+BATCH_ROWS = 500
+BATCHES = 24
+PARTITIONS = 3
+COPY = [TopicPartition("copy", index) for index in range(PARTITIONS)]
+SPEC = f"""
+name: fire
+sources:
+  numbers: {{topic: numbers, schema: n int not null, dead_letter: drop, max_per_trigger: {BATCH_ROWS}}}
+sinks:
+  - from: numbers
+    name: copy
+    topic: copy
+    key: cast(n as string)
+    options: {{kafka.transaction.timeout.ms: 4000}}
+"""
+REPLAYED = """
+name: replayed
+bootstrap: @BOOTSTRAP@
+sources:
+  numbers: {topic: @IN@, schema: n int not null, dead_letter: drop}
+steps:
+  - {name: counted, sql: "select n % 3 as rest, count(*) as many from numbers group by n % 3"}
+sinks:
+  - {name: plain, from: numbers, topic: @IN@.plain, key: cast(n as string), options: {stagingInlineBytes: 0}}
+  - {name: counts, from: counted, topic: @IN@.counts, mode: update}
+"""
+
+
+def produce(bootstrap: str, topic: str, numbers: range) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+    for number in numbers:
+        producer.produce(topic, b'{"n": %d}' % number, partition=0)
+        producer.poll(0)
+    assert producer.flush(30) == 0
+
+
+def values(bootstrap: str, topic: str) -> list[dict[str, int]]:
+    return [json.loads(message.value() or b"") for message in committed_records(bootstrap, topic)]
+
+
+def test_batches_that_spark_runs_again_are_recognised(
+    spark: SparkSession, bootstrap: str, create_topic: Callable[[int], str], tmp_path: Path
+) -> None:
+    """As after a driver that died between its commit and Spark's own note of it: the note is taken away."""
+    from moldau.pipelines.planning.compiling import compile_pipeline, start
+
+    topic = create_topic(1)
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(REPLAYED.replace("@BOOTSTRAP@", bootstrap).replace("@IN@", topic))
+    flows = compile_pipeline(load(file), spark).flows
+    produce(bootstrap, topic, range(30))
+    for is_replayed in (False, True):
+        queries = {flow.name: start(flow, tmp_path / flow.name, until_caught_up=True) for flow in flows}
+        assert all(query.awaitTermination(PATIENCE_S) for query in queries.values())
+        assert sorted(row["n"] for row in values(bootstrap, f"{topic}.plain")) == list(range(30))
+        counts = sorted((row["rest"], row["many"]) for row in values(bootstrap, f"{topic}.counts"))
+        assert counts == [(0, 10), (1, 10), (2, 10)]
+        if not is_replayed:
+            for flow in flows:
+                (tmp_path / flow.name / "commits" / "0").unlink()
+                (tmp_path / flow.name / "commits" / ".0.crc").unlink(missing_ok=True)
+    with closing(Cluster(bootstrap, {})) as cluster:
+        noted = Groups(cluster, 10_000).committed([f"replayed.plain-{queries['plain'].id}"])
+        assert [{where.topic: each.offset for where, each in of.items()} for of in noted.values()] == [
+            {f"{topic}.plain": 0}
+        ]
+    assert not list(tmp_path.glob("*/moldau-staging/*")), "what was staged is gone"
+
+
+# --- killed -----------------------------------------------------------------------------------------------------------
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
+def start_broker(data: Path, port: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "moldau", "start", "--data-dir", str(data), "--listen", f"127.0.0.1:{port}"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert re.search(r"ready: ", process.stdout.readline())
+    return process
+
+
+@contextmanager
+def driver(folder: Path, bootstrap: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`moldau pipeline run` in a process group of its own, to be killed as one, JVM and Python workers included."""
+    command = [sys.executable, "-m", "moldau", "pipeline", "run", str(folder / "fire.yaml"), "-b", bootstrap]
+    with (folder / "run.log").open("ab") as log:
+        process = subprocess.Popen(
+            [*command, "--master", "local[2]", *options], stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+class Topic:
+    """The ends of the topic `copy`, as those see them who read what is committed, and those who read everything."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._cluster = Cluster(bootstrap, {})
+
+    def close(self) -> None:
+        self._cluster.close()
+
+    def committed(self) -> int:
+        return sum(self._cluster.retry(lambda: self._cluster.latest(COPY, read_committed=True), 10_000).values())
+
+    def is_open(self) -> bool:
+        """Whether a transaction is: then the one end is behind the other."""
+        stable = self._cluster.retry(lambda: self._cluster.latest(COPY, read_committed=True), 10_000)
+        return stable != self._cluster.retry(lambda: self._cluster.latest(COPY), 10_000)
+
+
+def until(what: str, is_so: Callable[[], bool], every_s: float = 0.0) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline, f"{what} did not come about"
+        time.sleep(every_s)
+
+
+def python_workers(group: int) -> list[int]:
+    """Those that run tasks: forked by Spark's Python daemon, in the driver's process group."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                if b"pyspark.daemon" in (entry / "cmdline").read_bytes() and os.getpgid(int(entry.name)) == group:
+                    found[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it ended as we looked
+    return [pid for pid, parent in found.items() if parent in found]
+
+
+def whole_batches(bootstrap: str) -> int:
+    """How many micro-batches a reader sees. Each is there whole and once, and none without those before it."""
+    seen = Counter(row["n"] for row in values(bootstrap, "copy"))
+    assert set(seen.values()) <= {1}, "a record is there twice"
+    batches = len(seen) // BATCH_ROWS
+    assert seen.keys() == set(range(batches * BATCH_ROWS)), "a batch is torn, or missing"
+    return batches
+
+
+def test_whole_and_once_though_driver_workers_and_broker_are_killed(tmp_path: Path) -> None:
+    (tmp_path / "fire.yaml").write_text(SPEC)
+    port = free_port()
+    bootstrap = f"127.0.0.1:{port}"
+    broker = start_broker(tmp_path / "data", port)
+    try:
+        with closing(Cluster(bootstrap, {})) as cluster:
+            cluster.create_topic("numbers", 1)
+            cluster.create_topic("copy", PARTITIONS)
+        produce(bootstrap, "numbers", range(BATCHES * BATCH_ROWS))
+        with closing(Topic(bootstrap)) as copy:
+            with driver(tmp_path, bootstrap) as first:
+                until("the first batches", lambda: copy.committed() > 3 * BATCH_ROWS, 0.1)
+                until("an open transaction", copy.is_open)
+                os.killpg(first.pid, signal.SIGKILL)
+            done = whole_batches(bootstrap)  # waits until the transaction that was left open has timed out
+            assert 3 <= done < BATCHES
+            with driver(tmp_path, bootstrap, "--until-caught-up") as second:
+                until("another batch", lambda: copy.committed() > (done + 2) * BATCH_ROWS, 0.1)
+                until("workers", lambda: bool(python_workers(second.pid)), 0.01)
+                for worker in python_workers(second.pid):
+                    os.kill(worker, signal.SIGKILL)
+                after = copy.committed()
+                until("a batch after the workers' death", lambda: copy.committed() > after + 2 * BATCH_ROWS, 0.1)
+                until("an open transaction", copy.is_open)
+                broker.kill()
+                broker.wait()
+                broker = start_broker(tmp_path / "data", port)
+                assert second.wait(PATIENCE_S) == 0, (tmp_path / "run.log").read_text()[-3000:]
+        assert whole_batches(bootstrap) == BATCHES
+    finally:
+        broker.kill()
+        broker.wait()

@@ -1,0 +1,158 @@
+"""Power is lost at every operation of a round of cleaning and of the swap: what comes up is the log as it was, or as it
+was to be, segment by segment; and never one that has lost a last value, an epoch or a producer."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+
+import pytest
+from cleaning_histories import CONFIG, RETENTION_MS, History
+from making_logs import PARTITION, load_store
+
+from moldau.log import layout
+from moldau.log.cleaning.clean import Cleaned, CleaningJob, clean
+from moldau.testing.files import MemoryFiles, PowerLoss
+
+
+def written_and_cleaned(seed: int) -> History:
+    return at_rest(seed).alive()
+
+
+@cache
+def at_rest(seed: int) -> History:
+    """A log with a clean part, tombstones on their way out, and something new to clean."""
+    history = History(f"crash {seed}")
+    history.write(16)
+    history.clean()
+    history.now_ms += RETENTION_MS
+    history.write(12)
+    for producer_id in sorted(history.open):
+        history.end_transaction(producer_id, is_commit=producer_id == 11)
+    history.write(4)
+    return history.at_rest()
+
+
+def recovered(history: History, files: MemoryFiles) -> None:
+    history.files = files
+    history.store, report = load_store(files, CONFIG)
+    assert report.unreadable == []
+    assert not any(each.lost_durable or each.set_aside or each.bytes_cut for each in report.recovered)
+    history.adopt(history.store.get(PARTITION))
+    left = files.names(history.log.directory)
+    assert not [name for name in left if name.endswith((layout.CLEANED, layout.SWAP))]
+
+
+def cleaned_and_purged(history: History) -> None:
+    assert history.clean() is not None
+    history.log.flush()
+    history.log.purge(history.now_ms)
+
+
+def goes_on(history: History) -> None:
+    history.now_ms += RETENTION_MS
+    assert history.clean() is not None
+    history.write(3)
+    history.check()
+
+
+def operations_of_a_round(seed: int) -> tuple[int, int]:
+    history = written_and_cleaned(seed)
+    begun = history.files.operations
+    cleaned_and_purged(history)
+    return begun, history.files.operations
+
+
+@pytest.mark.parametrize(("seed", "is_power_lost"), [(0, True), (1, True), (2, False)])
+def test_a_crash_at_any_operation_loses_nothing(seed: int, is_power_lost: bool) -> None:
+    begun, total = operations_of_a_round(seed)
+    assert total - begun > 25, "the round has become too small to mean anything"
+    for lost_at in range(begun, total):
+        history = written_and_cleaned(seed)
+        end_offset, producers, epochs = history.log.end_offset, history.producers(), history.log.epochs.entries
+        history.files.power_lost_at = lost_at
+        with pytest.raises(PowerLoss):
+            cleaned_and_purged(history)
+        files = history.files
+        try:
+            recovered(history, files.crash(random.Random(lost_at)) if is_power_lost else files.restart())
+            assert history.log.end_offset == end_offset
+            assert history.producers() == producers
+            assert history.log.epochs.entries == epochs
+            history.check()
+            if lost_at % 4 == 0:
+                goes_on(history)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}, lost at operation {lost_at} of {total}: {error}") from error
+
+
+def test_a_crash_while_recovery_finishes_a_swap_is_no_worse() -> None:
+    history = written_and_cleaned(7)
+    job, cleaned = begun_round(history)
+    assert history.log.begin_swap(job, cleaned) is not None
+    files = history.files.restart()
+    for lost_at in range(40):
+        files.power_lost_at = files.operations + lost_at
+        try:
+            load_store(files, CONFIG)
+        except PowerLoss:
+            files = files.restart()
+        else:
+            files = files.restart()
+            break
+    files.power_lost_at = None
+    recovered(history, files)
+    history.check()
+    assert [(each.base_offset, each.size) for each in history.log.segments][: len(cleaned.groups)] == [
+        (group.base_offset, group.size) for group in cleaned.groups
+    ]
+
+
+def begun_round(history: History) -> tuple[CleaningJob, Cleaned]:
+    log, up_to = history.log, history.cleanable_up_to()
+    job = log.cleaning_job(log.cleaned_up_to, up_to, history.now_ms, map_bytes_max=1 << 20, io_buffer_bytes=1 << 16)
+    history.touched_up_to = up_to
+    for offset, put in history.puts.items():
+        if offset < up_to and put.value is None:
+            history.first_cleaned_ms.setdefault(offset, history.now_ms)
+    return job, clean(history.files, job, lambda _: None)
+
+
+def test_a_log_that_was_cut_meanwhile_is_not_swapped() -> None:
+    history = written_and_cleaned(1)
+    log = history.log
+    job, cleaned = begun_round(history)
+    log.truncate_to(log.segments.first.base_offset + 1)
+    before = [(each.base_offset, each.size) for each in log.segments]
+    assert not log.swap_cleaned(job, cleaned, history.now_ms)
+    assert [(each.base_offset, each.size) for each in log.segments] == before
+    assert not [name for name in history.files.names(log.directory) if name.endswith((".cleaned", ".swap"))]
+
+
+@pytest.mark.parametrize("is_power_lost", [True, False])
+def test_a_cut_takes_back_a_swap_that_is_not_finished(is_power_lost: bool) -> None:
+    history = written_and_cleaned(2)
+    log = history.log
+    job, cleaned = begun_round(history)
+    work = log.begin_swap(job, cleaned)
+    assert work is not None
+    work.sync()
+    history.store.truncate(PARTITION, 5)
+    assert not log.finish_swap(work, history.now_ms)
+    end_offset = log.end_offset
+    files = history.files.crash(random.Random(1)) if is_power_lost else history.files.restart()
+    recovered(history, files)
+    assert history.log.end_offset == end_offset, "what was cut off is back"
+
+
+def test_whoever_reads_an_old_segment_reads_on() -> None:
+    history = written_and_cleaned(3)
+    piece = history.log.read(history.log.start_offset, 1 << 20, history.log.end_offset)
+    assert piece is not None
+    before = piece.read()
+    assert history.clean() is not None
+    history.log.purge(history.now_ms)
+    assert piece.read() == before
+    again = history.log.read(history.log.start_offset, 1 << 20, history.log.end_offset)
+    assert again is not None
+    assert again.read() != before
