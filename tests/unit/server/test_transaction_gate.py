@@ -49,6 +49,14 @@ class Gate:
     def answer(self, code: ErrorCode = ErrorCode.NONE) -> None:
         self.coordinator.asked.pop(0).complete({T0: code} if code else {})
 
+    def await_question(self) -> int:
+        """How many milliseconds pass until the coordinator is asked again."""
+        waited_ms = 0
+        while not self.coordinator.asked and waited_ms <= RETRY_MAX_MS:
+            self.rooms.timers.advance(1)
+            waited_ms += 1
+        return waited_ms
+
     def code_at_the_append(self, passed: Passed | Later[Passed]) -> ErrorCode:
         try:
             self.gate.check(
@@ -74,6 +82,26 @@ def test_the_marker_of_the_transaction_before_does_not_void_what_waits_for_it() 
     world.rooms.timers.advance(RETRY_MS)
     world.answer()
     assert world.code_at_the_append(passed) is ErrorCode.NONE
+
+
+def test_a_marker_that_comes_between_question_and_answer_does_not_void_what_is_verified_anew() -> None:
+    world = Gate()
+    passed = world.ask()
+    world.verifications.over(world.partition, 7)
+    world.answer()
+    world.answer()
+    assert world.code_at_the_append(passed) is ErrorCode.NONE
+    assert world.coordinator.asked == []
+
+
+def test_a_short_wait_is_looked_at_sooner_than_a_long_one() -> None:
+    world = Gate()
+    world.ask()
+    waits_ms = []
+    for _ in range(7):
+        world.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+        waits_ms.append(world.await_question())
+    assert waits_ms == [1, 2, 4, 8, 16, RETRY_MS, RETRY_MS]
 
 
 def test_the_waiting_has_an_end() -> None:

@@ -52,6 +52,7 @@ PASSING: Final = RETRIABLE | {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNSTA
 FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 SEND_BYTES: Final = 8 << 20
 NOTED_PARTITION: Final = 0
+ABORT_TIMEOUT_MS: Final = 3_000
 
 
 class KafkaWire:
@@ -151,14 +152,17 @@ class KafkaWire:
         self._patiently(ask)
 
     def end(self, producer: Producer, commit: bool) -> None:
-        """Asked again after a lost answer, a coordinator repeats what it has decided."""
+        """Asked again after a lost answer, a coordinator repeats what it has decided.
+
+        An abort is a courtesy to readers, who else wait for its timeout; a cluster that is away is not waited for.
+        """
         request = EndTxnRequest(self._sink_id, *producer, commit)
 
         def ask() -> None:
             answer = self._ask(TRANSACTION, ApiKey.END_TXN, request, EndTxnResponse, EPOCH_STAYS)
             self._check(answer.error_code)
 
-        self._patiently(ask)
+        self._patiently(ask, self._options.metadata_timeout_ms if commit else ABORT_TIMEOUT_MS)
 
     # --- asking -----------------------------------------------------------------------------------------------------
 
@@ -182,7 +186,7 @@ class KafkaWire:
         self._check(found.error_code if found.node_id in nodes else ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return found.node_id
 
-    def _patiently(self, action: Callable[[], T]) -> T:
+    def _patiently(self, action: Callable[[], T], timeout_ms: int | None = None) -> T:
         def attempt() -> T:
             try:
                 return action()
@@ -190,7 +194,7 @@ class KafkaWire:
                 self._coordinators.clear()
                 raise
 
-        return self._cluster.retry(attempt, self._options.metadata_timeout_ms, PASSING)
+        return self._cluster.retry(attempt, timeout_ms or self._options.metadata_timeout_ms, PASSING)
 
     def _check(self, error_code: int, message: str | None = None) -> None:
         if not error_code:

@@ -29,6 +29,8 @@ class Passed(NamedTuple):
 
 
 NOTHING = Passed({}, {})
+FIRST_RETRY_MS = 1
+"""Markers mostly take less than the whole time between two looks: the first ones follow each other sooner."""
 
 
 class Patience(NamedTuple):
@@ -68,23 +70,43 @@ class TransactionGate:
         answer: Later[Passed] = Later()
         give_up_ms = self._clock.elapsed_ms() + self._patience.retry_max_ms
 
-        def ask(guards: Mapping[TopicPartition, Guard], refused: Mapping[TopicPartition, KafkaError]) -> None:
-            self._verifier.verify(transaction, guards).then(partial(settle, guards, refused))
+        def ask(
+            guards: Mapping[TopicPartition, Guard], refused: Mapping[TopicPartition, KafkaError], wait_ms: int
+        ) -> None:
+            if guards:
+                self._verifier.verify(transaction, guards).then(partial(settle, guards, refused, wait_ms))
+            else:
+                answer.complete(Passed(guards, refused))
+
+        def ask_anew(wait_ms: int) -> None:
+            ask(*self._begin(transaction, wanted), wait_ms)
 
         def settle(
-            guards: Mapping[TopicPartition, Guard], refused: Mapping[TopicPartition, KafkaError], codes: Codes
+            guards: Mapping[TopicPartition, Guard],
+            refused: Mapping[TopicPartition, KafkaError],
+            wait_ms: int,
+            codes: Codes,
         ) -> None:
             # The marker of the transaction before may not be here yet, which clients of version 2 need not know of.
-            is_early = transaction.adds and ErrorCode.CONCURRENT_TRANSACTIONS in codes.values()
-            if is_early and self._clock.elapsed_ms() < give_up_ms:
-                # That marker will void the guards: they are taken anew.
-                self._timers.after_ms(self._patience.retry_ms, lambda: ask(*self._begin(transaction, wanted)))
-                return
+            # It voids the guards: they are taken anew, also if it came between the question and the answer.
+            if transaction.adds and self._clock.elapsed_ms() < give_up_ms:
+                if ErrorCode.CONCURRENT_TRANSACTIONS in codes.values():
+                    longer_ms = min(2 * wait_ms, self._patience.retry_ms)
+                    self._timers.after_ms(wait_ms, lambda: ask_anew(longer_ms))
+                    return
+                if not codes and self._are_void(transaction, wanted, guards):
+                    ask_anew(wait_ms)
+                    return
             told = {name: KafkaError(_told(code, knows_abortable)) for name, code in codes.items()}
             answer.complete(Passed(guards, {**refused, **told}))
 
-        ask(guards, refused)
+        ask(guards, refused, min(FIRST_RETRY_MS, self._patience.retry_ms))
         return answer
+
+    def _are_void(self, transaction: InTransaction, wanted: Wanted, guards: Mapping[TopicPartition, Guard]) -> bool:
+        """Whether a marker has come where nothing of the transaction was written yet."""
+        anew, _ = self._begin(transaction, wanted)
+        return any(guards.get(name) is not guard for name, guard in anew.items())
 
     def _begin(
         self, transaction: InTransaction, wanted: Wanted
