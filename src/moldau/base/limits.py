@@ -54,6 +54,13 @@ all of a request is decided in one go: with 8 MiB a client could hold up a contr
 ALTER_PARTITION_BYTES_MAX: Final = 2 << 20
 """When another broker has died, a leader speaks of all its partitions at once: this is room for thirty thousand."""
 
+TRANSACTION_REQUEST_BYTES_MAX: Final = 1 << 20
+"""Largest request about transactions. A transaction of thirty thousand partitions fits in an eighth of it, and brokers
+send no more markers at a time than fit."""
+
+MARKERS_SENT_MAX: Final = 10_000
+"""Partitions of which one request tells how transactions ended, unless a single transaction has more."""
+
 PLAIN_REQUEST_BYTES_MAX: Final = 8 << 20
 """Largest request of any API but Produce. Its bytes become objects of up to 56 times their size (measured); records in
 a Produce request stay bytes, so that one may be as large as `socket.request.max.bytes`."""

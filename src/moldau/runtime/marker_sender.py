@@ -14,6 +14,7 @@ from typing import Final
 from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
+from moldau.base.limits import MARKERS_SENT_MAX
 from moldau.coordinator.transaction.markers import TransactionMarkers
 from moldau.metadata.current import CurrentImage
 from moldau.runtime.brokers import Brokers
@@ -129,13 +130,28 @@ class MarkerSender:
     def _ask(self, node_id: int) -> None:
         if node_id in self._under_way:
             return
-        queue = {each: to for each, to in self._queues.pop(node_id, {}).items() if not self._is_over(each)}
+        queue = self._take(node_id)
         if not queue:
             return
         request = WriteTxnMarkersRequest([_marker(each.markers, partitions) for each, partitions in queue.items()])
         self._under_way.add(node_id)
         answer = self._brokers.ask(node_id, ApiKey.WRITE_TXN_MARKERS, request)
         answer.then(partial(self._answered, node_id, queue))
+
+    def _take(self, node_id: int) -> dict[_Sending, set[TopicPartition]]:
+        """What the next request to a broker tells: as much of what waits as goes into one."""
+        waiting = self._queues.get(node_id, {})
+        taken: dict[_Sending, set[TopicPartition]] = {}
+        count = 0
+        for sending in list(waiting):
+            if count >= MARKERS_SENT_MAX:
+                return taken
+            partitions = waiting.pop(sending)
+            if not self._is_over(sending):
+                taken[sending] = partitions
+                count += len(partitions)
+        self._queues.pop(node_id, None)
+        return taken
 
     def _answered(
         self,

@@ -235,7 +235,8 @@ def _batch(options: Mapping[str, str]) -> tuple[str, int] | None:
 def _staging(checkpoint: str) -> str:
     """In the checkpoint, which the cluster must share anyway, if files can be written there as files."""
     local = checkpoint.removeprefix("file://") if checkpoint.startswith("file:///") else checkpoint
-    return os.path.join(local if local.startswith("/") else tempfile.gettempdir(), STAGING)
+    is_directory = bool(local) and ":/" not in local
+    return os.path.join(os.path.abspath(local) if is_directory else tempfile.gettempdir(), STAGING)
 
 
 def _refuse_unknown(options: Mapping[str, str], known: frozenset[str]) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from fake_brokers import FakeBrokers, image_of
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.coordinator.transaction.markers import TransactionMarkers
 from moldau.metadata.current import CurrentImage
+from moldau.runtime import marker_sender
 from moldau.runtime.marker_sender import RETRY_MS, MarkerSender
 from moldau.testing.clock import FakeTimers
 from moldau.wire.messages.write_txn_markers import (
@@ -174,6 +176,19 @@ def test_what_is_over_by_the_time_it_would_be_sent_stays_here() -> None:
     assert world.asked() == [(1, [(7, "a", 0)])]
     world.answer()
     assert world.written[-1] is later
+
+
+def test_a_request_holds_no_more_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marker_sender, "MARKERS_SENT_MAX", 2)
+    world = Sending(a=[1])
+    for number in range(5):
+        world.send(f"tx{number}", ("a", 0), producer_id=number)
+    sent = []
+    while world.brokers.asked:
+        sent.append([producer for producer, _, _ in world.asked()[0][1]])
+        world.answer()
+    assert sent == [[0], [1, 2], [3, 4]]
+    assert len(world.written) == 5
 
 
 def test_nothing_is_sent_after_the_end() -> None:

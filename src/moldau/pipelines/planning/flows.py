@@ -28,10 +28,10 @@ CONSOLE_ROWS: Final = 20
 class Target(Protocol):
     """Where rows go, and how."""
 
-    def stream(self, frame: DataFrame, mode: OutputMode, checkpoint: Path) -> DataStreamWriter:
-        """A writer that only lacks name, trigger and checkpoint."""
+    def stream(self, frame: DataFrame, mode: OutputMode, state: Path) -> DataStreamWriter:
+        """A writer that only lacks name, trigger and checkpoint. `state` is a directory for what it must keep."""
 
-    def write(self, frame: DataFrame, tag: BatchTag) -> None:
+    def write(self, frame: DataFrame, tag: BatchTag, state: Path) -> None:
         """All rows at once. What holds that tag's batch already is left alone."""
 
 
@@ -64,9 +64,9 @@ def start(flow: Flow, checkpoint: Path, until_caught_up: bool = False) -> Stream
     return writer.start()
 
 
-def write_batch(flow: Flow, run_id: str) -> None:
+def write_batch(flow: Flow, run_id: str, state: Path) -> None:
     """Run the flow once, as a batch. `run_id` tags the transaction: the same id twice is written once."""
-    flow.target.write(flow.frame, BatchTag(f"batch-{run_id}-{flow.name}", 0))
+    flow.target.write(flow.frame, BatchTag(f"batch-{run_id}-{flow.name}", 0), state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +76,18 @@ class TopicTarget:
     connector: str
     options: Mapping[str, str]
 
-    def stream(self, frame: DataFrame, mode: OutputMode, checkpoint: Path) -> DataStreamWriter:
+    def stream(self, frame: DataFrame, mode: OutputMode, state: Path) -> DataStreamWriter:
         if mode == "append":
             return frame.writeStream.format(self.connector).options(**self.options).outputMode(mode)
         return frame.writeStream.outputMode(mode).foreachBatch(
-            lambda batch, batch_id: self._append(batch, _tag(batch, batch_id), checkpoint)
+            lambda batch, batch_id: self.write(batch, _tag(batch, batch_id), state)
         )
 
-    def write(self, frame: DataFrame, tag: BatchTag) -> None:
-        self._append(frame, tag, None)
-
-    def _append(self, frame: DataFrame, tag: BatchTag, checkpoint: Path | None) -> None:
+    def write(self, frame: DataFrame, tag: BatchTag, state: Path) -> None:
         options = dict(self.options)
         if self.connector == "moldau":
-            options |= {"queryId": tag.query_id, "batchId": str(tag.batch_id)}
-            if checkpoint is not None:
-                options |= {"checkpointLocation": str(checkpoint)}  # where it may stage records
+            # The checkpoint is not of this write; records are staged beside it, where the cluster sees them.
+            options |= {"queryId": tag.query_id, "batchId": str(tag.batch_id), "checkpointLocation": str(state)}
         frame.write.format(self.connector).options(**options).mode("append").save()
 
 
@@ -105,14 +101,14 @@ class TableTarget:
     options: Mapping[str, str]
     overwrites: bool = False
 
-    def stream(self, frame: DataFrame, mode: OutputMode, checkpoint: Path) -> DataStreamWriter:
+    def stream(self, frame: DataFrame, mode: OutputMode, state: Path) -> DataStreamWriter:
         if not self.overwrites:
             return frame.writeStream.format(LAKE).options(**self._options()).outputMode(mode)
         return frame.writeStream.outputMode(mode).foreachBatch(
-            lambda batch, batch_id: self.write(batch, _tag(batch, batch_id))
+            lambda batch, batch_id: self.write(batch, _tag(batch, batch_id), state)
         )
 
-    def write(self, frame: DataFrame, tag: BatchTag) -> None:
+    def write(self, frame: DataFrame, tag: BatchTag, state: Path) -> None:
         tagged = self._options() | {"queryId": tag.query_id, "batchId": str(tag.batch_id)}
         mode = "overwrite" if self.overwrites else "append"
         frame.write.format(LAKE).options(**tagged).mode(mode).save()
@@ -135,12 +131,12 @@ class UpsertTarget:
     order_by: str | None
     """Of several rows of a key in one batch the one with the highest counts; without it the last."""
 
-    def stream(self, frame: DataFrame, mode: OutputMode, checkpoint: Path) -> DataStreamWriter:
+    def stream(self, frame: DataFrame, mode: OutputMode, state: Path) -> DataStreamWriter:
         return frame.writeStream.outputMode(mode).foreachBatch(
-            lambda batch, batch_id: self.write(batch, _tag(batch, batch_id))
+            lambda batch, batch_id: self.write(batch, _tag(batch, batch_id), state)
         )
 
-    def write(self, frame: DataFrame, tag: BatchTag) -> None:
+    def write(self, frame: DataFrame, tag: BatchTag, state: Path) -> None:
         rows = frame.toArrow()
         upsert(
             self.path, self.kind, rows, self.keys, self.deletes, tag,
@@ -156,12 +152,12 @@ class ConsoleTarget:
     rows: int = CONSOLE_ROWS
     truncate: bool = True
 
-    def stream(self, frame: DataFrame, mode: OutputMode, checkpoint: Path) -> DataStreamWriter:
+    def stream(self, frame: DataFrame, mode: OutputMode, state: Path) -> DataStreamWriter:
         return frame.writeStream.outputMode(mode).foreachBatch(
             lambda batch, batch_id: self._show(batch, f"{self.name}, batch {batch_id}")
         )
 
-    def write(self, frame: DataFrame, tag: BatchTag) -> None:
+    def write(self, frame: DataFrame, tag: BatchTag, state: Path) -> None:
         self._show(frame, self.name)
 
     def _show(self, frame: DataFrame, title: str) -> None:

@@ -24,7 +24,7 @@ def jobs(compiled: Compiled, directory: StateDirectory, mode: Mode, only: Collec
     )
     if mode is Mode.BATCH:
         run_id = uuid.uuid4().hex  # one for all attempts: a table that has the batch already skips it
-        return [Job(flow.name, partial(_written, compiled, flow, run_id)) for flow in flows]
+        return [Job(flow.name, partial(_written, compiled, flow, run_id, directory)) for flow in flows]
     until_caught_up = mode is Mode.UNTIL_CAUGHT_UP
     return [Job(flow.name, partial(_started, flow, directory, until_caught_up)) for flow in flows]
 
@@ -39,13 +39,13 @@ def _started(flow: Flow, directory: StateDirectory, until_caught_up: bool) -> Qu
     return start(flow, directory.checkpoint(flow.name), until_caught_up)
 
 
-def _written(compiled: Compiled, flow: Flow, run_id: str) -> Query:
+def _written(compiled: Compiled, flow: Flow, run_id: str, directory: StateDirectory) -> Query:
     context = compiled.session.sparkContext
 
     def write() -> None:
         activate(compiled.session)
         context.setJobGroup(run_id + flow.name, flow.name, interruptOnCancel=True)
-        write_batch(flow, run_id)
+        write_batch(flow, run_id, directory.path)
 
     return BatchWrite(write, cancel=lambda: context.cancelJobGroup(run_id + flow.name))
 

@@ -57,6 +57,7 @@ def test_what_cannot_be_meant_is_refused(given: dict[str, str], message: str) ->
     [
         ({"checkpointLocation": "/state/q"}, "/state/q/moldau-staging"),
         ({"checkpointLocation": "file:///state/q"}, "/state/q/moldau-staging"),
+        ({"checkpointLocation": "state/q"}, f"{Path.cwd()}/state/q/moldau-staging"),
         ({"checkpointLocation": "hdfs://host/q"}, f"{tempfile.gettempdir()}/moldau-staging"),
         ({}, f"{tempfile.gettempdir()}/moldau-staging"),
         ({"checkpointLocation": "/state/q", "stagingLocation": "/shared"}, "/shared"),

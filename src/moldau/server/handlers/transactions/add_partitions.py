@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.base.later import Later
+from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.names import INTERNAL_TOPICS
 from moldau.coordinator.machine import Outcome
 from moldau.coordinator.transaction.transactions import Transactions
@@ -41,6 +42,7 @@ BROKER_VERSION = 2
 class AddPartitionsToTxn:
     api = ApiKey.ADD_PARTITIONS_TO_TXN
     versions = (0, 5)
+    request_bytes_max = TRANSACTION_REQUEST_BYTES_MAX
 
     def __init__(self, current: CurrentImage, coordinator: TransactionCoordinator) -> None:
         self._current = current
@@ -124,6 +126,7 @@ def _of_topic(topic: AddPartitionsToTxnTopic, codes: dict[TopicPartition, ErrorC
 class AddOffsetsToTxn:
     api = ApiKey.ADD_OFFSETS_TO_TXN
     versions = (0, 4)
+    request_bytes_max = TRANSACTION_REQUEST_BYTES_MAX
 
     def __init__(self, coordinator: TransactionCoordinator, groups: GroupCoordinator) -> None:
         self._coordinator = coordinator

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.later import Later
+from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.coordinator.machine import Client
 from moldau.metadata.current import CurrentImage
 from moldau.replica.partition import Partition
@@ -42,6 +43,7 @@ Response = TxnOffsetCommitResponse | Later[TxnOffsetCommitResponse]
 class TxnOffsetCommit:
     api = ApiKey.TXN_OFFSET_COMMIT
     versions = (0, 5)
+    request_bytes_max = TRANSACTION_REQUEST_BYTES_MAX
 
     def __init__(
         self, current: CurrentImage, groups: GroupCoordinator, partitions: Partitions, gate: TransactionGate

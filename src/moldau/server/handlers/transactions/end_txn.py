@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from moldau.base.errors import ErrorCode
 from moldau.base.later import Later
+from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.runtime.transaction_coordinator import TransactionCoordinator
 from moldau.server.handlers.answering import answered, client_of
 from moldau.server.handlers.transactions.add_partitions import said
@@ -19,6 +20,7 @@ from moldau.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 class EndTxn:
     api = ApiKey.END_TXN
     versions = (0, 5)
+    request_bytes_max = TRANSACTION_REQUEST_BYTES_MAX
 
     def __init__(self, coordinator: TransactionCoordinator) -> None:
         self._coordinator = coordinator
@@ -26,9 +28,7 @@ class EndTxn:
     def answer(self, ask: EndTxnRequest, caller: Caller) -> EndTxnResponse | Later[EndTxnResponse]:
         client = client_of(caller)
         ended = answered(
-            lambda: self._coordinator.submit(
-                ask.transactional_id, lambda transactions: transactions.end(ask, client)
-            ),
+            lambda: self._coordinator.submit(ask.transactional_id, lambda transactions: transactions.end(ask, client)),
             lambda refused: EndTxnResponse(error_code=refused.code),
         )
         return ended.map(lambda done: _told(done, caller)) if isinstance(ended, Later) else _told(ended, caller)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from moldau.base.errors import KafkaError
 from moldau.base.later import Later
+from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.coordinator.transaction.listing import TransactionFilter, filter_of
 from moldau.runtime.transaction_coordinator import TransactionCoordinator
 from moldau.server.handlers.answering import answered, gathered
@@ -20,6 +21,7 @@ from moldau.wire.messages.list_transactions import ListTransactionsRequest, List
 class ListTransactions:
     api = ApiKey.LIST_TRANSACTIONS
     versions = (0, 2)
+    request_bytes_max = TRANSACTION_REQUEST_BYTES_MAX
 
     def __init__(self, coordinator: TransactionCoordinator) -> None:
         self._coordinator = coordinator
@@ -50,6 +52,7 @@ def _list_refused(refused: KafkaError) -> ListTransactionsResponse:
 class DescribeTransactions:
     api = ApiKey.DESCRIBE_TRANSACTIONS
     versions = (0, 0)
+    request_bytes_max = TRANSACTION_REQUEST_BYTES_MAX
 
     def __init__(self, coordinator: TransactionCoordinator) -> None:
         self._coordinator = coordinator

@@ -11,6 +11,7 @@ from moldau.base.clock import Clock
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import TopicPartition
 from moldau.base.later import Later
+from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.names import CONSUMER_OFFSETS_TOPIC
 from moldau.coordinator.machine import ProducerIdAndEpoch
 from moldau.log.validate import Origin
@@ -40,6 +41,7 @@ Code = ErrorCode | Later[ErrorCode]
 class WriteTxnMarkers:
     api = ApiKey.WRITE_TXN_MARKERS
     versions = (1, 2)
+    request_bytes_max = TRANSACTION_REQUEST_BYTES_MAX
 
     def __init__(
         self, partitions: Partitions, groups: GroupCoordinator, verifications: Verifications, clock: Clock
