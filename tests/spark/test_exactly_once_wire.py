@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from commit_on_the_wire import STEPS, Sink, expected
 from committed_records import committed_records
+from pyspark.sql.datasource import WriterCommitMessage
 
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.spark.options import write_options
+from moldau.spark.sink import TopicWriter
 
 GATES = [
     f"{when} {step}" for step in STEPS for when in ("before", "amid", "after") if when != "amid" or step == "write"
@@ -73,3 +77,38 @@ def test_an_aborted_batch_is_invisible_at_once(bootstrap: str, topics: list[str]
     with pytest.raises(ConnectionError):
         sink.commit(0, sink.staged(0, attempt=1), gate)
     assert seen(bootstrap, topics) == []
+
+
+def written(bootstrap: str, topic: str, staging: Path, **options: str) -> tuple[TopicWriter, list[WriterCommitMessage]]:
+    """What Spark does for a batch write, up to the point where all tasks are done."""
+    given = {"kafka.bootstrap.servers": bootstrap, "topic": topic, "stagingLocation": str(staging), **options}
+    writer = TopicWriter(write_options(given))
+    rows = pa.record_batch({"value": pa.array([b"1", b"2", b"3"])})
+    return writer, [writer.write(iter([rows])), writer.write(iter([rows.slice(0, 0)]))]
+
+
+def test_a_batch_write_in_one_transaction_is_seen_after_its_commit(
+    bootstrap: str, topics: list[str], tmp_path: Path
+) -> None:
+    options = {"deliveryGuarantee": "exactly-once", "stagingInlineBytes": "0"}
+    writer, messages = written(bootstrap, topics[0], tmp_path, **options)
+    assert list(tmp_path.rglob("*.staged")), "records wait in a file"
+    assert seen(bootstrap, topics) == []
+    writer.commit([*messages])
+    assert seen(bootstrap, topics) == ["1", "2", "3"]
+    assert not list(tmp_path.iterdir())
+    writer, messages = written(bootstrap, topics[0], tmp_path, **options)
+    writer.abort([*messages, None])
+    assert not list(tmp_path.iterdir())
+    writer, messages = written(bootstrap, topics[0], tmp_path, **options)
+    writer.commit([*messages])
+    assert seen(bootstrap, topics) == ["1", "1", "2", "2", "3", "3"], "the same rows again are another write"
+
+
+def test_a_batch_write_that_says_which_batch_it_is_is_written_once(
+    bootstrap: str, topics: list[str], tmp_path: Path
+) -> None:
+    for _ in range(2):
+        writer, messages = written(bootstrap, topics[0], tmp_path, queryId=topics[0], batchId="4")
+        writer.commit([*messages])
+    assert seen(bootstrap, topics) == ["1", "2", "3"]

@@ -146,9 +146,11 @@ def _given(outcome: Outcome[None]) -> Outcome[None]:
 
 @lru_cache(maxsize=HASHES_KEPT)
 def java_hash(text: str) -> int:
-    """Java's hash of a string without its sign, which every Kafka client and broker places groups by."""
+    """The absolute value of Java's hash of a string, by which Kafka places groups and transactional ids; 0 for the one
+    number that has none in 32 bits."""
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for high, low in zip(units[::2], units[1::2], strict=True):
         value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
-    return value & 0x7FFFFFFF
+    signed = value - (1 << 32) if value >> 31 else value
+    return 0 if signed == -(1 << 31) else abs(signed)

@@ -139,3 +139,20 @@ def test_without_verification_who_added_it_beforehand_is_believed() -> None:
     passed = world.ask(adds=True)
     world.answer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     assert world.code_at_the_append(passed) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+def test_what_a_producer_sent_first_is_not_overtaken_while_it_waits() -> None:
+    world = Gate()
+    first, second = world.ask(), world.ask()
+    assert isinstance(first, Later) and isinstance(second, Later)
+    world.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+    world.answer()
+    third = world.ask()
+    assert not first.done and not second.done
+    world.rooms.timers.advance(RETRY_MS)
+    assert len(world.coordinator.asked) == 3
+    world.answer()
+    assert first.done and not second.done
+    world.answer()
+    world.answer()
+    assert second.done and isinstance(third, Later) and third.done

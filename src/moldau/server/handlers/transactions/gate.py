@@ -58,6 +58,9 @@ class TransactionGate:
         self._timers = timers
         self._patience = patience
         self._verifies = verifies
+        self._early: dict[InTransaction, list[Callable[[], None]]] = {}
+        """Those who wait for the transaction before theirs to end; nobody of the same one goes before them: what a
+        producer sent first must be written first."""
 
     def pass_through(self, transaction: InTransaction, wanted: Wanted, knows_abortable: bool) -> Passed | Later[Passed]:
         """`wanted` are partitions with the first sequence that is to be written; `knows_abortable` says whether the
@@ -90,9 +93,9 @@ class TransactionGate:
             # The marker of the transaction before may not be here yet, which clients of version 2 need not know of.
             # It voids the guards: they are taken anew, also if it came between the question and the answer.
             if transaction.adds and self._clock.elapsed_ms() < give_up_ms:
-                if ErrorCode.CONCURRENT_TRANSACTIONS in codes.values():
+                if transaction in self._early or ErrorCode.CONCURRENT_TRANSACTIONS in codes.values():
                     longer_ms = min(2 * wait_ms, self._patience.retry_ms)
-                    self._timers.after_ms(wait_ms, lambda: ask_anew(longer_ms))
+                    self._wait(transaction, wait_ms, lambda: ask_anew(longer_ms))
                     return
                 if not codes and self._are_void(transaction, wanted, guards):
                     ask_anew(wait_ms)
@@ -100,8 +103,22 @@ class TransactionGate:
             told = {name: KafkaError(_told(code, knows_abortable)) for name, code in codes.items()}
             answer.complete(Passed(guards, {**refused, **told}))
 
-        ask(guards, refused, min(FIRST_RETRY_MS, self._patience.retry_ms))
+        first_ms = min(FIRST_RETRY_MS, self._patience.retry_ms)
+        if transaction in self._early:
+            self._early[transaction].append(lambda: ask_anew(first_ms))
+        else:
+            ask(guards, refused, first_ms)
         return answer
+
+    def _wait(self, transaction: InTransaction, wait_ms: int, then: Callable[[], None]) -> None:
+        if transaction not in self._early:
+            self._early[transaction] = []
+            self._timers.after_ms(wait_ms, lambda: self._go_on(transaction))
+        self._early[transaction].append(then)
+
+    def _go_on(self, transaction: InTransaction) -> None:
+        for each in self._early.pop(transaction):
+            each()
 
     def _are_void(self, transaction: InTransaction, wanted: Wanted, guards: Mapping[TopicPartition, Guard]) -> bool:
         """Whether a marker has come where nothing of the transaction was written yet."""
