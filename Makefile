@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quickstart test unit simulate interop spark examples chaos lint format bench bench-groups bench-cluster bench-spark scale lock clean
+.PHONY: help setup demo quickstart test unit simulate interop spark examples chaos lint format bench bench-groups bench-cluster bench-transactions bench-spark scale lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ bench-groups: $(READY) ## measure groups: joins, heartbeats, commits, loading; b
 
 bench-cluster: $(READY) ## measure three nodes: replicated writes, lost leaders, many topics; beside Apache Kafka as above
 	$(BIN)/python -m bench.cluster
+
+bench-transactions: $(READY) ## measure transactions and the log cleaner, with and without; beside Apache Kafka as above
+	$(BIN)/python -m bench.transactions
 
 bench-spark: $(READY) ## measure the Spark connector; beside Spark's own with OFFICIAL="--official-python … --official-jars …"
 	$(BIN)/python -m bench.spark $(OFFICIAL)

@@ -29,9 +29,9 @@ from bench.client_workloads import TIMEOUT_S, producer_to
 from bench.cluster_topics import new_name
 from bench.connection import BrokerRefused
 from bench.frames import record_batch
-from bench.procfs import children, resident_mib
+from bench.procfs import children, cpu_seconds, resident_mib
 from bench.raw_workloads import KIB, MIB, producing
-from bench.report import Table, with_spread
+from bench.report import NOTHING, Table, with_spread
 from bench.results import Quantity, Result
 from bench.rounds import Measured, Turn, Workload
 from bench.servers import MOLDAU, MoldauProcess, Server
@@ -39,17 +39,18 @@ from bench.topics import delete_topic, new_topic
 from bench.versus import Versus
 
 SETTINGS = {"log.cleaner.backoff.ms": "50"}
-TOPIC_CONFIG = {"cleanup.policy": "delete", "segment.bytes": str(32 * MIB), "min.cleanable.dirty.ratio": "0.01"}
+TOPIC_CONFIG = {"cleanup.policy": "delete", "segment.bytes": str(8 * MIB), "min.cleanable.dirty.ratio": "0.01"}
 CHECKPOINT = "cleaner-offset-checkpoint"
 LOG_BYTES = 160 * MIB
 RECORDS_A_KEY = 4
 """So that a quarter of the records remains."""
 COMPRESSIONS = ("none", "lz4", "zstd")
-VALUES = 1_000
+TEXT_BYTES = 4 * MIB
 WORDS = 500
+STRIDE = 7_919
+"""A prime: values come in no order, and all of them."""
 LOOK_S = 0.005
-MEGABYTES_WANTED = 100
-MEMORY_WANTED_MIB = 128
+WANTED = {"MB/s": "≥ 100", "MiB": "≤ 128"}
 LATENCY_WANTED = 0.5
 """Twice as long, at most."""
 LATENCY_RATE = 500
@@ -67,6 +68,8 @@ class Dirty:
     active_offset: int
     """Where the segment begins that is not cleaned."""
     input_bytes: int
+    decompressed_bytes: int
+    """Of what is cleaned: keys and values."""
 
     def compact(self) -> None:
         entry = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
@@ -96,14 +99,21 @@ def cleaner_workloads(process: MoldauProcess, scale: float) -> Iterator[Workload
 def _cleaning(process: MoldauProcess, value_bytes: int, compression: str, log_bytes: int) -> Workload:
     size = f"{value_bytes // KIB}KiB" if value_bytes >= KIB else f"{value_bytes}B"
     name = f"clean {size}, {compression}"
-    quantities = (Quantity(name, "MB/s", work_unit="MB"), Quantity(f"{name}, memory", "MiB", False, "MB"))
+    quantities = (
+        Quantity(name, "MB/s", work_unit="MB"),
+        *([] if compression == "none" else [Quantity(f"{name}, decompressed", "MB/s", work_unit="MB")]),
+        Quantity(f"{name}, memory", "MiB", False, "MB"),
+        Quantity(f"{name}, CPU time", "ms/MB", False, "MB"),
+    )
 
     def prepare(server: Server, _: ExitStack) -> Turn:
         def turn() -> Measured:
             dirty = fill(process, server, value_bytes, compression, log_bytes)
+            before_s = _cpu_of_children(server.pid)
             seconds, grown_mib = _clean(dirty)
-            megabytes = dirty.input_bytes / 1e6
-            return Measured((megabytes / seconds, grown_mib), megabytes, dirty.delete)
+            cpu_ms, megabytes = (_cpu_of_children(server.pid) - before_s) * 1e3, dirty.input_bytes / 1e6
+            rates = [megabytes / seconds, dirty.decompressed_bytes / 1e6 / seconds][: len(quantities) - 2]
+            return Measured((*rates, grown_mib, cpu_ms / megabytes), megabytes, dirty.delete)
 
         return turn
 
@@ -117,29 +127,32 @@ def fill(process: MoldauProcess, server: Server, value_bytes: int, compression: 
     admin.create_topics([NewTopic(topic, 1, config=TOPIC_CONFIG)])[topic].result(TIMEOUT_S)
     failed: list[KafkaError] = []
     producer = producer_to(server, failed, {"linger.ms": 20, "batch.size": 256 * KIB, "compression.type": compression})
-    records = log_bytes // (value_bytes + len(_key(0)))
-    keys, values = list(map(_key, range(max(1, records // RECORDS_A_KEY)))), _values(value_bytes)
-    for number in range(records):
+    text, records = _text(), log_bytes // (value_bytes + len(_key(0)))
+    keys = [_key(number) for number in range(max(1, records // RECORDS_A_KEY))]
+    for number, key in enumerate(random.choices(keys, k=records)):
+        start = number * STRIDE % (TEXT_BYTES - value_bytes)
         while True:
             try:
-                producer.produce(topic, random.choice(values), keys[number * 7919 % len(keys)])
+                producer.produce(topic, text[start : start + value_bytes], key)
                 break
             except BufferError:
                 producer.poll(0.01)
     if producer.flush(TIMEOUT_S) or failed:
         raise BrokerRefused(f"{server.address}: not all records were delivered, {failed[:1]}")
     sizes = _segment_sizes(process.data / f"{topic}-0")
-    return Dirty(process, server, topic, max(sizes), sum(sizes.values()) - sizes[max(sizes)])
+    active, whole = max(sizes), sum(sizes.values())
+    cleaned = whole - sizes[active]
+    return Dirty(process, server, topic, active, cleaned, log_bytes * cleaned // whole)
 
 
 def _key(number: int) -> bytes:
     return b"key-%012d" % number
 
 
-def _values(value_bytes: int) -> list[bytes]:
+def _text() -> bytes:
     """Words: what is written into logs can mostly be compressed, and by no means down to nothing."""
-    words = [random.randbytes(random.randint(2, 5)).hex() for _ in range(WORDS)]
-    return [" ".join(random.choices(words, k=value_bytes // 4))[:value_bytes].encode() for _ in range(VALUES)]
+    words = [random.randbytes(random.randint(2, 5)).hex().encode() for _ in range(WORDS)]
+    return b" ".join(random.choices(words, k=TEXT_BYTES // 4))[:TEXT_BYTES]
 
 
 def _segment_sizes(directory: Path) -> dict[int, int]:
@@ -159,6 +172,11 @@ def _clean(dirty: Dirty) -> tuple[float, float]:
         _check_time(began)
         time.sleep(LOOK_S)
     return time.perf_counter() - began, peak - before
+
+
+def _cpu_of_children(pid: int) -> float:
+    """The process that cleans stays for the next log, so what it has spent before can be taken off."""
+    return sum(map(cpu_seconds, children(pid)))
 
 
 def _resident_mib(pid: int) -> float:
@@ -216,10 +234,7 @@ def _p99(send: Callable[[], None], is_over: Callable[[], bool]) -> Measured:
 
 def table(results: list[Result]) -> Table:
     rows = [
-        [each.quantity.name, each.quantity.unit, with_spread(each.value(MOLDAU)), _wanted(each)] for each in results
+        [each.quantity.name, unit := each.quantity.unit, with_spread(each.value(MOLDAU)), WANTED.get(unit, NOTHING)]
+        for each in results
     ]
     return Table("the cleaner: input is read twice and counted once", ["workload", "unit", "moldau", "wanted"], rows)
-
-
-def _wanted(result: Result) -> str:
-    return f"≥ {MEGABYTES_WANTED}" if result.quantity.higher_is_better else f"≤ {MEMORY_WANTED_MIB}"

@@ -28,6 +28,8 @@ from bench.versus import Versus
 PRODUCE_WANTED = 0.7
 CONSUME_WANTED = 0.8
 TRANSACTION_S = 0.1
+HELD_KIB = 32 << 10
+"""As much as Java's producer holds: who sends without a limit only fills memory, and no transaction takes 100 ms."""
 SENT_AT_ONCE = 100
 """Between two looks at the clock."""
 PARTITIONS = 3
@@ -79,7 +81,12 @@ def _produce(value_bytes: int, seconds: float, make_topic: MakeTopic, where: str
 
 def _new_producer(server: Server, failed: list[KafkaError], is_transactional: bool) -> Producer:
     """Ready to send: a transactional one has its producer id."""
-    options: dict[str, object] = {"linger.ms": 5, "batch.size": 256 * KIB, "enable.idempotence": True}
+    options: dict[str, object] = {
+        "linger.ms": 5,
+        "batch.size": 256 * KIB,
+        "enable.idempotence": True,
+        "queue.buffering.max.kbytes": HELD_KIB,
+    }
     if not is_transactional:
         return producer_to(server, failed, options)
     producer = producer_to(server, failed, options | {"transactional.id": f"bench-{uuid.uuid4().hex[:12]}"})
@@ -111,7 +118,7 @@ def _send(producer: Producer, topic: str, value: bytes, records: int) -> None:
                 producer.produce(topic, value)
                 break
             except BufferError:
-                producer.poll(0.01)
+                producer.poll(0.002)
 
 
 # --- consumers ------------------------------------------------------------------------------------------------------

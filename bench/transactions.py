@@ -5,6 +5,7 @@ transaction by itself; and the cleaner of compacted logs (only ours). Without a 
 What can be measured is told by --list, what it means by bench/README.md.
 
     python -m bench.transactions
+    python -m bench.transactions --kafka 127.0.0.1:9092/4711 beside a Kafka that runs, with its process id
     python -m bench.transactions --peers path/to/script      beside a Kafka that the script starts and stops
     python -m bench.transactions --only read_committed --rounds 5 --json numbers.json --markdown transactions.md
 """
@@ -12,10 +13,8 @@ What can be measured is told by --list, what it means by bench/README.md.
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
 from bench import beside, cleaner, options, versus
 from bench.cleaner import cleaner_workloads, latency_while_cleaning
@@ -25,7 +24,7 @@ from bench.progress import Progress
 from bench.report import Table, show, show_bars, write_json, write_markdown
 from bench.results import Result
 from bench.rounds import run_rounds, warm_up
-from bench.servers import KAFKA, MOLDAU, KafkaScript, MoldauProcess, Server
+from bench.servers import KAFKA, MOLDAU, MoldauProcess, Server
 from bench.transaction_clients import (
     PARTITIONS,
     consume_with_and_without,
@@ -90,11 +89,6 @@ class Plan:
         workloads = (*self.transactions, *self.cleaning)
         return [*compared, *(quantity.name for each in workloads for quantity in each.quantities)]
 
-    def turns(self, systems: int) -> int:
-        """In one round."""
-        of_all = 2 * len(self.one_broker) + 2 * len(self.three_nodes) + len(self.transactions)
-        return systems * of_all + len(self.cleaning) + 2 * len(self.latency)
-
 
 def main() -> None:
     arguments = _arguments()
@@ -103,8 +97,7 @@ def main() -> None:
         if arguments.list:
             print("\n".join(plan.names()))
             return
-        systems = 2 if arguments.peers else 1
-        with Progress(plan.turns(systems) * (arguments.rounds + 1)) as progress:
+        with Progress(_turns(arguments, plan) * (arguments.rounds + 1)) as progress:
             _with_one_broker(arguments, plan, found, progress)
             _with_three_nodes(arguments, plan, found, progress)
             _with_the_cleaner(arguments, plan, found, progress)
@@ -113,27 +106,32 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = options.parser(__doc__ or "", rounds=ROUNDS)
-    parser.add_argument(
-        "--peers",
-        type=Path,
-        metavar="PATH",
-        default=os.environ.get("MOLDAU_PEERS"),
-        help="a script that starts Kafka with `start` and `start 3` and ends it with `stop` (default: $MOLDAU_PEERS)",
-    )
-    address = beside.PEERS_ADDRESS
-    parser.add_argument("--peers-address", metavar="HOST:PORT", default=address, help=f"its first node ({address})")
+    beside.add_peer(parser)
     parser.add_argument("--warm-up", type=float, metavar="SECONDS", default=WARM_UP_S, help=f"default {WARM_UP_S:g}")
     parser.add_argument("--list", action="store_true", help="print what can be measured, and measure nothing")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.plot and not (arguments.kafka or arguments.peers):
+        parser.error("--plot draws ratios to Kafka: give one with --kafka or --peers")
+    return arguments
+
+
+def _turns(arguments: argparse.Namespace, plan: Plan) -> int:
+    """In one round."""
+    one_broker = (1 + bool(arguments.kafka or arguments.peers)) * (2 * len(plan.one_broker) + len(plan.transactions))
+    three_nodes = (1 + _has_three_of_kafka(arguments)) * 2 * len(plan.three_nodes)
+    return one_broker + three_nodes + len(plan.cleaning) + 2 * len(plan.latency)
+
+
+def _has_three_of_kafka(arguments: argparse.Namespace) -> bool:
+    """Only a script can start them: a Kafka that runs already is one broker."""
+    return bool(arguments.peers) and not arguments.kafka
 
 
 def _with_one_broker(arguments: argparse.Namespace, plan: Plan, found: Found, progress: Progress) -> None:
     if not plan.one_broker and not plan.transactions:
         return
     with ExitStack() as house:
-        servers = [house.enter_context(MoldauProcess()).start()]
-        if arguments.peers:
-            servers.append(house.enter_context(KafkaScript(arguments.peers, arguments.peers_address)).start())
+        servers = beside.servers(arguments, beside.script_of(arguments, house), house)
         if arguments.warm_up:
             warm_up([*transaction_workloads(LEAST_S)], servers, arguments.warm_up, progress)
         found.compared += _compare_all(arguments, plan.one_broker, servers, progress)
@@ -148,7 +146,7 @@ def _with_three_nodes(arguments: argparse.Namespace, plan: Plan, found: Found, p
         return
     with ExitStack() as house:
         clusters: list[Cluster] = [house.enter_context(MoldauCluster())]
-        if arguments.peers:
+        if _has_three_of_kafka(arguments):
             clusters.append(house.enter_context(KafkaCluster(arguments.peers, arguments.peers_address)))
         progress.say("starting three nodes each")
         for cluster in clusters:

@@ -146,6 +146,8 @@ def main() -> None:
             pass
     except KeyboardInterrupt:
         pass
+    except KafkaException as error:
+        raise SystemExit(f"{args.delivery}: {error.args[0].str()}") from error
     finally:
         worker.close()
 

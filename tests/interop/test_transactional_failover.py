@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 from clients import confluent_producer
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from failover_roles import (
+    PATIENCE_S,
     TRANSACTION_KEY,
     await_in_sync,
     controller_of,
@@ -24,7 +26,7 @@ from failover_roles import (
     leader_of,
     until,
 )
-from failover_senders import ConfluentSender
+from failover_senders import EVERY_S, ConfluentSender
 from transactional_copier import COPIERS, Copier, JavaCopier, copied, group_of, open_copier, transactional_id_of
 from transactional_libraries import LIBRARIES
 
@@ -72,6 +74,21 @@ def forgiven() -> Iterator[None]:
         gc.collect()
 
 
+class Feed(ConfluentSender):
+    """No faster than the slowest copier: who falls behind would only be slow to show that it goes on."""
+
+    def send(self) -> None:
+        settings = {"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 0, "log_level": 0}
+        producer = Producer(settings | {"reconnect.backoff.max.ms": 500, "error_cb": self.heard})
+        number = 0
+        while not self.closing.wait(EVERY_S):
+            producer.produce(self.topic, b"%d" % number, partition=number % self.partitions, callback=self.delivered)
+            number += 1
+            producer.poll(0)
+        if left := producer.flush(PATIENCE_S):
+            self.errors.append(f"{left} records were not delivered")
+
+
 class Output:
     """What a reader of committed records has seen so far, by partition."""
 
@@ -92,7 +109,7 @@ class Output:
         return self.values
 
 
-def await_copied(sender: ConfluentSender, copier: Copier | JavaCopier, output: Output, what: str) -> None:
+def await_copied(sender: Feed, copier: Copier | JavaCopier, output: Output, what: str) -> None:
     """Until a record of every partition that is fed from now on has come out."""
     start = len(sender.acked)
 
@@ -134,7 +151,7 @@ def test_each_record_comes_out_once_and_in_order_whoever_is_killed(
         create_replicated(three, admin, each, PARTITIONS)
     servers = three.bootstrap_servers
     with (
-        ConfluentSender(servers, source, PARTITIONS) as sender,
+        Feed(servers, source, PARTITIONS) as sender,
         Output(servers, target) as output,
         open_copier(library, servers, source, target, PARTITIONS) as copier,
     ):

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Mapping, Sequence
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
@@ -19,6 +20,7 @@ from aiokafka.errors import KafkaError as AioKafkaError
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 PATIENCE_S = 60.0
+TRY_S = 5.0
 POLL_S = 0.1
 KAFKA_PYTHON_POLL_MS = 500
 """Its poll carries the rebalance too, and gives up what is not done when the time is over."""
@@ -80,8 +82,19 @@ class ConfluentWriter(Writer):
     def __init__(self, bootstrap: str, transactional_id: str, timeout_ms: int = TIMEOUT_MS) -> None:
         self.bootstrap = bootstrap
         settings = {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "linger.ms": 0}
-        self.producer = Producer(settings | {"transaction.timeout.ms": timeout_ms, "log_level": 0})
-        self.producer.init_transactions(PATIENCE_S)
+        settings |= {"transaction.timeout.ms": timeout_ms, "reconnect.backoff.max.ms": 500, "log_level": 0}
+        self.producer = Producer(settings)
+        self.patiently(self.producer.init_transactions)
+
+    def patiently(self, call: Callable[[float], None]) -> None:
+        """Asks again where that may help, as its manual says: a call can be stuck with a coordinator that is gone."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return call(TRY_S)
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > deadline:
+                    raise
 
     def begin(self) -> None:
         self.producer.begin_transaction()
@@ -93,22 +106,24 @@ class ConfluentWriter(Writer):
     def send_offsets(self, places: Places, group: str, source: Any = None) -> None:
         consumer = source.consumer if source else Consumer({"bootstrap.servers": self.bootstrap, "group.id": group})
         offsets = [TopicPartition(*place, offset) for place, offset in places.items()]
-        self.producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), PATIENCE_S)
+        member = consumer.consumer_group_metadata()
+        self.patiently(lambda try_s: self.producer.send_offsets_to_transaction(offsets, member, try_s))
         if not source:
             consumer.close()
 
     def commit(self) -> None:
-        self.producer.commit_transaction(PATIENCE_S)
+        self.patiently(self.producer.commit_transaction)
 
     def abort(self) -> None:
-        self.producer.abort_transaction(PATIENCE_S)
+        self.patiently(self.producer.abort_transaction)
 
 
 class ConfluentInput:
     def __init__(self, bootstrap: str, group: str, topic: str, partitions: int = 1, member: bool = False) -> None:
         settings = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
         settings |= {"enable.auto.commit": False, "isolation.level": "read_committed", "fetch.wait.max.ms": 100}
-        settings |= {"session.timeout.ms": 6000, "heartbeat.interval.ms": 200, "log_level": 0}
+        settings |= {"session.timeout.ms": 6000, "heartbeat.interval.ms": 200, "reconnect.backoff.max.ms": 500}
+        settings |= {"log_level": 0}
         self.consumer = Consumer(settings)
         if member:
             self.consumer.subscribe([topic])

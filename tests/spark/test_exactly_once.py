@@ -15,7 +15,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 240.0
 BATCH_ROWS = 500
-BATCHES = 24
+BATCHES = 120
+"""So many that the last is far when the last of the killed has come back."""
 PARTITIONS = 3
 COPY = [TopicPartition("copy", index) for index in range(PARTITIONS)]
 SPEC = f"""
@@ -158,17 +159,31 @@ def until(what: str, is_so: Callable[[], bool], every_s: float = 0.0) -> None:
         time.sleep(every_s)
 
 
-def python_workers(group: int) -> list[int]:
-    """Those that run tasks: forked by Spark's Python daemon, in the driver's process group."""
+def python_workers(session: int) -> list[int]:
+    """Those that run tasks: forked by Spark's Python daemon, which has a process group of its own."""
     found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
-                if b"pyspark.daemon" in (entry / "cmdline").read_bytes() and os.getpgid(int(entry.name)) == group:
+                if b"pyspark.daemon" in (entry / "cmdline").read_bytes() and os.getsid(int(entry.name)) == session:
                     found[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             except (FileNotFoundError, ProcessLookupError):
                 continue  # it ended as we looked
     return [pid for pid, parent in found.items() if parent in found]
+
+
+def kill_workers(session: int) -> bool:
+    """Whether any was there. One that has nothing to do just then is replaced without a word."""
+    workers = python_workers(session)
+    for worker in workers:
+        with suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
+    return bool(workers)
+
+
+def restarts(folder: Path) -> int:
+    status = json.loads((folder / ".moldau" / "pipelines" / "fire" / "status.json").read_text())
+    return sum(query["restarts"] for query in status["queries"])
 
 
 def whole_batches(bootstrap: str) -> int:
@@ -199,12 +214,11 @@ def test_whole_and_once_though_driver_workers_and_broker_are_killed(tmp_path: Pa
             assert 3 <= done < BATCHES
             with driver(tmp_path, bootstrap, "--until-caught-up") as second:
                 until("another batch", lambda: copy.committed() > (done + 2) * BATCH_ROWS, 0.1)
-                until("workers", lambda: bool(python_workers(second.pid)), 0.01)
-                for worker in python_workers(second.pid):
-                    os.kill(worker, signal.SIGKILL)
+                until("a query that lost its workers", lambda: kill_workers(second.pid) and restarts(tmp_path) > 0, 1)
                 after = copy.committed()
                 until("a batch after the workers' death", lambda: copy.committed() > after + 2 * BATCH_ROWS, 0.1)
                 until("an open transaction", copy.is_open)
+                assert second.poll() is None, "there is still something to do"
                 broker.kill()
                 broker.wait()
                 broker = start_broker(tmp_path / "data", port)

@@ -265,18 +265,19 @@ class LogCleaner:
         seconds = max(self._clock.elapsed_ms() - ended.begun_ms, 1) / 1000
         before = sum(segment.size for segment in ended.job.segments)
         log.info(
-            "%s: cleaned from offset %d to %d in %.1f s: %.1f MiB read (%.1f MiB/s), %.1f MiB written; "
-            "%.1f MiB became %.1f; %d of %d records kept; %d keys in the map",
+            "%s: cleaned from offset %d to %d in %.1f s: %.1f MiB became %.1f (%.1f MiB/s); %d of %d records kept; "
+            "%d keys in %.1f MiB; %.1f MiB read, %.1f written",
             ended.partition.name,
             ended.job.first_dirty_offset,
             cleaned.cleaned_up_to,
             seconds,
-            cleaned.bytes_read / MIB,
-            cleaned.bytes_read / MIB / seconds,
-            cleaned.bytes_written / MIB,
             before / MIB,
             sum(group.size for group in cleaned.groups) / MIB,
+            before / MIB / seconds,
             cleaned.records_kept,
             cleaned.records_read,
             cleaned.keys,
+            cleaned.map_bytes / MIB,
+            cleaned.bytes_read / MIB,
+            cleaned.bytes_written / MIB,
         )

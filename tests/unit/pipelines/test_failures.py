@@ -58,6 +58,11 @@ Driver stacktrace:
         ),
         (IN_A_TASK.format(error="java.net.ConnectException: refused"), Kind.PASSING, "ConnectException: refused"),
         (
+            IN_A_TASK.format(error="org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)"),
+            Kind.PASSING,
+            "Python worker exited unexpectedly (crashed)",
+        ),
+        (
             "Py4JJavaError: An error occurred while calling o7.save.\n: org.apache.spark.SparkClassNotFoundException: "
             "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: moldau. SQLSTATE: 42K02\n\tat org.apache.spark",
             Kind.LASTING,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from rooms import Rooms, batch
 
@@ -104,3 +106,17 @@ def test_questions_of_which_nothing_came_are_forgotten(partition: Partition) -> 
     verifications.check(partition, PRODUCER, EPOCH, 0, guard)
     verifications.expire(2_000, 1_000)
     assert code_of(verifications, partition, 0, guard) is ErrorCode.INVALID_TXN_STATE
+
+
+def test_what_was_asked_before_somebody_else_led_counts_no_more(partition: Partition) -> None:
+    verifications = Verifications()
+    before = verifications.begin(partition, PRODUCER, EPOCH, 0, 0)
+    state = partition.state
+    partition.follow(replace(state, leader=9, leader_epoch=state.leader_epoch + 1))
+    with pytest.raises(KafkaError) as refused:
+        verifications.begin(partition, PRODUCER, EPOCH, 0, 0)
+    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    partition.lead(replace(state, leader_epoch=state.leader_epoch + 2))
+    assert code_of(verifications, partition, 0, before) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    anew = verifications.begin(partition, PRODUCER, EPOCH, 5, 0)
+    verifications.check(partition, PRODUCER, EPOCH, 5, anew)

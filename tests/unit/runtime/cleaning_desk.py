@@ -27,8 +27,11 @@ from moldau.wire.records import IN_LINE, Record, build_batch, decode_records
 
 BACKOFF_MS = 15_000
 DAY_MS = 24 * 3600 * 1000
-NO_CLEANER = {"log.cleaner.backoff.ms": str(365 * DAY_MS), "log.retention.check.interval.ms": str(365 * DAY_MS)}
-"""The node's own rests: the one under test is made here."""
+NO_CLEANER = dict.fromkeys(
+    ("log.cleaner.backoff.ms", "log.retention.check.interval.ms", "replica.high.watermark.checkpoint.interval.ms"),
+    str(365 * DAY_MS),
+)
+"""The node's own rests, and what else would write what the one under test should."""
 
 
 class HeldApart:

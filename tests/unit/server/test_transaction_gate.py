@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rooms import Rooms
 
 from moldau.base.errors import ErrorCode, KafkaError
@@ -42,9 +44,9 @@ class Gate:
             lambda: verifies,
         )
 
-    def ask(self, *, adds: bool = True, knows_abortable: bool = True) -> Passed | Later[Passed]:
+    def ask(self, *, adds: bool = True, knows_abortable: bool = True, sequence: int = 0) -> Passed | Later[Passed]:
         self.transaction = InTransaction("tx", 7, 1, adds)
-        return self.gate.pass_through(self.transaction, [(self.partition, 0)], knows_abortable)
+        return self.gate.pass_through(self.transaction, [(self.partition, sequence)], knows_abortable)
 
     def answer(self, code: ErrorCode = ErrorCode.NONE) -> None:
         self.coordinator.asked.pop(0).complete({T0: code} if code else {})
@@ -65,6 +67,10 @@ class Gate:
         except KafkaError as refused:
             return refused.code
         return ErrorCode.NONE
+
+
+def are_done(asked: Sequence[Passed | Later[Passed]]) -> list[bool]:
+    return [not isinstance(each, Later) or each.done for each in asked]
 
 
 def test_what_is_part_of_the_transaction_passes() -> None:
@@ -89,9 +95,35 @@ def test_a_marker_that_comes_between_question_and_answer_does_not_void_what_is_v
     passed = world.ask()
     world.verifications.over(world.partition, 7)
     world.answer()
+    world.await_question()
     world.answer()
     assert world.code_at_the_append(passed) is ErrorCode.NONE
     assert world.coordinator.asked == []
+
+
+def test_what_was_verified_at_the_end_of_the_patience_is_not_refused_for_a_marker_of_the_transaction_before() -> None:
+    world = Gate()
+    passed = world.ask()
+    world.rooms.timers.advance(RETRY_MAX_MS)
+    world.verifications.over(world.partition, 7)
+    world.answer()
+    world.await_question()
+    world.answer()
+    assert world.code_at_the_append(passed) is ErrorCode.NONE
+
+
+def test_who_asked_after_that_marker_does_not_overtake_who_asked_before_it() -> None:
+    world = Gate()
+    first = world.ask()
+    world.verifications.over(world.partition, 7)
+    second = world.ask(sequence=1)
+    world.answer()
+    world.answer()
+    assert are_done([first, second]) == [False, False]
+    world.await_question()
+    world.answer()
+    assert are_done([first, second]) == [True, True]
+    assert world.code_at_the_append(first) is ErrorCode.NONE
 
 
 def test_a_short_wait_is_looked_at_sooner_than_a_long_one() -> None:
@@ -146,13 +178,11 @@ def test_what_a_producer_sent_first_is_not_overtaken_while_it_waits() -> None:
     first, second = world.ask(), world.ask()
     assert isinstance(first, Later) and isinstance(second, Later)
     world.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
-    world.answer()
-    third = world.ask()
-    assert not first.done and not second.done
+    world.await_question()
+    world.coordinator.asked.reverse()
     world.rooms.timers.advance(RETRY_MS)
-    assert len(world.coordinator.asked) == 3
-    world.answer()
-    assert first.done and not second.done
-    world.answer()
-    world.answer()
-    assert second.done and isinstance(third, Later) and third.done
+    asked_again, asked_once = world.coordinator.asked
+    asked_once.complete({})
+    assert not second.done
+    asked_again.complete({})
+    assert first.done and second.done

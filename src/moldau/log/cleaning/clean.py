@@ -33,6 +33,8 @@ Throttle = Callable[[int], None]
 """Told of every piece that was read or written; it may take its time, and whatever it raises ends the round."""
 
 PIECE_BYTES_MIN: Final = 64 << 10
+WORKING_BYTES: Final = 48 << 20
+"""What is needed besides the map, numpy itself included, as long as batches are no larger than pieces (measured)."""
 FEW_ROWS: Final = 64
 """With room for fewer than this for certain, the map counts as full."""
 
@@ -47,7 +49,8 @@ class _Round:
         self._files = files
         self._job = job
         self._throttle = throttle
-        self._keys = KeyMap(job.map_bytes_max, keys_max=job.up_to - job.first_dirty_offset)
+        map_bytes_max = max(job.map_bytes_max - WORKING_BYTES, job.map_bytes_max * 5 // 8)
+        self._keys = KeyMap(map_bytes_max, keys_max=job.up_to - job.first_dirty_offset)
         self._bytes_read = self._bytes_written = self._records_read = self._records_kept = 0
 
     def run(self) -> Cleaned:

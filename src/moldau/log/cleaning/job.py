@@ -42,7 +42,7 @@ class CleaningJob(NamedTuple):
     segment_index_bytes: int
     index_interval_bytes: int
     map_bytes_max: int
-    """What the map of keys may take."""
+    """What a round may take in all: the map of keys has the larger part of it."""
     io_buffer_bytes: int
     """What is read at a time, more if a batch is larger. About twenty times as much is computed on the way."""
 

@@ -24,7 +24,7 @@ LONG_KEY_COST_BYTES: Final = 220
 ENTRY_BYTES: Final = 13
 """Of a short key besides its words and its cell: where they are, its length, its last offset."""
 CELL_BYTES: Final = 8
-CELLS_MIN: Final = 1 << 12
+CELLS_MIN: Final = 1 << 10
 LOAD_MAX: Final = 0.6
 GROWTH: Final = 4
 NOT_FOUND: Final = -1

@@ -74,7 +74,7 @@ def discard_segment(files: Files, stem: str, suffix: str) -> None:
 def complete_swaps(files: Files, directory: str, names: list[str]) -> list[str]:
     """Before a log is opened: half-done cleaning is undone, a swap that was decided is finished. The names left."""
     bases = [base for name in names if (base := layout.offset_of(name, layout.LOG + layout.SWAP)) is not None]
-    for base_offset in bases:
+    for base_offset in sorted(bases):
         _complete(files, directory, base_offset)
     stray = [name for name in files.names(directory) if name.endswith((layout.CLEANED, layout.SWAP))]
     for name in stray:
@@ -90,10 +90,8 @@ def _complete(files: Files, directory: str, base_offset: int) -> None:
         next_offset = header.next_offset
     # Until the .log has its name the .swap is there, and a crash begins this anew.
     for name in files.names(directory):
-        replaced = next(
-            (layout.offset_of(name, suffix) for suffix in layout.SEGMENT_FILES if name.endswith(suffix)), None
-        )
-        if replaced is not None and base_offset <= replaced < next_offset:
+        is_of_segment = name.endswith(layout.SEGMENT_FILES) and name[:20].isdigit()
+        if is_of_segment and base_offset <= int(name[:20]) < next_offset:
             files.unlink(f"{directory}/{name}")
     rename_all(files, stem, layout.SWAP, "")
     files.sync_directory(directory)

@@ -34,7 +34,7 @@ PASSING: Final = re.compile(
     r"|executor .* exited|worker lost)\b|_NOT_AVAILABLE\b|\bNOT_LEADER|\bREQUEST_TIMED_OUT\b|\bNETWORK_EXCEPTION\b"
     r"|\bNOT_ENOUGH_REPLICAS|\bNOT_CONTROLLER\b|\bNOT_COORDINATOR\b|_LOAD_IN_PROGRESS\b|has no leader"
     r"|\bCONCURRENT_TRANSACTIONS\b|\bUNSTABLE_OFFSET_COMMIT\b"
-    r"|Python worker failed to connect back",
+    r"|Python worker failed to connect back|Python worker exited unexpectedly",
     re.IGNORECASE,
 )
 LASTING: Final = re.compile(

@@ -6,6 +6,7 @@ partitions they write to, and are checked; later ones add a partition by writing
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -33,6 +34,15 @@ FIRST_RETRY_MS = 1
 """Markers mostly take less than the whole time between two looks: the first ones follow each other sooner."""
 
 
+class _InLine:
+    __slots__ = ("answer", "passed")
+
+    def __init__(self) -> None:
+        self.answer: Later[Passed] = Later()
+        self.passed: Passed | None = None
+        """What came of it, while others go first."""
+
+
 class Patience(NamedTuple):
     """How long a write waits for the transaction before it to end, and how often it looks."""
 
@@ -58,9 +68,8 @@ class TransactionGate:
         self._timers = timers
         self._patience = patience
         self._verifies = verifies
-        self._early: dict[InTransaction, list[Callable[[], None]]] = {}
-        """Those who wait for the transaction before theirs to end; nobody of the same one goes before them: what a
-        producer sent first must be written first."""
+        self._lines: dict[InTransaction, deque[_InLine]] = {}
+        """Those who wait. Nobody of the same transaction goes first: what a producer sent first is written first."""
 
     def pass_through(self, transaction: InTransaction, wanted: Wanted, knows_abortable: bool) -> Passed | Later[Passed]:
         """`wanted` are partitions with the first sequence that is to be written; `knows_abortable` says whether the
@@ -68,9 +77,10 @@ class TransactionGate:
         if not transaction.adds and not self._verifies():
             return NOTHING
         guards, refused = self._begin(transaction, wanted)
-        if not guards:
+        if not guards and transaction not in self._lines:
             return Passed(guards, refused)
-        answer: Later[Passed] = Later()
+        place = _InLine()
+        self._lines.setdefault(transaction, deque()).append(place)
         give_up_ms = self._clock.elapsed_ms() + self._patience.retry_max_ms
 
         def ask(
@@ -79,7 +89,7 @@ class TransactionGate:
             if guards:
                 self._verifier.verify(transaction, guards).then(partial(settle, guards, refused, wait_ms))
             else:
-                answer.complete(Passed(guards, refused))
+                self._pass(transaction, place, Passed(guards, refused))
 
         def ask_anew(wait_ms: int) -> None:
             ask(*self._begin(transaction, wanted), wait_ms)
@@ -92,33 +102,26 @@ class TransactionGate:
         ) -> None:
             # The marker of the transaction before may not be here yet, which clients of version 2 need not know of.
             # It voids the guards: they are taken anew, also if it came between the question and the answer.
-            if transaction.adds and self._clock.elapsed_ms() < give_up_ms:
-                if transaction in self._early or ErrorCode.CONCURRENT_TRANSACTIONS in codes.values():
-                    longer_ms = min(2 * wait_ms, self._patience.retry_ms)
-                    self._wait(transaction, wait_ms, lambda: ask_anew(longer_ms))
-                    return
-                if not codes and self._are_void(transaction, wanted, guards):
-                    ask_anew(wait_ms)
-                    return
+            is_early = ErrorCode.CONCURRENT_TRANSACTIONS in codes.values() and self._clock.elapsed_ms() < give_up_ms
+            is_void = not codes and self._are_void(transaction, wanted, guards)
+            if transaction.adds and (is_early or is_void):
+                longer_ms = min(2 * wait_ms, self._patience.retry_ms)
+                self._timers.after_ms(wait_ms, lambda: ask_anew(longer_ms))
+                return
             told = {name: KafkaError(_told(code, knows_abortable)) for name, code in codes.items()}
-            answer.complete(Passed(guards, {**refused, **told}))
+            self._pass(transaction, place, Passed(guards, {**refused, **told}))
 
-        first_ms = min(FIRST_RETRY_MS, self._patience.retry_ms)
-        if transaction in self._early:
-            self._early[transaction].append(lambda: ask_anew(first_ms))
-        else:
-            ask(guards, refused, first_ms)
-        return answer
+        ask(guards, refused, min(FIRST_RETRY_MS, self._patience.retry_ms))
+        return place.answer
 
-    def _wait(self, transaction: InTransaction, wait_ms: int, then: Callable[[], None]) -> None:
-        if transaction not in self._early:
-            self._early[transaction] = []
-            self._timers.after_ms(wait_ms, lambda: self._go_on(transaction))
-        self._early[transaction].append(then)
-
-    def _go_on(self, transaction: InTransaction) -> None:
-        for each in self._early.pop(transaction):
-            each()
+    def _pass(self, transaction: InTransaction, place: _InLine, passed: Passed) -> None:
+        place.passed = passed
+        line = self._lines[transaction]
+        while line and (first := line[0]).passed is not None:
+            line.popleft()
+            if not line:
+                del self._lines[transaction]
+            first.answer.complete(first.passed)
 
     def _are_void(self, transaction: InTransaction, wanted: Wanted, guards: Mapping[TopicPartition, Guard]) -> bool:
         """Whether a marker has come where nothing of the transaction was written yet."""

@@ -1,0 +1,43 @@
+"""Every replica cleans its own log, and whoever leads next has the same table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from compacted_topics import EAGER, Writer, read_all, table, wait_until
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from moldau.testing import cluster
+
+pytestmark = pytest.mark.moldau_only
+
+TOPIC = "table"
+
+
+def test_followers_clean_their_own_logs_and_may_lead_with_them(tmp_path: Path) -> None:
+    with cluster(nodes=3, data_dir=tmp_path, log_cleaner_backoff_ms=100) as nodes:
+        admin = AdminClient({"bootstrap.servers": nodes.bootstrap_servers})
+        config = EAGER | {"min.insync.replicas": "2"}
+        admin.create_topics([NewTopic(TOPIC, 1, 3, config=config)])[TOPIC].result(15)
+        nodes.wait_for_isr(TOPIC, 0, [1, 2, 3])
+        writer = Writer(nodes.bootstrap_servers, TOPIC, acks="all")
+        for version in range(8):
+            writer.write({f"key {number}": f"{version}".ljust(500) for number in range(20)})
+        writer.write({"last": "one"})
+        for replica in tmp_path.glob(f"*/{TOPIC}-0"):
+            wait_until(lambda where=replica: size_of(where) < 15_000, f"{replica} is clean")  # type: ignore[misc]
+        before = table(read_all(nodes.bootstrap_servers, TOPIC))
+        assert before == {f"key {number}": "7".ljust(500) for number in range(20)} | {"last": "one"}
+        leader = nodes.leader_of(TOPIC, 0)
+        assert leader is not None
+        nodes.kill(leader)
+        nodes.wait_for(lambda: nodes.leader_of(TOPIC, 0) not in (leader, None), what="another leads")
+        writer.write({"after": "it"})
+        assert table(read_all(nodes.bootstrap_servers, TOPIC)) == before | {"after": "it"}
+        nodes.restart(leader)
+        nodes.wait_for_isr(TOPIC, 0, [1, 2, 3])
+
+
+def size_of(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.glob("*.log"))

@@ -1,0 +1,254 @@
+"""Cleaning, rule by rule."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from cleaning_histories import CONFIG, RETENTION_MS, History
+from making_logs import NOW_MS, PARTITION, load_store, read_batches, read_values
+
+from moldau.base.errors import MalformedData
+from moldau.log import layout
+from moldau.log.cleaning.clean import CleaningJob, clean
+from moldau.log.cleaning.key_map import KeyMap, Keys
+from moldau.log.config import LogConfig
+from moldau.log.validate import Origin
+from moldau.wire.batch import BATCH_HEADER_BYTES, DELETE_HORIZON_BIT, check_crc
+from moldau.wire.compression import Compression
+from moldau.wire.records import IN_LINE, Record, build_batch
+
+Pair = tuple[bytes, bytes | None]
+
+
+def put(history: History, *pairs: Pair, codec: Compression = Compression.NONE, is_rolled: bool = True) -> int:
+    """One batch, in a segment of its own; its base offset."""
+    records = [Record(IN_LINE, history.now_ms + index, key, value) for index, (key, value) in enumerate(pairs)]
+    batch = memoryview(build_batch(records, compression=codec))
+    appended = history.log.append(batch, leader_epoch=history.leader_epoch, now_ms=history.now_ms, origin=Origin.CLIENT)
+    if is_rolled:
+        history.log.roll(history.now_ms)
+    return appended.first_offset
+
+
+def job_of(history: History, **changes: int) -> CleaningJob:
+    log = history.log
+    job = log.cleaning_job(
+        log.cleaned_up_to, history.cleanable_up_to(), history.now_ms, map_bytes_max=1 << 20, io_buffer_bytes=1 << 16
+    )
+    return job._replace(**changes)
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+def test_a_batch_that_loses_a_record_keeps_its_place_and_its_codec(codec: Compression) -> None:
+    history = History("codec")
+    pairs = [(b"a", b"1"), (b"b", b"2" * 100), (b"a", b"3"), (b"c", b"4"), (b"c", b"5")]
+    first = put(history, *pairs, codec=codec)
+    (before, _), *_ = read_batches(history.log, first)
+    history.clean()
+    (after, batch), *_ = read_batches(history.log, first)
+    assert read_values(history.log) == {1: b"2" * 100, 2: b"3", 4: b"5"}
+    assert check_crc(memoryview(batch))
+    same = ("base_offset", "last_offset_delta", "leader_epoch", "attributes", "base_timestamp", "base_sequence")
+    assert all(getattr(after, name) == getattr(before, name) for name in same)
+    assert after.record_count == 3
+    assert after.max_timestamp == history.now_ms + 4
+
+
+def test_a_batch_that_loses_nothing_is_copied_byte_for_byte() -> None:
+    history = History("copied")
+    put(history, (b"a", b"1"), (b"b", b"2"), codec=Compression.ZSTD)
+    put(history, (b"c", b"3"), codec=Compression.GZIP)
+    before = read_batches(history.log)
+    history.clean()
+    assert read_batches(history.log) == before
+
+
+def test_a_tombstone_stays_for_its_time_counted_from_the_first_round() -> None:
+    history = History("tombstone")
+    put(history, (b"a", b"1"), (b"b", b"1"))
+    put(history, (b"a", None))
+    put(history, (b"z", b"1"))
+    history.now_ms += 10 * RETENTION_MS  # however old the tombstone is
+    first_round_ms = history.now_ms
+    history.clean()
+    assert read_values(history.log) == {1: b"1", 2: None, 3: b"1"}
+    header = read_batches(history.log, 2)[0][0]
+    assert header.attributes & DELETE_HORIZON_BIT
+    assert header.base_timestamp == first_round_ms + RETENTION_MS
+    for wait_ms, is_there in ((RETENTION_MS // 2, True), (RETENTION_MS // 2 - 1, True), (1, False)):
+        history.now_ms += wait_ms
+        put(history, (b"z", b"%d" % wait_ms))
+        history.clean()
+        assert (2 in read_values(history.log)) is is_there
+
+
+def rounds_with_markers(history: History, rounds: int) -> list[list[tuple[int, bool]]]:
+    """After each round: the markers that are left, with their producers, and whether they have a horizon."""
+    markers = []
+    for _ in range(rounds):
+        put(history, (b"z", b"1"))
+        history.clean()
+        kept = [header for header, _ in read_batches(history.log) if header.is_control and header.record_count]
+        markers.append([(header.producer_id, bool(header.attributes & DELETE_HORIZON_BIT)) for header in kept])
+        history.now_ms += RETENTION_MS
+    return markers
+
+
+def test_a_marker_outlives_its_records_for_as_long_as_a_tombstone() -> None:
+    history = History("marker")
+    history._append(11)
+    history.end_transaction(11, is_commit=False)
+    history.log.producers.expire(history.now_ms + 1, 0)
+    assert rounds_with_markers(history, 3) == [[(11, False)], [(11, True)], []]
+
+
+def test_a_marker_stays_while_nothing_else_knows_the_epoch_of_its_producer() -> None:
+    history = History("epoch")
+    history._append(12)
+    history.end_transaction(12, is_commit=False)
+    before = history.producers()
+    assert rounds_with_markers(history, 4)[-1] == [(12, True)]
+    history.reopen(without_snapshots=True)
+    assert history.producers() == before
+
+
+def test_the_index_of_aborted_transactions_tells_of_what_a_round_has_met() -> None:
+    history = History("index")
+    history._append(11)
+    history.end_transaction(11, is_commit=False)
+    put(history, (b"z", b"1"))
+    (known,) = history.log.aborted_transactions(0, history.log.end_offset)
+    history.clean()
+    assert history.log.aborted_transactions(0, history.log.end_offset) == [known]
+    history.reopen()
+    assert history.log.aborted_transactions(0, history.log.end_offset) == [known]
+
+
+def test_small_segments_become_one() -> None:
+    history = History("merged")
+    for number in range(5):
+        put(history, (b"key %d" % (number % 3), b"%d" % number * 40))
+    bases = [segment.base_offset for segment in history.log.segments]
+    history.clean()
+    assert [segment.base_offset for segment in history.log.segments] == [bases[0], bases[-1]]
+    assert sorted(read_values(history.log)) == [2, 3, 4]
+    assert all(segment.size <= CONFIG.segment_bytes for segment in history.log.segments)
+
+
+def test_records_without_a_key_go() -> None:
+    """They were let in before the topic was compacted."""
+    history = History("keyless")
+    history.log.update_config(LogConfig(segment_bytes=900))
+    put(history, (b"a", b"1"))
+    batch = memoryview(build_batch([Record(IN_LINE, NOW_MS, None, b"?"), Record(IN_LINE, NOW_MS, b"b", b"2")]))
+    history.log.append(batch, leader_epoch=0, now_ms=NOW_MS)
+    history.log.roll(NOW_MS)
+    history.clean()
+    assert read_values(history.log) == {0: b"1", 2: b"2"}
+
+
+def test_the_last_batch_of_a_segment_leaves_its_header() -> None:
+    history = History("header")
+    put(history, (b"a", b"1"), (b"a", b"2"))
+    put(history, (b"x" * 500, b"1" * 300))
+    put(history, (b"a", b"3"))
+    history.clean()
+    (header, batch), *_ = read_batches(history.log)
+    assert (header.base_offset, header.last_offset, header.record_count) == (0, 1, 0)
+    assert len(batch) == BATCH_HEADER_BYTES
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_cleaned_log_can_be_recovered_from_its_first_byte(seed: int) -> None:
+    """Holes are no lost tails; what was cleaned away is still known by its epoch, if by nothing else."""
+    history = History(f"first byte {seed}")
+    for _ in range(4):
+        history.write(12)
+        history.leader_epoch += 1
+        history.write(1)
+        history.leader_epoch += 1
+        history.clean()
+        history.now_ms += RETENTION_MS
+    history.log.flush()
+    epochs, end_offset, producers = history.log.epochs.entries, history.log.end_offset, history.producers()
+    files = history.files.restart()
+    for name in files.names("data"):
+        if name.endswith("-checkpoint"):
+            files.unlink(f"data/{name}")
+    for name in files.names(history.log.directory):
+        if name.endswith((layout.SNAPSHOT, *layout.SIDE_FILES)):
+            files.unlink(f"{history.log.directory}/{name}")
+    history.store, report = load_store(files, CONFIG)
+    assert not any(each.set_aside or each.bytes_cut for each in report.recovered)
+    history.adopt(history.store.get(PARTITION))
+    assert (history.log.end_offset, history.producers()) == (end_offset, producers)
+    assert history.log.epochs.entries == epochs
+    history.check()
+
+
+def test_a_cut_inside_a_hole_ends_the_log_where_its_records_end() -> None:
+    history = History("hole")
+    for number in range(6):
+        put(history, (b"a", b"%d" % number), is_rolled=False)
+    put(history, (b"b", b"1"))
+    put(history, (b"c", b"1"))
+    history.clean()
+    assert sorted(read_values(history.log)) == [5, 6, 7]
+    assert history.log.end_after_cut(3) == 0
+    history.store.truncate(PARTITION, 3)
+    assert history.log.end_offset == 0
+    assert put(history, (b"d", b"1")) == 0
+
+
+def test_a_broken_batch_ends_the_round_and_leaves_the_log_as_it_was() -> None:
+    history = History("broken")
+    put(history, (b"a", b"1" * 50))
+    put(history, (b"a", b"2" * 50))
+    path = history.log.segments.first.log_path
+    history.files.open(path).pwrite(b"?", 90)
+    before = history.files.read(path)
+    with pytest.raises(MalformedData, match="CRC"):
+        clean(history.files, job_of(history), lambda _: None)
+    history.log.discard_cleaned(job_of(history))
+    assert history.files.read(path) == before
+    assert not [name for name in history.files.names(history.log.directory) if name.endswith(layout.CLEANED)]
+
+
+def test_the_map_knows_every_key_as_a_dict_does_and_keeps_to_its_bound() -> None:
+    rng = random.Random(5)
+    lengths = (0, 1, 7, 8, 9, 16, 17, 63, 64, 65, 200)
+    keys_map, model = KeyMap(1 << 18, 1 << 20), dict[bytes, int]()
+    offset = 0
+    while True:
+        keys = [bytes(rng.choices(b"ab", k=rng.choice(lengths))) for _ in range(300)]
+        fit = keys_map.fits(columns(keys))
+        keys_map.put(columns(keys[:fit]), np.arange(offset, offset + fit))
+        model |= {key: offset + index for index, key in enumerate(keys[:fit])}
+        offset += fit
+        assert keys_map.bytes_used <= 1 << 18
+        if fit < len(keys):
+            break
+    asked = [*model, b"c", b"ab" * 99, bytes(8)]
+    assert keys_map.last_offsets(columns(asked)).tolist() == [model.get(key, -1) for key in asked]
+    assert len(keys_map) == len(model) > 1000
+
+
+def columns(keys: list[bytes]) -> Keys:
+    lengths = np.array([len(key) for key in keys], np.int64)
+    return Keys(np.frombuffer(b"".join(keys) + bytes(8), np.uint8), np.cumsum(lengths) - lengths, lengths)
+
+
+def test_settings_have_their_types() -> None:
+    config = LogConfig.from_properties({"min.cleanable.dirty.ratio": "0.25", "delete.retention.ms": "7"})
+    assert (config.min_cleanable_dirty_ratio, config.delete_retention_ms) == (0.25, 7)
+
+
+def test_a_compacted_log_rolls_before_its_records_are_overdue() -> None:
+    history = History("roll")
+    history.log.update_config(LogConfig(cleanup_policy=frozenset({"compact"}), max_compaction_lag_ms=1000))
+    put(history, (b"a", b"1"), is_rolled=False)
+    history.now_ms += 1001
+    put(history, (b"a", b"2"), is_rolled=False)
+    assert len(history.log.segments) == 2

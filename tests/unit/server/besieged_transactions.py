@@ -1,0 +1,188 @@
+"""A besieged cluster with transactional clients: well-behaved ones, and what a hostile one says of transactions."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from besieged import Besieged, Refused, Sent
+from poisoned import Poison
+
+from moldau.base.errors import ErrorCode
+from moldau.base.ids import ZERO_UUID
+from moldau.base.names import CONSUMER_OFFSETS_TOPIC, METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from moldau.replica.partition import Partition
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from moldau.wire.messages.end_txn import EndTxnRequest
+from moldau.wire.messages.find_coordinator import FindCoordinatorRequest
+from moldau.wire.messages.init_producer_id import InitProducerIdRequest
+from moldau.wire.messages.list_transactions import ListTransactionsRequest
+from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from moldau.wire.records import IN_LINE, Record, build_batch
+from moldau.wire.schema import Message
+
+FEW_PARTITIONS = {"transaction_state_log_num_partitions": "2", "offsets_topic_num_partitions": "2"}
+NAMED = (3, 10, 11, 12)
+"""Versions of Produce that name their topics: of old, before aborts are known by name, before and after KIP-890."""
+ADDS_FROM = 12
+TIMEOUT_MS = 5_000
+ODD_IDS = ("", "\x00", "a\nb", "ž" * 9, "\N{PILE OF POO}", "%s{}", "../../etc", "x" * 32_767)
+EPOCHS = (-(2**15), -1, 0, 1, 2, 2**15 - 2, 2**15 - 1)
+Producer = tuple[int, int]
+
+
+def batch(producer: Producer, sequence: int = 0, value: bytes = b"v", **said: Any) -> bytearray:
+    made = {"is_transactional": True, **said}
+    record = Record(IN_LINE, 1_700_000_000_000, None, value)
+    return build_batch(
+        [record], producer_id=producer[0], producer_epoch=producer[1], base_sequence=sequence, **made
+    )
+
+
+def produced(transactional_id: str | None, *parts: tuple[str, int, bytes | bytearray]) -> ProduceRequest:
+    data = [TopicProduceData(ZERO_UUID, topic, [PartitionProduceData(index, bytes(of))]) for topic, index, of in parts]
+    return ProduceRequest(transactional_id, -1, 30_000, data)
+
+
+class Transacting:
+    def __init__(self, nodes: int, **properties: str) -> None:
+        self.besieged = Besieged(nodes, **FEW_PARTITIONS, **properties)
+        self.until = self.besieged.until
+        for kind in (0, 1):
+            ask = FindCoordinatorRequest(key_type=kind, coordinator_keys=["x"])
+            self.until(lambda ask=ask: not self.ask(ask, ApiKey.FIND_COORDINATOR, 4, 1).coordinators[0].error_code, "")
+        self._number = 0
+
+    # --- what anybody may send --------------------------------------------------------------------------------------
+
+    def post(self, request: Message, api: ApiKey, version: int, node: int) -> Sent:
+        return self.besieged.post(request, api, version, node, to_controller=False)
+
+    def ask(self, request: Message, api: ApiKey, version: int, node: int) -> Any:
+        return self.besieged.ask(request, api, version, node, to_controller=False)
+
+    def coordinator(self, transactional_id: str) -> int:
+        ask = FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id])
+        node: int = self.ask(ask, ApiKey.FIND_COORDINATOR, 4, 1).coordinators[0].node_id
+        return max(node, 1)
+
+    def leader(self, topic: str = "victim", index: int = 0) -> int:
+        return self.besieged.led().current.image.topics[topic].partitions[index].leader
+
+    def partition(self, topic: str = "victim", index: int = 0, node: int = 0) -> Partition:
+        side = self.besieged.nodes[node or self.leader(topic, index)].broker_side
+        assert side is not None
+        return side.partitions.get(topic, index)
+
+    # --- a producer -------------------------------------------------------------------------------------------------
+
+    def init(self, transactional_id: str, timeout_ms: int = TIMEOUT_MS) -> Producer:
+        told: Any = None
+
+        def is_given() -> bool:
+            nonlocal told
+            ask = InitProducerIdRequest(transactional_id, timeout_ms)
+            told = self.ask(ask, ApiKey.INIT_PRODUCER_ID, 5, self.coordinator(transactional_id))
+            return told.error_code == ErrorCode.NONE
+
+        self.until(is_given, f"{transactional_id[:50]} has a producer")
+        return told.producer_id, told.producer_epoch
+
+    def add(self, transactional_id: str, producer: Producer, topic: str = "victim", *indexes: int) -> ErrorCode:
+        ask = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=transactional_id,
+            v3_and_below_producer_id=producer[0],
+            v3_and_below_producer_epoch=producer[1],
+            v3_and_below_topics=[AddPartitionsToTxnTopic(topic, list(indexes or (0,)))],
+        )
+        told = self.ask(ask, ApiKey.ADD_PARTITIONS_TO_TXN, 3, self.coordinator(transactional_id))
+        return ErrorCode(told.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
+
+    def begin_write(
+        self, transactional_id: str, producer: Producer, sequence: int = 0, version: int = 12, topic: str = "victim"
+    ) -> Sent:
+        ask = produced(transactional_id, (topic, 0, batch(producer, sequence)))
+        return self.post(ask, ApiKey.PRODUCE, version, self.leader(topic))
+
+    def write(
+        self, transactional_id: str, producer: Producer, sequence: int = 0, version: int = 12, topic: str = "victim"
+    ) -> ErrorCode:
+        sent = self.begin_write(transactional_id, producer, sequence, version, topic)
+        self.until(lambda: not sent.is_waiting, "it is written")
+        return ErrorCode(sent.outcome.responses[0].partition_responses[0].error_code)
+
+    def end(self, transactional_id: str, producer: Producer, committed: bool = True, version: int = 5) -> Any:
+        ask = EndTxnRequest(transactional_id, *producer, committed)
+        return self.ask(ask, ApiKey.END_TXN, version, self.coordinator(transactional_id))
+
+    # --- how the cluster does ---------------------------------------------------------------------------------------
+
+    def states(self, node: int) -> dict[str, str]:
+        told = self.ask(ListTransactionsRequest(), ApiKey.LIST_TRANSACTIONS, 1, node)
+        assert told.error_code == ErrorCode.NONE, ErrorCode(told.error_code)
+        return {each.transactional_id: each.transaction_state for each in told.transaction_states}
+
+    def is_quiet(self) -> bool:
+        """No transaction is open or about to end, and no partition holds readers up."""
+        for node, assembly in self.besieged.nodes.items():
+            if {"Ongoing", "PrepareCommit", "PrepareAbort"} & set(self.states(node).values()):
+                return False
+            assert assembly.broker_side is not None
+            for each in assembly.broker_side.partitions:
+                if each.is_leader and each.last_stable_offset != each.log.end_offset:
+                    return False
+        return True
+
+    def is_well(self) -> None:
+        """Producers of both versions write, commit and abort; then nothing is left open."""
+        self._number += 1
+        for version in (11, 12):
+            name = f"well-behaved {version} {self._number}"
+            producer = self.init(name)
+            for committed in (True, False):
+                producer = self._one_transaction(name, producer, version, committed)
+        self.until(self.is_quiet, "all transactions are over", patience_ms=3 * TIMEOUT_MS)
+        assert not self.besieged.faults
+
+    def _one_transaction(self, name: str, producer: Producer, version: int, committed: bool) -> Producer:
+        if version < ADDS_FROM:
+            self.until(lambda: self.add(name, producer) == ErrorCode.NONE, "the partition is added")
+        sequence = 0 if committed or version >= ADDS_FROM else 1
+        self.until(lambda: self.write(name, producer, sequence, version) == ErrorCode.NONE, "it is written")
+        told = self.end(name, producer, committed, 5 if version >= ADDS_FROM else 4)
+        assert told.error_code == ErrorCode.NONE, ErrorCode(told.error_code)
+        return (told.producer_id, told.producer_epoch) if version >= ADDS_FROM else producer
+
+
+class TransactionalPoison(Poison):
+    """Seasoned with transactional ids and producers that there are, and that there nearly are."""
+
+    def __init__(self, transacting: Transacting, seed: int, known: dict[str, Producer]) -> None:
+        super().__init__(transacting.besieged, seed, of_quorum=False)
+        self._known = known
+        self._dice = Random(seed)
+
+    def _likely(self, name: str, kind: str) -> Any:
+        chosen = self._dice.choice
+        producer = chosen(list(self._known.values()))
+        if "transactional_id" in name and kind == "string":
+            return chosen((*self._known, *self._known, *ODD_IDS))
+        if name in ("name", "topic") and kind == "string":
+            internal = (CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, METADATA_TOPIC)
+            return chosen(("victim", "victim", "victim", "nobody", "", "x" * 300, *internal))
+        if name.endswith("producer_id"):
+            return chosen((producer[0], producer[0], -1, -2, -(2**63), 0, 2**63 - 1))
+        if name.endswith("producer_epoch"):
+            return chosen((producer[1], producer[1], producer[1] + 1, *EPOCHS))
+        if name == "coordinator_epoch":
+            return chosen((0, 0, 1, -1, 2**31 - 1))
+        if name == "transaction_timeout_ms":
+            return chosen((1, 100, TIMEOUT_MS, TIMEOUT_MS, 0, -1, 2**31 - 1))
+        if name == "group_id":
+            return chosen(("g", "g", *ODD_IDS))
+        return super()._likely(name, kind)
+
+
+def is_refused(outcome: Any) -> bool:
+    return isinstance(outcome, Refused)
