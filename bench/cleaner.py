@@ -41,7 +41,7 @@ from bench.versus import Versus
 SETTINGS = {"log.cleaner.backoff.ms": "50"}
 TOPIC_CONFIG = {"cleanup.policy": "delete", "segment.bytes": str(8 * MIB), "min.cleanable.dirty.ratio": "0.01"}
 CHECKPOINT = "cleaner-offset-checkpoint"
-LOG_BYTES = 160 * MIB
+LOG_BYTES = 120 * MIB
 RECORDS_A_KEY = 4
 """So that a quarter of the records remains."""
 COMPRESSIONS = ("none", "lz4", "zstd")
@@ -54,7 +54,7 @@ WANTED = {"MB/s": "≥ 100", "MiB": "≤ 128"}
 LATENCY_WANTED = 0.5
 """Twice as long, at most."""
 LATENCY_RATE = 500
-LATENCY_LOG_BYTES = 400 * MIB
+LATENCY_LOG_BYTES = 300 * MIB
 LOOK_EVERY = 20
 
 

@@ -34,7 +34,7 @@ SENT_AT_ONCE = 100
 """Between two looks at the clock."""
 PARTITIONS = 3
 CONSUMED_BYTES = 100
-CONSUMED_TRANSACTIONS = 40
+CONSUMED_TRANSACTIONS = 30
 TRANSACTION_RECORDS = 20_000
 """What a producer of 200,000 records a second writes in 100 ms."""
 ABORTED_EVERY = 10

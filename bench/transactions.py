@@ -15,11 +15,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from contextlib import ExitStack
+from pathlib import Path
 
 from bench import beside, cleaner, options, versus
 from bench.cleaner import cleaner_workloads, latency_while_cleaning
 from bench.cluster_servers import Cluster, KafkaCluster, MoldauCluster
 from bench.cluster_topics import scratch
+from bench.java_producer import produce_by_java
 from bench.progress import Progress
 from bench.report import Table, show, show_bars, write_json, write_markdown
 from bench.results import Result
@@ -36,9 +38,9 @@ from bench.versus import WITH, WITHOUT, Compared, Versus, compare
 
 ROUNDS = 3
 WARM_UP_S = 10.0
-PRODUCE_S = 1.5
-TRANSACTIONS_S = 1.0
-IDLE_S = 3.0
+PRODUCE_S = 1.2
+TRANSACTIONS_S = 0.7
+IDLE_S = 2.5
 LEAST_S = 0.3
 ONE_BROKER = "one broker"
 THREE_NODES = "three nodes"
@@ -69,6 +71,7 @@ class Plan:
             each
             for each in (
                 *produce_with_and_without(produce_s, one_broker_topic, ONE_BROKER),
+                *([produce_by_java(arguments.java, scale)] if arguments.java else []),
                 *consume_with_and_without(scale),
             )
             if options.is_wanted(each.quantity.name, only)
@@ -107,6 +110,9 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = options.parser(__doc__ or "", rounds=ROUNDS)
     beside.add_peer(parser)
+    parser.add_argument(
+        "--java", type=Path, metavar="PATH", help="a script whose `tool CLASS` runs Apache's tools: Java's producer too"
+    )
     parser.add_argument("--warm-up", type=float, metavar="SECONDS", default=WARM_UP_S, help=f"default {WARM_UP_S:g}")
     parser.add_argument("--list", action="store_true", help="print what can be measured, and measure nothing")
     arguments = parser.parse_args()

@@ -150,6 +150,7 @@ class KafkaPythonWriter(Writer):
             transactional_id=transactional_id,
             transaction_timeout_ms=timeout_ms,
             linger_ms=0,
+            request_timeout_ms=2000,  # for so long it calls a coordinator that is gone before it looks for the next
             max_block_ms=int(PATIENCE_S * 1000),
         )
         self.producer.init_transactions()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cluster_ledger import Ledger
+from compaction_watch import CleaningWatch
 
 from moldau.base.ids import Uuid
 from moldau.base.names import CONSUMER_OFFSETS_TOPIC
@@ -49,6 +50,7 @@ class Audit:
         self._metadata_scans: dict[int, int] = {}
         self.batches = 0
         """That were compared."""
+        self.cleanings = CleaningWatch(world, self.ledger)
 
     # --- what clients are told ------------------------------------------------------------------------------------
 
@@ -105,6 +107,7 @@ class Audit:
             if machine.assembly is not None:
                 self._check_metadata(machine)
                 self._check_partitions(machine)
+        self.cleanings.check()
 
     def _check_metadata(self, machine: Machine) -> None:
         """What was committed once is what every node has there, as far as it knows what is committed."""

@@ -77,6 +77,8 @@ class Place:
 class Consumer(ClusterClient):
     isolation_level = 0
     """Whether it reads what is not decided yet."""
+    may_skip = False
+    """Whether offsets may be missing that were there once."""
 
     def __init__(self, world: World, name: str, topic: str, rng: Random) -> None:
         super().__init__(world, name, topic, rng)
@@ -183,7 +185,7 @@ class Consumer(ClusterClient):
             else:
                 place.is_fetching = False
                 place.failures = 0
-                self._take(place, epochs[place.partition], found)
+                self.take(place, epochs[place.partition], found)
         if failed:
             self._rest(failed)
         self._go_on()
@@ -193,7 +195,7 @@ class Consumer(ClusterClient):
         if code not in TRY_AGAIN:
             self.world.violated(f"{self.name} {what}: {code.name}")
 
-    def _take(self, place: Place, epoch: int, found: Any) -> None:
+    def take(self, place: Place, epoch: int, found: Any) -> None:
         if found.preferred_read_replica != NOBODY:
             place.replica = found.preferred_read_replica
             return
@@ -233,7 +235,7 @@ class Consumer(ClusterClient):
             )
         if header.next_offset <= place.position:
             return
-        if header.base_offset > place.position:
+        if header.base_offset > place.position and not self.may_skip:
             self.world.violated(f"{self.name}: {place.partition} has nothing at {place.position}")
         self.world.audit.was_read(self.name, place.topic_id, place.partition, header, batch)
         place.position, place.last_epoch = header.next_offset, header.leader_epoch

@@ -30,6 +30,8 @@ SLOW_FLUSH_MS = 600
 POWER_OPERATIONS_MAX = 40
 POWER_PATIENCE = 20
 POWER_RETRY_MS = 200
+CLEANING_OPERATIONS_MAX = 60
+CLEANING_SHARE = 0.05
 DISTURBED_SHARE = 0.25
 """Of elections."""
 Call = Callable[[], None]
@@ -211,6 +213,13 @@ class Faults:
         else:
             self.count("a process is killed in the middle of a write", machine.host)
             machine.end(self._rng.randint(*RESTART_MS))
+
+    def log_is_cleaned(self, machine: Machine) -> None:
+        """From now on something is written beside a log, renamed and removed: a delicate time."""
+        self.counts["a log is cleaned"] += 1
+        if not self.is_over and machine.files.power_lost_at is None and self._rng.random() < CLEANING_SHARE:
+            self.count("a cleaning is disturbed", machine.host)
+            machine.files.power_lost_at = machine.files.operations + self._rng.randint(0, CLEANING_OPERATIONS_MAX)
 
     def lose_power(self, machine: Machine, when: str) -> None:
         self.count(f"power is lost {when}", machine.host)

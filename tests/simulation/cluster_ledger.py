@@ -7,9 +7,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from moldau.wire.batch import BatchHeader
-from moldau.wire.records import decode_records
+from moldau.wire.records import Record, decode_records
 
 Complain = Callable[[str], None]
+NAME_HEADER = "name"
+
+
+def name_of(record: Record) -> bytes:
+    """By which a record is known: its value, but for those that have none, or may lose it."""
+    return next((value or b"" for key, value in record.headers if key == NAME_HEADER), record.value or b"")
 
 
 class Ledger:
@@ -53,7 +59,7 @@ class Ledger:
 
     def _extend(self, header: BatchHeader, batch: memoryview) -> None:
         for record in decode_records(batch, header):
-            value = record.value or b""
+            value = name_of(record)
             if record.offset != self.end:
                 self._complain(f"{self.name} has {record.offset} where {self.end} belongs")
             promised = self._promised.pop(self.end, value)

@@ -21,10 +21,13 @@ from moldau.base.errors import StorageFault
 from moldau.base.ids import TopicPartition
 from moldau.base.later import Later
 from moldau.base.names import METADATA_TOPIC
+from moldau.log.cleaning.job import Cleaned, CleaningJob
 from moldau.log.flush import FlushWork
 from moldau.log.log import Log
 from moldau.replica.flushing import Flushable
 from moldau.replica.partition import Partition
+from moldau.runtime.housekeeping import Apart
+from moldau.runtime.log_cleaner_ports import CleaningFailed, CleansApart
 from moldau.settings import Settings, from_properties
 from moldau.testing.files import MemoryFiles
 from moldau.wire.batch import BatchHeader, split_batches
@@ -82,6 +85,20 @@ class SlowFlusher:
                 each.flushed()
         if self._asked and not self._is_running:
             self._begin()
+
+
+class WatchedCleaning(CleansApart):
+    """Before records may go, those who judge have seen them."""
+
+    def __init__(self, world: World, machine: Machine, apart: Apart) -> None:
+        super().__init__(machine.files, apart)
+        self._world = world
+        self._machine = machine
+
+    def clean(self, job: CleaningJob, bytes_per_second: float) -> Later[Cleaned | CleaningFailed]:
+        self._world.audit.check()
+        self._world.faults.log_is_cleaned(self._machine)
+        return super().clean(job, bytes_per_second)
 
 
 class Machine:
@@ -158,6 +175,7 @@ class Machine:
             disk_space=lambda: (1 << 40, 1 << 40),
             on_fault=self._disk_failed,
             boot_id=f"{self.host} boot {self.boots}",
+            cleans=WatchedCleaning(self._world, self, lambda work: self._apart(timers, work)),
         )
         try:
             self.assembly = assembly = Assembly(self.settings, ports)

@@ -143,9 +143,8 @@ class Producer(ClusterClient):
         count = self.rng.randint(1, RECORDS_MAX)
         first, lane.next_number = lane.next_number, lane.next_number + count
         values = [f"{self.name}/{lane.partition}/{first + place}".encode() for place in range(count)]
-        now_ms = self.world.clock.now_ms()
         data = build_batch(
-            [Record(IN_LINE, now_ms, None, value) for value in values],
+            [self.record(value) for value in values],
             producer_id=self._producer_id,
             producer_epoch=self._producer_epoch,
             base_sequence=first,
@@ -155,6 +154,9 @@ class Producer(ClusterClient):
         lane.queue.append(batch)
         if not lane.is_waiting:
             self._send(lane, batch)
+
+    def record(self, name: bytes) -> Record:
+        return Record(IN_LINE, self.world.clock.now_ms(), None, name)
 
     def _send(self, lane: Lane, batch: Batch) -> None:
         leader = self.leader_of(lane.partition)

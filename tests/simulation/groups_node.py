@@ -162,7 +162,7 @@ class Process:
         """As the node does: everything that was found is on disk before anybody is served."""
         serving = self.assembly.start(self.assembly.settings.advertised_listeners)
         self._go_on_until(lambda: serving.done)
-        made = self.groups.open()
+        made = self.groups.topic.open()
         made.then(_expect_made)
         self._go_on_until(lambda: made.done)
         self.flusher.is_starting = False

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import cluster_world
+import compaction_world
 import groups_world
 import transactions_world
 from rich.console import Console
@@ -28,7 +29,12 @@ Report = cluster_world.Report | groups_world.Report
 Told = Report | str
 """What came of a run: a report, or what was wrong."""
 
-KINDS: dict[str, Any] = {"cluster": cluster_world, "transactions": transactions_world, "groups": groups_world}
+KINDS: dict[str, Any] = {
+    "cluster": cluster_world,
+    "transactions": transactions_world,
+    "compaction": compaction_world,
+    "groups": groups_world,
+}
 
 
 def one(task: tuple[str, int, str]) -> Told:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from cluster_ledger import name_of
 from transactions_book import Fate, Written
 from transactions_client import TRANSACTION, Answered, Place, Script, TransactionalClient
 from transactions_writing import Lane, Writing
@@ -134,8 +135,8 @@ class TransactionalProducer(TransactionalClient):
             batches.append([self.record(name) for name in names])
         return batches
 
-    def record(self, value: bytes | None, key: bytes | None = None) -> Record:
-        return Record(IN_LINE, self.world.clock.now_ms(), key, value)
+    def record(self, name: bytes) -> Record:
+        return Record(IN_LINE, self.world.clock.now_ms(), None, name)
 
     # --- the coordinator ------------------------------------------------------------------------------------------
 
@@ -193,7 +194,7 @@ class TransactionalProducer(TransactionalClient):
         if not self.is_v2:
             yield from self._add(list(batches))
         for (topic, partition), given in batches.items():
-            values = [record.value or b"" for batch in given for record in batch]
+            values = [name_of(record) for batch in given for record in batch]
             written.values.setdefault(f"{topic}-{partition}", []).extend(values)
             if self.is_v2:
                 self._added.add(f"{topic}-{partition}")

@@ -7,6 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from cluster_consumers import Consumer, Place
+from cluster_ledger import name_of
 
 from moldau.base.ids import Uuid
 from moldau.wire.batch import BatchHeader
@@ -68,6 +69,6 @@ class CommittedReader(Consumer):
             return
         given = self.given.setdefault((place.topic_id, place.partition), [])
         for record in decode_records(batch, header):
-            value = record.value or b""
+            value = name_of(record)
             self._book.was_read(self.name, f"{self.topic}-{place.partition} at {record.offset}", value)
             given.append((record.offset, value))

@@ -13,6 +13,7 @@ import cluster_world
 from cluster_consumers import Consumer
 from cluster_ledger import Ledger
 from cluster_producers import Producer
+from compaction_ledger import CompactedLedger
 from transactions_book import Book, Fate
 from transactions_ledger import TransactionalLedger
 from transactions_processor import INPUT, OUTPUT, Processor
@@ -26,7 +27,7 @@ from moldau.runtime.shards import java_hash
 
 SIZES = cluster_world.SIZES
 SMALL = cluster_world.SMALL
-GAP_MS = 400
+GAP_MS = 250
 
 
 @dataclass(slots=True)
@@ -63,11 +64,18 @@ class TransactionsWorld(cluster_world.World):
             "transaction.state.log.num.partitions": "2",
             "transaction.state.log.replication.factor": factor,
             "transaction.state.log.min.isr": "2",
-            "log.cleaner.enable": "false",
+            "log.roll.ms": str(rng.choice([1_000, 3_000])),
+            "log.segment.delete.delay.ms": "1000",
+            "log.cleaner.backoff.ms": str(rng.choice([150, 600])),
+            "log.cleaner.min.cleanable.ratio": str(rng.choice([0.0, 0.2])),
+            "log.cleaner.delete.retention.ms": "3000",
+            "log.cleaner.dedupe.buffer.size": str(2 << 20),
         }
 
     def new_ledger(self, topic: str, partition: int) -> Ledger:
-        return TransactionalLedger(f"{topic}-{partition}", self.violated)
+        is_compacted = topic.startswith("__")
+        kind = CompactedLedger if is_compacted else TransactionalLedger
+        return kind(f"{topic}-{partition}", self.violated)
 
     def transactional_ledger(self, topic_id: Uuid, partition: int) -> TransactionalLedger:
         ledger = self.audit.ledger(topic_id, partition)
@@ -93,17 +101,17 @@ class TransactionsWorld(cluster_world.World):
                 self.outputs = count
         accounts = [name for name in self.topics if name.startswith("accounts")]
         for number in range(size.producers):
-            self._seat(f"x{number}", accounts, TransactionalProducer)
-        self._seat("feeder", [INPUT], TransactionalProducer)
+            self.seat(f"x{number}", accounts, TransactionalProducer)
+        self.seat("feeder", [INPUT], TransactionalProducer)
         self.producers.append(Producer(self, f"p-{INPUT}", INPUT, Random(rng.random()), 2 * size.gap_ms))
         self.producers.append(Producer(self, f"p-{accounts[0]}", accounts[0], Random(rng.random()), 4 * size.gap_ms))
-        self._seat("processor", [INPUT, OUTPUT], Processor)
+        self.seat("processor", [INPUT, OUTPUT], Processor)
         for name in [*accounts, OUTPUT, INPUT]:
             self.readers.append(CommittedReader(self, f"rc-{name}", name, Random(rng.random())))
         self.consumers.append(Consumer(self, f"ru-{accounts[0]}", accounts[0], Random(rng.random())))
         self.clients += [*self.producers, *self.readers, *self.consumers]
 
-    def _seat(self, name: str, topics: list[str], kind: type[TransactionalProducer]) -> None:
+    def seat(self, name: str, topics: list[str], kind: type[TransactionalProducer]) -> None:
         rng = self.client_rng
         gap_ms = rng.randint(GAP_MS // 2, GAP_MS * 2)
 
@@ -179,14 +187,16 @@ class TransactionsWorld(cluster_world.World):
         for reader in self.readers:
             for place, given in reader.given.items():
                 if place in ledgers and given != ledgers[place].committed():
-                    self.violated(f"{reader.name} was given of {ledgers[place].name} {_difference(given, ledgers[place])}")
-        self._judge_processed()
+                    self.violated(
+                        f"{reader.name} was given of {ledgers[place].name} {_difference(given, ledgers[place])}"
+                    )
+        self.judge_processed()
 
     def _ledgers_of(self, topic: str) -> list[TransactionalLedger]:
         image = self.image.topics[topic]
         return [self.transactional_ledger(image.id, index) for index in range(len(image.partitions))]
 
-    def _judge_processed(self) -> None:
+    def judge_processed(self) -> None:
         """Every input record became one output record, in its order; those at the end may still wait."""
         processed: dict[int, list[int]] = {}
         for ledger in self._ledgers_of(OUTPUT):

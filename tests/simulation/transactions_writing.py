@@ -8,6 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from cluster_ledger import name_of
 from cluster_producers import ACKS_ALL, MOVED, TRY_AGAIN, WAIT_MS
 from transactions_client import Place, Then
 
@@ -92,7 +93,7 @@ class Writing:
             base_sequence=sequence,
             is_transactional=True,
         )
-        return Batch([record.value or b"" for record in records], sequence, bytes(data))
+        return Batch([name_of(record) for record in records], sequence, bytes(data))
 
     def ask(self, then: Then) -> None:
         self._then = then

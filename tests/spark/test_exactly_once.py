@@ -118,6 +118,13 @@ def start_broker(data: Path, port: int) -> subprocess.Popen[str]:
     return process
 
 
+def kill_broker(broker: subprocess.Popen[str]) -> None:
+    broker.kill()
+    broker.wait()
+    assert broker.stdout is not None
+    broker.stdout.close()
+
+
 @contextmanager
 def driver(folder: Path, bootstrap: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
     """`moldau pipeline run` in a process group of its own, to be killed as one, JVM and Python workers included."""
@@ -219,11 +226,9 @@ def test_whole_and_once_though_driver_workers_and_broker_are_killed(tmp_path: Pa
                 until("a batch after the workers' death", lambda: copy.committed() > after + 2 * BATCH_ROWS, 0.1)
                 until("an open transaction", copy.is_open)
                 assert second.poll() is None, "there is still something to do"
-                broker.kill()
-                broker.wait()
+                kill_broker(broker)
                 broker = start_broker(tmp_path / "data", port)
                 assert second.wait(PATIENCE_S) == 0, (tmp_path / "run.log").read_text()[-3000:]
         assert whole_batches(bootstrap) == BATCHES
     finally:
-        broker.kill()
-        broker.wait()
+        kill_broker(broker)

@@ -59,7 +59,11 @@ TRANSACTION_REQUEST_BYTES_MAX: Final = 1 << 20
 send no more markers at a time than fit."""
 
 MARKERS_SENT_MAX: Final = 10_000
-"""Partitions of which one request tells how transactions ended, unless a single transaction has more."""
+"""Partitions of which one request tells how transactions ended."""
+
+COORDINATORS_FOUND_BYTES_MAX: Final = 256 << 10
+"""Largest request of who coordinates what, or how transactions are, by their ids. An id may be two bytes, and each is
+answered with some tens: with 8 MiB a client could hold up all others for seconds."""
 
 PLAIN_REQUEST_BYTES_MAX: Final = 8 << 20
 """Largest request of any API but Produce. Its bytes become objects of up to 56 times their size (measured); records in

@@ -14,7 +14,7 @@ from typing import Final
 from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.base.limits import MARKERS_SENT_MAX
+from moldau.base.limits import MARKERS_SENT_MAX, TRANSACTION_REQUEST_BYTES_MAX
 from moldau.coordinator.transaction.markers import TransactionMarkers
 from moldau.metadata.current import CurrentImage
 from moldau.runtime.brokers import Brokers
@@ -28,6 +28,10 @@ from moldau.wire.messages.write_txn_markers import (
 
 log = logging.getLogger("moldau.transactions")
 RETRY_MS: Final = 50
+MARKERS_SENT_BYTES_MAX: Final = TRANSACTION_REQUEST_BYTES_MAX // 2
+"""A request that is too long would be refused for ever, and no transaction in it would end."""
+MARKER_BYTES: Final = 32
+"""More than the producer of a marker takes in a request, or a partition without the name of its topic."""
 WRITTEN: Final = frozenset(
     {ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION}
 )  # what cannot hold a marker holds nothing of the transaction either
@@ -142,14 +146,17 @@ class MarkerSender:
         """What the next request to a broker tells: as much of what waits as goes into one."""
         waiting = self._queues.get(node_id, {})
         taken: dict[_Sending, set[TopicPartition]] = {}
-        count = 0
-        for sending in list(waiting):
-            if count >= MARKERS_SENT_MAX:
-                return taken
-            partitions = waiting.pop(sending)
+        count, size = 0, 0
+        for sending, partitions in list(waiting.items()):
             if not self._is_over(sending):
-                taken[sending] = partitions
-                count += len(partitions)
+                size += MARKER_BYTES
+                for each in sorted(partitions):
+                    if count >= MARKERS_SENT_MAX or size >= MARKERS_SENT_BYTES_MAX:
+                        partitions -= taken.get(sending, set())
+                        return taken
+                    taken.setdefault(sending, set()).add(each)
+                    count, size = count + 1, size + len(each.topic) + MARKER_BYTES
+            del waiting[sending]
         self._queues.pop(node_id, None)
         return taken
 

@@ -29,6 +29,8 @@ R = TypeVar("R")
 RELOAD_MS: Final = 1_000
 """How long a shard whose log refused stays away: what was wrong with the disk is seldom over at once."""
 HASHES_KEPT: Final = 4_096
+KEPT_LENGTH_MAX: Final = 256
+"""Of the texts whose hashes are kept: clients choose them, and could fill a node's memory with long ones."""
 
 
 class Shards(Generic[M]):
@@ -144,13 +146,19 @@ def _given(outcome: Outcome[None]) -> Outcome[None]:
     return outcome
 
 
-@lru_cache(maxsize=HASHES_KEPT)
 def java_hash(text: str) -> int:
     """The absolute value of Java's hash of a string, by which Kafka places groups and transactional ids; 0 for the one
     number that has none in 32 bits."""
+    return _kept_hash(text) if len(text) <= KEPT_LENGTH_MAX else _hash(text)
+
+
+def _hash(text: str) -> int:
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for high, low in zip(units[::2], units[1::2], strict=True):
         value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
     signed = value - (1 << 32) if value >> 31 else value
     return 0 if signed == -(1 << 31) else abs(signed)
+
+
+_kept_hash = lru_cache(maxsize=HASHES_KEPT)(_hash)

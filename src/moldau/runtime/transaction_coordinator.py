@@ -71,8 +71,9 @@ class TransactionCoordinator:
     def submit(self, transactional_id: str, decide: Callable[[Transactions], Outcome[R]]) -> R | Later[R]:
         """Puts a request to the shard of its transactional id. KafkaError if there is none here, and a promise may
         come to one."""
-        if not transactional_id or len(transactional_id.encode()) > TRANSACTIONAL_ID_BYTES_MAX:
+        if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
+        _check_length(transactional_id)
         return self._shards.submit(transactional_id, decide)
 
     def submit_all(self, decide: Callable[[Transactions], Outcome[R]]) -> list[R | Later[R]]:
@@ -97,7 +98,8 @@ class TransactionCoordinator:
         return answer
 
     def find(self, transactional_id: str) -> int:
-        """The node that coordinates it; KafkaError if nobody does now."""
+        """The node that coordinates it; KafkaError if nobody does now, or ever can."""
+        _check_length(transactional_id)
         return self.topic.leader_of(self._shards.partition_of(transactional_id))
 
     # --- markers ------------------------------------------------------------------------------------------------
@@ -133,6 +135,11 @@ class TransactionCoordinator:
         """The node stops: producers are to look for another coordinator."""
         self._markers.close()
         self._shards.close(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+def _check_length(transactional_id: str) -> None:
+    if len(transactional_id.encode()) > TRANSACTIONAL_ID_BYTES_MAX:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
 
 
 def _tried(ask: Callable[[], R | Later[R]]) -> R | Later[R] | KafkaError:

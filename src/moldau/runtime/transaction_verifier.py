@@ -14,6 +14,7 @@ from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.base.later import Later
+from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.runtime.brokers import Brokers
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.add_partitions_to_txn import (
@@ -28,6 +29,12 @@ Codes = dict[TopicPartition, ErrorCode]
 NOT_REACHED: Final = frozenset(
     {ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNSUPPORTED_VERSION}
 )
+
+
+QUESTION_BYTES_MAX: Final = TRANSACTION_REQUEST_BYTES_MAX // 2
+"""One that is too long would be refused with all that is in it, now and when it is asked again."""
+PARTITION_BYTES: Final = 20
+"""More than a partition takes in a request, or the head of a topic or a transaction without its name."""
 
 
 class InTransaction(NamedTuple):
@@ -77,9 +84,14 @@ class TransactionVerifier:
             return
         # Of several epochs of one producer the request has room for one; the others go with the next.
         now: dict[str, tuple[InTransaction, _Asked]] = {}
+        size = 0
         for transaction in list(queue):
-            if transaction.transactional_id not in now:
-                now[transaction.transactional_id] = (transaction, queue.pop(transaction))
+            if transaction.transactional_id in now:
+                continue
+            size += _size(transaction, queue[transaction])
+            if now and size > QUESTION_BYTES_MAX:
+                break
+            now[transaction.transactional_id] = (transaction, queue.pop(transaction))
         if not queue:
             del self._queues[node_id]
         request = AddPartitionsToTxnRequest([_told(transaction, asked) for transaction, asked in now.values()])
@@ -100,6 +112,13 @@ class TransactionVerifier:
             for wanted, waiting in each.waiting:
                 waiting.complete(_wrong(wanted, told))
         self._timers.soon(lambda: self._ask(node_id))
+
+
+def _size(transaction: InTransaction, asked: _Asked) -> int:
+    """What it takes in a request, or more."""
+    topics = {each.topic for each in asked.partitions}
+    strings = len(transaction.transactional_id.encode()) + sum(map(len, topics))
+    return strings + PARTITION_BYTES * (1 + len(topics) + len(asked.partitions))
 
 
 def _told(transaction: InTransaction, asked: _Asked) -> AddPartitionsToTxnTransaction:

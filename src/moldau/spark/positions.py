@@ -123,10 +123,13 @@ class Stream:
             latest = self._latest(start)
             if self._target is None and not _has_news(start, latest) and self._watch.wait(latest, IDLE_SECONDS):
                 latest = self._latest(start)
+            self._away_since = None
         except (OSError, MalformedData, KafkaError) as error:
             self._bear(error)
-            return start
-        self._away_since = None
+            if self._target is None:
+                return start
+            # No news would end a stream that runs until it has caught up. What is left is known; reading it can wait.
+            latest = self._target
         end = self._admitted(start, latest, limit)
         if _has_news(start, end):
             self._moved_at = time.monotonic()

@@ -186,3 +186,11 @@ def test_what_a_producer_sent_first_is_not_overtaken_while_it_waits() -> None:
     assert not second.done
     asked_again.complete({})
     assert first.done and second.done
+
+
+def test_who_need_not_be_verified_stands_in_line_too() -> None:
+    world = Gate()
+    asked = [world.ask(), world.gate.pass_through(world.transaction, [], True)]
+    assert are_done(asked) == [False, False]
+    world.answer()
+    assert are_done(asked) == [True, True]

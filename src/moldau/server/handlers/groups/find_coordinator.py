@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.later import Later
+from moldau.base.limits import COORDINATORS_FOUND_BYTES_MAX
 from moldau.metadata.current import CurrentImage
 from moldau.runtime.group_coordinator import GroupCoordinator
 from moldau.runtime.transaction_coordinator import TransactionCoordinator
@@ -24,6 +25,7 @@ SEVERAL_FROM = 4
 class FindCoordinator:
     api = ApiKey.FIND_COORDINATOR
     versions = (0, 6)
+    request_bytes_max = COORDINATORS_FOUND_BYTES_MAX
 
     def __init__(self, current: CurrentImage, groups: GroupCoordinator, transactions: TransactionCoordinator) -> None:
         self._current = current
@@ -35,7 +37,7 @@ class FindCoordinator:
     def answer(
         self, ask: FindCoordinatorRequest, caller: Caller
     ) -> FindCoordinatorResponse | Later[FindCoordinatorResponse]:
-        keys = ask.coordinator_keys if caller.version >= SEVERAL_FROM else [ask.key]
+        keys = list(dict.fromkeys(ask.coordinator_keys)) if caller.version >= SEVERAL_FROM else [ask.key]
         coordinator = self._coordinators.get(ask.key_type)
         if coordinator is None:
             return _response([_not_served(ask, key, caller) for key in keys], caller)

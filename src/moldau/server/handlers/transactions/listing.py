@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from moldau.base.errors import KafkaError
 from moldau.base.later import Later
-from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
+from moldau.base.limits import COORDINATORS_FOUND_BYTES_MAX, TRANSACTION_REQUEST_BYTES_MAX
 from moldau.coordinator.transaction.listing import TransactionFilter, filter_of
 from moldau.runtime.transaction_coordinator import TransactionCoordinator
 from moldau.server.handlers.answering import answered, gathered
@@ -52,7 +52,7 @@ def _list_refused(refused: KafkaError) -> ListTransactionsResponse:
 class DescribeTransactions:
     api = ApiKey.DESCRIBE_TRANSACTIONS
     versions = (0, 0)
-    request_bytes_max = TRANSACTION_REQUEST_BYTES_MAX
+    request_bytes_max = COORDINATORS_FOUND_BYTES_MAX
 
     def __init__(self, coordinator: TransactionCoordinator) -> None:
         self._coordinator = coordinator
@@ -60,7 +60,8 @@ class DescribeTransactions:
     def answer(
         self, ask: DescribeTransactionsRequest, caller: Caller
     ) -> DescribeTransactionsResponse | Later[DescribeTransactionsResponse]:
-        found = [self._described(each) for each in ask.transactional_ids]
+        # Each once: a transaction may have thousands of partitions, and its id may be two bytes.
+        found = [self._described(each) for each in dict.fromkeys(ask.transactional_ids)]
         return gathered(found, lambda states: DescribeTransactionsResponse(transaction_states=states))
 
     def _described(self, transactional_id: str) -> TransactionState | Later[TransactionState]:

@@ -55,8 +55,12 @@ class Written:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_ID_MAPPING, "the records are of more than one producer's transaction"
             )
+        sequence = self.sequences.get(partition)
+        if sequence is None:
+            # It came to this node, or another of its name took its place, while the coordinator was asked.
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         try:
-            gate.check(partition, self.transaction, self.sequences[partition], self.verified)
+            gate.check(partition, self.transaction, sequence, self.verified)
         except KafkaError as refused:
             is_early = refused.code is ErrorCode.CONCURRENT_TRANSACTIONS and not self.transaction.adds
             if refused.code in NOT_REACHED or is_early:

@@ -1,0 +1,125 @@
+"""Those who use a table: writers of keys and tombstones, within transactions and without, and readers who read it from
+its beginning again and again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from cluster_consumers import Place
+from cluster_ledger import NAME_HEADER, name_of
+from cluster_producers import Producer
+from compaction_ledger import CompactedLedger
+from transactions_producer import TransactionalProducer
+from transactions_reader import CommittedReader
+
+from moldau.base.ids import Uuid
+from moldau.wire.batch import BatchHeader
+from moldau.wire.records import IN_LINE, Record, decode_records
+
+if TYPE_CHECKING:
+    from compaction_world import CompactionWorld
+
+KEYS = 12
+TOMBSTONES = 0.25
+CLOCK_JUMPS = "a clock jumps"
+REST_MS = (100, 1_200)
+
+
+def keyed(rng: Random, now_ms: int, name: bytes) -> Record:
+    key = f"key-{min(int(rng.expovariate(0.3)), KEYS)}".encode()
+    value = None if rng.random() < TOMBSTONES else name
+    return Record(IN_LINE, now_ms, key, value, ((NAME_HEADER, name),))
+
+
+class KeyedProducer(Producer):
+    def record(self, name: bytes) -> Record:
+        return keyed(self.rng, self.world.clock.now_ms(), name)
+
+
+class KeyedTransactionalProducer(TransactionalProducer):
+    def record(self, name: bytes) -> Record:
+        return keyed(self.rng, self.world.clock.now_ms(), name)
+
+
+@dataclass(slots=True)
+class Reading:
+    """A table, read from its beginning."""
+
+    began_ms: int
+    jumps: int
+    until: int = -1
+    """What was decided when it began."""
+    epochs: set[int] = field(default_factory=set)
+    last: dict[bytes, int] = field(default_factory=dict)
+    """Of each key the last offset that was read."""
+    count: int = 0
+    again_at_ms: int = -1
+    """When to begin anew, once it is read."""
+
+
+class TableReader(CommittedReader):
+    """Begins anew when it has read everything: each time it must have seen the last of every key."""
+
+    may_skip = True
+
+    def __init__(self, world: CompactionWorld, name: str, topic: str, rng: Random) -> None:
+        self._retention_ms = world.delete_retention_ms
+        self._readings: dict[tuple[Uuid, int], Reading] = {}
+        self.readings = 0
+        super().__init__(world, name, topic, rng)
+
+    def _reading(self, place: Place) -> Reading:
+        key = (place.topic_id, place.partition)
+        found = self._readings.get(key)
+        if found is None:
+            jumps = self.world.faults.counts[CLOCK_JUMPS]
+            found = self._readings[key] = Reading(self.world.elapsed_ms, jumps)
+        return found
+
+    def readable_end(self, place: Place, epoch: int, found: Any) -> int:
+        reading = self._reading(place)
+        reading.epochs.add(epoch)
+        if reading.until < 0:
+            reading.until = found.last_stable_offset
+        return super().readable_end(place, epoch, found)
+
+    def take(self, place: Place, epoch: int, found: Any) -> None:
+        super().take(place, epoch, found)
+        reading = self._reading(place)
+        if reading.again_at_ms >= 0:
+            if self.world.elapsed_ms >= reading.again_at_ms:
+                del self._readings[place.topic_id, place.partition]
+                place.position, place.last_epoch = 0, -1
+        elif place.position >= max(reading.until, found.last_stable_offset) > 0:
+            self._judge_reading(place, reading)
+            reading.again_at_ms = self.world.elapsed_ms + self.rng.randint(*REST_MS)
+
+    def was_read(self, place: Place, header: BatchHeader, batch: memoryview) -> None:
+        if not self._filter.passes(header, batch):
+            return
+        reading = self._reading(place)
+        for record in decode_records(batch, header):
+            assert record.key is not None
+            self._book.was_read(self.name, f"{self.topic}-{place.partition} at {record.offset}", name_of(record))
+            reading.last[record.key] = record.offset
+            reading.count += 1
+
+    def _judge_reading(self, place: Place, reading: Reading) -> None:
+        self.readings += 1
+        ledger = self._new_ledger(place.topic_id, place.partition)
+        assert isinstance(ledger, CompactedLedger)
+        is_short = self.world.elapsed_ms - reading.began_ms < self._retention_ms
+        is_of_one = len(reading.epochs) == 1 and -1 not in reading.epochs
+        is_strict = is_short and is_of_one and reading.jumps == self.world.faults.counts[CLOCK_JUMPS]
+        self.world.trace(f"{self.name} has read {ledger.name}: {reading.count} records up to {place.position}")
+        for key, last in ledger.last_of_each_key(min(reading.until, ledger.end)).items():
+            seen = reading.last.get(key, -1)
+            if seen >= last or (seen < 0 and ledger.is_deleted_from(last)):
+                continue
+            if is_strict or not ledger.is_deleted_from(last):
+                self.world.violated(
+                    f"{self.name} has read all of {ledger.name} and saw {key!r} last at {seen}, it is at {last}"
+                )

@@ -1,0 +1,116 @@
+"""What was committed to one partition of a compacted topic. It is remembered whole; replicas and readers may show less
+of it, each for itself, and never anything else: offsets stay, and of each key the last record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import NamedTuple
+
+from cluster_ledger import Complain, name_of
+from transactions_ledger import TransactionalLedger
+
+from moldau.wire.batch import BatchHeader
+from moldau.wire.records import Record, decode_records
+
+
+class Kept(NamedTuple):
+    """What must stay as it was of a record."""
+
+    key: bytes | None
+    name: bytes
+    is_tombstone: bool
+
+
+class CompactedLedger(TransactionalLedger):
+    def __init__(self, name: str, complain: Complain) -> None:
+        super().__init__(name, complain)
+        self._kept: dict[int, Kept] = {}
+        """By offset, without markers."""
+        self._of_key: dict[bytes, list[int]] = {}
+        """The offsets of each key, rising."""
+
+    def show(self, who: str, header: BatchHeader, batch: memoryview) -> None:
+        known = self._batches.get(header.base_offset)
+        if known is None or known == (header.next_offset, header.leader_epoch, header.crc):
+            super().show(who, header, batch)
+        elif known[:2] != (header.next_offset, header.leader_epoch):
+            self._complain(
+                f"{who} shows {self.name} at {header.base_offset} as (next, epoch) "
+                f"{(header.next_offset, header.leader_epoch)}, it was {known[:2]}"
+            )
+        elif not header.is_control:
+            for record in decode_records(batch, header):
+                self._compare(who, record)
+
+    def _compare(self, who: str, record: Record) -> None:
+        known, shown = self._kept.get(record.offset), _kept(record)
+        if known != shown:
+            self._complain(f"{who} shows {self.name} at {record.offset} as {shown}, it was {known}")
+
+    def _extend(self, header: BatchHeader, batch: memoryview) -> None:
+        super()._extend(header, batch)
+        if header.is_control:
+            return
+        for record in decode_records(batch, header):
+            self._kept[record.offset] = _kept(record)
+            if record.key is not None:
+                self._of_key.setdefault(record.key, []).append(record.offset)
+
+    # --- what must be there ---------------------------------------------------------------------------------------
+
+    def hidden(self) -> set[int]:
+        """What counts for nobody: it was aborted, or is not decided yet."""
+        return {offset for part in self.parts if not part.is_committed for offset in part.offsets}
+
+    def is_tombstone(self, offset: int) -> bool:
+        kept = self._kept.get(offset)
+        return kept is not None and kept.is_tombstone
+
+    def key_at(self, offset: int) -> bytes | None:
+        return self._kept[offset].key
+
+    def last_of_each_key(self, below: int) -> dict[bytes, int]:
+        """The last record that counts of each key, among those below an offset."""
+        hidden = self.hidden()
+        found = {}
+        for key, offsets in self._of_key.items():
+            last = next((each for each in reversed(offsets) if each < below and each not in hidden), None)
+            if last is not None:
+                found[key] = last
+        return found
+
+    def is_followed(self, offset: int, left: Container[int] | None = None, below: int | None = None) -> bool:
+        """Whether a later record of the same key counts, is among those that are left, and lies below an offset."""
+        key = self._kept[offset].key
+        assert key is not None
+        hidden = self.hidden()
+        return any(
+            each > offset and each not in hidden
+            for each in self._of_key[key]
+            if (left is None or each in left) and (below is None or each < below)
+        )
+
+    def is_deleted_from(self, offset: int) -> bool:
+        """Whether this record or a later one of its key is a tombstone: those may all be gone one day."""
+        key = self._kept[offset].key
+        assert key is not None
+        return any(each >= offset and self._kept[each].is_tombstone for each in self._of_key[key])
+
+    def judge_left(self, who: str, left: Container[int], cleaned_up_to: int) -> None:
+        """Somebody has cleaned the log up to an offset, and this is what is left of it all."""
+        for key, last in self.last_of_each_key(cleaned_up_to).items():
+            if last in left or self.is_followed(last, left):
+                continue
+            if not self.is_tombstone(last):
+                self._complain(f"{who} has lost {self._kept[last]} of {self.name} at {last}, the last of its key")
+                continue
+            older = [each for each in self._of_key[key] if each < last and each in left]
+            if set(older) - self.hidden():
+                self._complain(
+                    f"{who} has {key!r} of {self.name} at {older}, and not the tombstone that followed at {last}"
+                )
+
+
+def _kept(record: Record) -> Kept:
+    return Kept(record.key, name_of(record), record.value is None)

@@ -1,0 +1,117 @@
+"""Looks at every log that was cleaned: whether all is left that must be, and nothing went sooner than it may."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from compaction_ledger import CompactedLedger
+
+from moldau.base.ids import Uuid
+from moldau.wire.batch import DELETE_HORIZON_BIT, split_batches
+from moldau.wire.records import decode_records
+
+if TYPE_CHECKING:
+    from cluster_ledger import Ledger
+    from cluster_node import Machine
+    from cluster_world import World
+
+READ_BYTES = 1 << 20
+WINDOW_MS = 6_000
+"""So long a round may take; by as much the clock may have gone on since a horizon was given."""
+NO_HORIZON = -1
+
+
+@dataclass(slots=True)
+class Look:
+    """A log as it was after its last round."""
+
+    log: Any
+    generation: int
+    cleaned_up_to: int = 0
+    left: dict[int, int] = field(default_factory=dict)
+    """Offsets that were there, and until when they may not go."""
+
+
+class CleaningWatch:
+    def __init__(self, world: World, ledger: Callable[[Uuid, int], Ledger]) -> None:
+        self._world = world
+        self._ledger = ledger
+        self._looks: dict[tuple[int, Uuid, int], Look] = {}
+        self._clocks: dict[int, deque[tuple[int, int]]] = {}
+        self.rounds = 0
+        self.gone = 0
+        """Offsets that were there before a round and not after it."""
+
+    def check(self) -> None:
+        image = self._world.image
+        for machine in self._world.machines.values():
+            self._note_clock(machine)
+            for partition in machine.partitions():
+                topic = image.topics.get(partition.name.topic)
+                if topic is not None and topic.id == partition.topic_id and partition.log.config.is_compacted:
+                    self._look_at(machine, partition)
+
+    def _note_clock(self, machine: Machine) -> None:
+        now_ms = self._world.elapsed_ms
+        seen = self._clocks.setdefault(machine.node_id, deque())
+        seen.append((now_ms, machine.clock.now_ms()))
+        while seen[0][0] < now_ms - WINDOW_MS:
+            seen.popleft()
+
+    def _look_at(self, machine: Machine, partition: Any) -> None:
+        ledger = self._ledger(partition.topic_id, partition.name.partition)
+        if not isinstance(ledger, CompactedLedger):
+            return
+        log = partition.log
+        place = (machine.node_id, partition.topic_id, partition.name.partition)
+        before = self._looks.get(place)
+        if before is None or before.log is not log or before.generation != log.generation:
+            before = self._looks[place] = Look(log, log.generation)
+        if log.cleaned_up_to == before.cleaned_up_to:
+            return
+        self.rounds += 1
+        up_to = min(partition.high_watermark, ledger.end)
+        left = self._read(machine.host, ledger, log, up_to)
+        ledger.judge_left(machine.host, left, min(log.cleaned_up_to, up_to))
+        self._judge_tombstones(machine, ledger, log, before.left, left)
+        self.gone += len(before.left.keys() - left.keys())
+        self._looks[place] = Look(log, log.generation, log.cleaned_up_to, left)
+
+    def _read(self, who: str, ledger: CompactedLedger, log: Any, up_to: int) -> dict[int, int]:
+        left: dict[int, int] = {}
+        offset = log.start_offset
+        while offset < up_to:
+            found = log.read(offset, READ_BYTES, up_to, at_least_one=True)
+            if found is None:
+                break
+            for header, batch in split_batches(memoryview(found.read())):
+                ledger.show(who, header, batch)
+                horizon_ms = header.base_timestamp if header.attributes & DELETE_HORIZON_BIT else NO_HORIZON
+                left |= {record.offset: horizon_ms for record in decode_records(batch, header)}
+                offset = header.next_offset
+        return left
+
+    def _judge_tombstones(
+        self, machine: Machine, ledger: CompactedLedger, log: Any, before: dict[int, int], left: dict[int, int]
+    ) -> None:
+        clocks = [shown for _, shown in self._clocks[machine.node_id]]
+        hidden = ledger.hidden()
+        for offset, horizon_ms in before.items():
+            if offset in left or offset in hidden or not ledger.is_tombstone(offset):
+                continue
+            if not ledger.is_followed(offset, below=log.cleaned_up_to) and not 0 <= horizon_ms <= max(clocks):
+                self._world.violated(
+                    f"{machine.host} has dropped the tombstone of {ledger.name} at {offset} before its time: "
+                    f"{horizon_ms} by its clock, which shows {max(clocks)}"
+                )
+        soonest_ms = min(clocks) + log.config.delete_retention_ms
+        for offset, horizon_ms in left.items():
+            is_new = horizon_ms != NO_HORIZON and before.get(offset, NO_HORIZON) != horizon_ms
+            if is_new and before and offset in before and horizon_ms < soonest_ms:
+                self._world.violated(
+                    f"{machine.host} lets the tombstone of {ledger.name} at {offset} go at {horizon_ms} by its clock, "
+                    f"{soonest_ms} would be the soonest"
+                )

@@ -1,0 +1,55 @@
+"""How far a stream may read while its cluster is away."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from moldau.base.ids import TopicPartition
+from moldau.client.cluster import Cluster, Offsets, Unreachable
+from moldau.spark.options import read_options
+from moldau.spark.positions import Stream
+
+WHERE = TopicPartition("t", 0)
+OPTIONS = read_options({"kafka.bootstrap.servers": "localhost:9", "assign": '{"t": [0]}'}, is_stream=True)
+
+
+class Away(Cluster):
+    """A cluster that ends at 100, and does not answer any more once it is told to go."""
+
+    is_away = False
+
+    def latest(self, partitions: object, read_committed: bool = False) -> Offsets:
+        if self.is_away:
+            raise Unreachable("No broker answers")
+        return {WHERE: 100}
+
+    def list_offsets(self, at: object, read_committed: bool = False) -> Offsets:
+        return self.latest(at)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Away:
+    import moldau.spark.positions as positions
+
+    monkeypatch.setattr(positions, "subscribed_partitions", lambda cluster, subscription: [WHERE])
+    return Away("localhost:9", {})
+
+
+def test_a_stream_without_end_waits_for_its_cluster(cluster: Away) -> None:
+    stream = Stream(cast(Cluster, cluster), OPTIONS)
+    assert stream.next_end({WHERE: 20}, ReadMaxRows(30)) == {WHERE: 50}
+    cluster.is_away = True
+    assert stream.next_end({WHERE: 50}, ReadAllAvailable()) == {WHERE: 50}
+
+
+def test_a_stream_that_runs_until_it_has_caught_up_does_not_end_because_its_cluster_is_away(cluster: Away) -> None:
+    """Spark takes an end that has not moved for the end of all."""
+    stream = Stream(cast(Cluster, cluster), OPTIONS)
+    stream.fix_target()
+    cluster.is_away = True
+    assert stream.next_end({WHERE: 20}, ReadMaxRows(30)) == {WHERE: 50}
+    assert stream.next_end({WHERE: 50}, ReadMaxRows(80)) == {WHERE: 100}
+    assert stream.next_end({WHERE: 100}, ReadMaxRows(80)) == {WHERE: 100}
