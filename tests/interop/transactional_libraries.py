@@ -11,6 +11,8 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
@@ -144,17 +146,42 @@ class ConfluentInput:
 
 
 class KafkaPythonWriter(Writer):
+    """It loses a request when the coordinator it is for refuses the connection, and then waits for ever.
+
+    Who waits too long is told so here, and can do no more than begin anew with another producer.
+    """
+
     def __init__(self, bootstrap: str, transactional_id: str, timeout_ms: int = TIMEOUT_MS) -> None:
         self.producer = kafka.KafkaProducer(
             bootstrap_servers=bootstrap.split(","),
             transactional_id=transactional_id,
             transaction_timeout_ms=timeout_ms,
             linger_ms=0,
+            reconnect_backoff_max_ms=500,
             request_timeout_ms=2000,  # for so long it calls a coordinator that is gone before it looks for the next
             max_block_ms=int(PATIENCE_S * 1000),
         )
-        self.producer.init_transactions()
         self.sent: list[Any] = []
+        self.is_stuck = False
+        self.within_time(self.producer.init_transactions)
+
+    def within_time(self, call: Callable[..., None], *arguments: Any) -> None:
+        if self.is_stuck:
+            raise kafka.errors.KafkaTimeoutError("it is stuck since a request before")
+        done: Future[None] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(call(*arguments))
+            except BaseException as error:
+                done.set_exception(error)
+
+        threading.Thread(target=run, name="kafka-python", daemon=True).start()
+        try:
+            done.result(TRY_S)
+        except FutureTimeout as late:
+            self.is_stuck = True
+            raise kafka.errors.KafkaTimeoutError(f"{call.__name__} takes more than {TRY_S:g} s") from late
 
     def begin(self) -> None:
         self.producer.begin_transaction()
@@ -167,18 +194,19 @@ class KafkaPythonWriter(Writer):
             kafka.TopicPartition(*place): kafka.structs.OffsetAndMetadata(offset, "", -1)
             for place, offset in places.items()
         }
-        self.producer.send_offsets_to_transaction(offsets, source.consumer.group_metadata() if source else group)
+        member = source.consumer.group_metadata() if source else group
+        self.within_time(self.producer.send_offsets_to_transaction, offsets, member)
 
     def commit(self) -> None:
         """It commits what could not be sent as well, unless one looks."""
         sent, self.sent = self.sent, []
         for each in sent:
             each.get(PATIENCE_S)
-        self.producer.commit_transaction()
+        self.within_time(self.producer.commit_transaction)
 
     def abort(self) -> None:
         self.sent.clear()
-        self.producer.abort_transaction()
+        self.within_time(self.producer.abort_transaction)
 
     def close(self) -> None:
         with suppress(kafka.errors.KafkaTimeoutError):
@@ -197,6 +225,8 @@ class KafkaPythonInput:
             heartbeat_interval_ms=200,
             fetch_max_wait_ms=100,
             max_poll_records=BATCH,
+            reconnect_backoff_max_ms=500,
+            metadata_max_age_ms=500,  # its first assignment may be of a topic that it has not heard of, and empty
         )
         if member:
             self.consumer.subscribe([topic])

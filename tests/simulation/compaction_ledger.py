@@ -63,6 +63,9 @@ class CompactedLedger(TransactionalLedger):
         """What counts for nobody: it was aborted, or is not decided yet."""
         return {offset for part in self.parts if not part.is_committed for offset in part.offsets}
 
+    def has(self, record: Record) -> bool:
+        return self._kept.get(record.offset) == _kept(record)
+
     def is_tombstone(self, offset: int) -> bool:
         kept = self._kept.get(offset)
         return kept is not None and kept.is_tombstone

@@ -73,25 +73,29 @@ class CleaningWatch:
         if log.cleaned_up_to == before.cleaned_up_to:
             return
         self.rounds += 1
-        up_to = min(partition.high_watermark, ledger.end)
-        left = self._read(machine.host, ledger, log, up_to)
-        ledger.judge_left(machine.host, left, min(log.cleaned_up_to, up_to))
+        left = self._read(machine.host, ledger, partition)
+        ledger.judge_left(machine.host, left, min(log.cleaned_up_to, ledger.end))
         self._judge_tombstones(machine, ledger, log, before.left, left)
         self.gone += len(before.left.keys() - left.keys())
         self._looks[place] = Look(log, log.generation, log.cleaned_up_to, left)
 
-    def _read(self, who: str, ledger: CompactedLedger, log: Any, up_to: int) -> dict[int, int]:
+    def _read(self, who: str, ledger: CompactedLedger, partition: Any) -> dict[int, int]:
+        """After a start the log may be clean beyond the high watermark that is known: there it may also be another."""
         left: dict[int, int] = {}
-        offset = log.start_offset
+        log, committed = partition.log, partition.high_watermark
+        offset, up_to = log.start_offset, log.end_offset
         while offset < up_to:
             found = log.read(offset, READ_BYTES, up_to, at_least_one=True)
             if found is None:
                 break
             for header, batch in split_batches(memoryview(found.read())):
-                ledger.show(who, header, batch)
-                horizon_ms = header.base_timestamp if header.attributes & DELETE_HORIZON_BIT else NO_HORIZON
-                left |= {record.offset: horizon_ms for record in decode_records(batch, header)}
                 offset = header.next_offset
+                if offset <= committed:
+                    ledger.show(who, header, batch)
+                horizon_ms = header.base_timestamp if header.attributes & DELETE_HORIZON_BIT else NO_HORIZON
+                for record in decode_records(batch, header):
+                    if header.is_control or ledger.has(record):
+                        left[record.offset] = horizon_ms
         return left
 
     def _judge_tombstones(

@@ -66,6 +66,7 @@ class Processor(TransactionalProducer):
         partition = self.rng.choice(sorted(self._positions))
         records, position = yield from self._poll(partition)
         if not records:
+            self._positions[partition] = position
             return
         written = self.begin()
         is_good = True

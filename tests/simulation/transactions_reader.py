@@ -32,7 +32,8 @@ class AbortedFilter:
         while self._to_come and self._to_come[0][0] <= header.last_offset:
             self._producers.add(self._to_come.popleft()[1])
         if header.is_control:
-            if control_type(decode_records(batch, header)[0]) == ControlType.ABORT:
+            records = decode_records(batch, header)  # none where a marker was cleaned away
+            if records and control_type(records[0]) == ControlType.ABORT:
                 self._producers.discard(header.producer_id)
             return False
         return not (header.is_transactional and header.producer_id in self._producers)

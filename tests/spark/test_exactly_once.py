@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 240.0
 BATCH_ROWS = 500
-BATCHES = 120
+BATCHES = 80
 """So many that the last is far when the last of the killed has come back."""
 PARTITIONS = 3
 COPY = [TopicPartition("copy", index) for index in range(PARTITIONS)]

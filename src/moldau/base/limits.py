@@ -58,6 +58,9 @@ TRANSACTION_REQUEST_BYTES_MAX: Final = 1 << 20
 """Largest request about transactions. A transaction of thirty thousand partitions fits in an eighth of it, and brokers
 send no more markers at a time than fit."""
 
+UNVERIFIED_BYTES_MAX: Final = 256 << 20
+"""Records that wait for the coordinator of their transaction. Those beyond are refused, to be sent again."""
+
 MARKERS_SENT_MAX: Final = 10_000
 """Partitions of which one request tells how transactions ended."""
 

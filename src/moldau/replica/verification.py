@@ -28,9 +28,12 @@ class Verifications:
     """All that are under way on a node."""
 
     def __init__(self) -> None:
-        self._guards: dict[tuple[Partition, int], Guard] = {}
+        self._guards: dict[tuple[Partition, int], dict[str, Guard]] = {}
+        """By transactional id: who names a producer that is another's has no say in what that one may write."""
 
-    def begin(self, partition: Partition, producer_id: int, epoch: int, sequence: int, now_ms: int) -> Guard | None:
+    def begin(
+        self, partition: Partition, producer_id: int, epoch: int, sequence: int, now_ms: int, transactional_id: str = ""
+    ) -> Guard | None:
         """None if the producer's transaction is open here already. KafkaError if the producer was fenced, or this is
         not the leader."""
         if not partition.is_leader:
@@ -44,10 +47,11 @@ class Verifications:
             )
         if producers.has_open_transaction(producer_id, epoch):
             return None
-        guard = self._guards.get((partition, producer_id))
+        guards = self._guards.setdefault((partition, producer_id), {})
+        guard = guards.get(transactional_id)
         leader_epoch = partition.state.leader_epoch
         if guard is None or guard.leader_epoch != leader_epoch:
-            guard = self._guards[partition, producer_id] = Guard(epoch, leader_epoch, sequence, now_ms)
+            guard = guards[transactional_id] = Guard(epoch, leader_epoch, sequence, now_ms)
         elif epoch > guard.epoch:
             guard.epoch, guard.lowest_sequence = epoch, sequence
         elif epoch == guard.epoch:
@@ -60,7 +64,7 @@ class Verifications:
             return
         if guard is not None and guard.leader_epoch != partition.state.leader_epoch:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if guard is None or self._guards.get((partition, producer_id)) is not guard:
+        if guard is None or guard not in self._guards.get((partition, producer_id), {}).values():
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE, f"The records of producer {producer_id} are not part of a transaction."
             )
@@ -74,8 +78,16 @@ class Verifications:
         """Records of the producer, or a marker, are in the log."""
         self._guards.pop((partition, producer_id), None)
 
+    def forget(self, partition: Partition, producer_id: int, transactional_id: str) -> None:
+        """The transactional id has no such producer: nothing will come of it."""
+        guards = self._guards.get((partition, producer_id), {})
+        guards.pop(transactional_id, None)
+        if not guards:
+            self._guards.pop((partition, producer_id), None)
+
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forgets those of which nothing came."""
-        for key, guard in list(self._guards.items()):
-            if now_ms - guard.since_ms >= expiration_ms or key[0].is_closed:
-                del self._guards[key]
+        for (partition, producer_id), guards in list(self._guards.items()):
+            for transactional_id, guard in list(guards.items()):
+                if now_ms - guard.since_ms >= expiration_ms or partition.is_closed:
+                    self.forget(partition, producer_id, transactional_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from moldau.metadata.current import CurrentImage
 from moldau.wire.apis import ApiKey
 from moldau.wire.schema import Message
 
+log = logging.getLogger("moldau.transactions")
 TIMEOUT_MS: Final = 30_000
 AskHere = Callable[[ApiKey, Message], Message | Later[Any]]
 
@@ -32,13 +34,21 @@ class Brokers:
     def ask(self, node_id: int, api: ApiKey, request: Message) -> Later[Any]:
         """The response, or a KafkaError: BROKER_NOT_AVAILABLE where nobody knows how to reach it, else as `Peer`."""
         if node_id == self._node_id:
-            answer = self._here(api, request)
-            return answer if isinstance(answer, Later) else _come(answer)
+            return self._ask_here(api, request)
         broker = self._current.image.brokers.get(node_id)
         endpoint = None if broker is None or broker.fenced else broker.endpoint(self._listener)
         if endpoint is None:
             return _come(KafkaError(ErrorCode.BROKER_NOT_AVAILABLE))
         return self._peers.to(endpoint.host, endpoint.port, self._purpose).ask(api, request, TIMEOUT_MS)
+
+    def _ask_here(self, api: ApiKey, request: Message) -> Later[Any]:
+        try:
+            answer = self._here(api, request)
+        except Exception as fault:
+            # Another node would close the connection, and whoever asked would go on.
+            log.exception("%s failed here", api.name)
+            return _come(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(fault)))
+        return answer if isinstance(answer, Later) else _come(answer)
 
 
 def _come(value: Any) -> Later[Any]:

@@ -167,11 +167,14 @@ _LZ4_LENGTH: Final = struct.Struct("<I")
 
 
 def _lz4_compress(data: Buffer, level: int) -> bytes:
+    """The default level is lz4's fast mode, as in Kafka; only others are compressed harder."""
+    is_fast = level == DEFAULT_LEVEL[Compression.LZ4]
+    how = {"mode": "default"} if is_fast else {"mode": "high_compression", "compression": level}
     view = memoryview(data)
     pieces = [_LZ4_HEADER]
     for start in range(0, len(view), _LZ4_BLOCK_BYTES):
         raw = view[start : start + _LZ4_BLOCK_BYTES]
-        block = bytes(cramjam.lz4.compress_block(raw, mode="high_compression", compression=level, store_size=False))
+        block = bytes(cramjam.lz4.compress_block(raw, store_size=False, **how))
         if len(block) < len(raw):
             pieces += (_LZ4_LENGTH.pack(len(block)), block)
         else:

@@ -7,11 +7,14 @@ from fake_brokers import FakeBrokers, image_of
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
+from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.coordinator.transaction.markers import TransactionMarkers
 from moldau.metadata.current import CurrentImage
 from moldau.runtime import marker_sender
 from moldau.runtime.marker_sender import RETRY_MS, MarkerSender
 from moldau.testing.clock import FakeTimers
+from moldau.wire.apis import ApiKey
+from moldau.wire.frames import request_frame
 from moldau.wire.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -198,3 +201,17 @@ def test_nothing_is_sent_after_the_end() -> None:
     world.answer(a=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     world.timers.advance(10 * RETRY_MS)
     assert (world.asked(), world.written) == ([], [])
+
+
+def test_a_request_is_never_too_long_for_its_broker_and_one_transaction_may_need_several() -> None:
+    topics = {f"{number:0>240}": [1] for number in range(6_000)}
+    world = Sending(**topics)
+    markers = world.send("tx", *((topic, 0) for topic in sorted(topics)))
+    marked: list[str] = []
+    while world.brokers.asked:
+        request = world.brokers.asked[0][1]
+        assert len(request_frame(ApiKey.WRITE_TXN_MARKERS, 2, 1, None, request)) <= TRANSACTION_REQUEST_BYTES_MAX
+        marked += [topic for _, topic, _ in named(request)]
+        world.answer()
+    assert marked == sorted(topics)
+    assert world.written == [markers]

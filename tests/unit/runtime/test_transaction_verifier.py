@@ -7,8 +7,11 @@ from fake_brokers import FakeBrokers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.base.later import Later
+from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.runtime.transaction_verifier import Codes, InTransaction, TransactionVerifier
 from moldau.testing.clock import FakeTimers
+from moldau.wire.apis import ApiKey
+from moldau.wire.frames import request_frame
 from moldau.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
@@ -130,3 +133,28 @@ def test_an_answer_that_leaves_a_partition_out_is_no_consent() -> None:
     told = world.verify("tx", A0)
     world.brokers.take()[2].complete(AddPartitionsToTxnResponse())
     assert told.value() == {A0: ErrorCode.UNKNOWN_SERVER_ERROR}
+
+
+def test_a_request_is_never_too_long_for_its_coordinator() -> None:
+    world = Verifying()
+    told = [world.verify(f"{number:0>32000}", A0) for number in range(100)]
+    requests = 0
+    while world.brokers.asked:
+        request = world.brokers.asked[0][1]
+        assert len(request_frame(ApiKey.ADD_PARTITIONS_TO_TXN, 5, 1, None, request)) <= TRANSACTION_REQUEST_BYTES_MAX
+        world.answer()
+        requests += 1
+    assert [each.value() for each in told] == [{}] * 100
+    assert requests < 10, "and yet takes along what fits"
+
+
+def test_one_that_is_long_by_itself_is_asked_all_the_same() -> None:
+    world = Verifying()
+    long = [TopicPartition(f"{number:0>240}", 0) for number in range(3_000)]
+    world.verify("first", A0)
+    told, other = world.verify("tx", *long), world.verify("other", A0)
+    world.answer()
+    assert [name for name, _, _, _ in world.asked()] == ["tx"]
+    world.answer()
+    world.answer()
+    assert (told.value(), other.value()) == ({}, {})

@@ -35,9 +35,7 @@ Producer = tuple[int, int]
 def batch(producer: Producer, sequence: int = 0, value: bytes = b"v", **said: Any) -> bytearray:
     made = {"is_transactional": True, **said}
     record = Record(IN_LINE, 1_700_000_000_000, None, value)
-    return build_batch(
-        [record], producer_id=producer[0], producer_epoch=producer[1], base_sequence=sequence, **made
-    )
+    return build_batch([record], producer_id=producer[0], producer_epoch=producer[1], base_sequence=sequence, **made)
 
 
 def produced(transactional_id: str | None, *parts: tuple[str, int, bytes | bytearray]) -> ProduceRequest:

@@ -176,7 +176,8 @@ def test_without_verification_who_added_it_beforehand_is_believed() -> None:
 def test_what_a_producer_sent_first_is_not_overtaken_while_it_waits() -> None:
     world = Gate()
     first, second = world.ask(), world.ask()
-    assert isinstance(first, Later) and isinstance(second, Later)
+    assert isinstance(first, Later)
+    assert isinstance(second, Later)
     world.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
     world.await_question()
     world.coordinator.asked.reverse()
@@ -185,7 +186,7 @@ def test_what_a_producer_sent_first_is_not_overtaken_while_it_waits() -> None:
     asked_once.complete({})
     assert not second.done
     asked_again.complete({})
-    assert first.done and second.done
+    assert are_done([first, second]) == [True, True]
 
 
 def test_who_need_not_be_verified_stands_in_line_too() -> None:

@@ -6,14 +6,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from moldau.base.clock import Timers
 from moldau.base.errors import KafkaError
 from moldau.base.later import Later
 from moldau.coordinator.machine import Client
 from moldau.server.router import Caller
 
 R = TypeVar("R")
+
+
+class Limit(NamedTuple):
+    """How long all wait for the last, and what is said in place of an answer that is missing then, by its place."""
+
+    timers: Timers
+    wait_ms: int
+    late: Callable[[int], Any]
 
 
 def client_of(caller: Caller) -> Client:
@@ -31,8 +40,8 @@ def answered(ask: Callable[[], R | Later[R]], refusal: Callable[[KafkaError], R]
     return answer
 
 
-def gathered(answers: list[Any], combine: Callable[[list[Any]], R]) -> R | Later[R]:
-    """One answer made of several, when the last of them is there."""
+def gathered(answers: list[Any], combine: Callable[[list[Any]], R], limit: Limit | None = None) -> R | Later[R]:
+    """One answer made of several, when the last of them is there, or when time is up."""
     left = sum(isinstance(answer, Later) for answer in answers)
     if not left:
         return combine(answers)
@@ -41,10 +50,21 @@ def gathered(answers: list[Any], combine: Callable[[list[Any]], R]) -> R | Later
 
     def arrived(place: int, value: Any) -> None:
         nonlocal left
+        if whole.done:
+            return
         values[place] = value
         left -= 1
         if not left:
+            if timer is not None:
+                timer.cancel()
             whole.complete(combine(values))
+
+    def time_is_up() -> None:
+        assert limit is not None
+        told = [limit.late(place) if isinstance(value, Later) else value for place, value in enumerate(values)]
+        whole.complete(combine(told))
+
+    timer = None if limit is None else limit.timers.after_ms(limit.wait_ms, time_is_up)
 
     for place, answer in enumerate(answers):
         if isinstance(answer, Later):

@@ -13,6 +13,7 @@ from functools import partial
 from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.later import Later
+from moldau.base.limits import UNVERIFIED_BYTES_MAX
 from moldau.base.names import INTERNAL_TOPICS
 from moldau.log.log import Appended
 from moldau.log.validate import RecordsRejected
@@ -55,6 +56,7 @@ class Produce:
         self._gate = gate
         self._clock = clock
         self._timers = timers
+        self._unverified_bytes = 0
 
     def answer(self, ask: ProduceRequest, caller: Caller) -> ProduceResponse | Later[ProduceResponse] | None:
         if ask.transactional_id is None:
@@ -68,13 +70,18 @@ class Produce:
         passed = self._gate.pass_through(written.transaction, written.partitions, written.knows_abortable)
         if not isinstance(passed, Later):
             return self._produce(ask, caller, written.passed(passed))
+        size = _size(ask)
+        if self._unverified_bytes + size > UNVERIFIED_BYTES_MAX and self._unverified_bytes:
+            return self._produce(ask, caller, written.passed(written.all_refused(ErrorCode.NOT_ENOUGH_REPLICAS)))
+        self._unverified_bytes += size
         _keep(ask)
         if ask.acks == 0:
-            passed.then(lambda passed: self._produce_unheard(ask, caller, written.passed(passed)))
+            passed.then(lambda passed: self._produce_unheard(ask, caller, written.passed(passed), size))
             return None
         answer: Later[ProduceResponse] = Later()
 
         def go_on(passed: Passed) -> None:
+            self._unverified_bytes -= size
             done = self._produce(ask, caller, written.passed(passed))
             if isinstance(done, Later):
                 done.then(answer.complete)
@@ -85,8 +92,9 @@ class Produce:
         passed.then(go_on)
         return answer
 
-    def _produce_unheard(self, ask: ProduceRequest, caller: Caller, written: Written) -> None:
+    def _produce_unheard(self, ask: ProduceRequest, caller: Caller, written: Written, size: int) -> None:
         """Without acknowledgement, and after a question to another node: there is nobody left to tell of an error."""
+        self._unverified_bytes -= size
         with suppress(MalformedData):
             self._produce(ask, caller, written)
 
@@ -196,6 +204,12 @@ class Produce:
         for done, promise in waiting:
             promise.then(partial(settle, done))
         return answer
+
+
+def _size(ask: ProduceRequest) -> int:
+    """Of all its records."""
+    held = (data.records for topic in ask.topic_data for data in topic.partition_data)
+    return sum(len(records) for records in held if isinstance(records, memoryview))
 
 
 def _keep(ask: ProduceRequest) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.base.later import Later
@@ -18,7 +19,7 @@ from moldau.coordinator.transaction.transactions import Transactions
 from moldau.metadata.current import CurrentImage
 from moldau.runtime.group_coordinator import GroupCoordinator
 from moldau.runtime.transaction_coordinator import TransactionCoordinator
-from moldau.server.handlers.answering import answered, gathered
+from moldau.server.handlers.answering import Limit, answered, gathered
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -37,6 +38,9 @@ FENCED_FROM_VERSION = 2
 CLIENT_VERSION = 0
 """The transaction version of who adds partitions by name; those who add them by writing speak version 2."""
 BROKER_VERSION = 2
+COMMIT_WAIT_MS = 5_000
+"""A shard whose log lost its in-sync replicas commits nothing: those of other shards, asked about in the same request,
+are not to wait for it."""
 
 
 class AddPartitionsToTxn:
@@ -44,16 +48,18 @@ class AddPartitionsToTxn:
     versions = (0, 5)
     request_bytes_max = TRANSACTION_REQUEST_BYTES_MAX
 
-    def __init__(self, current: CurrentImage, coordinator: TransactionCoordinator) -> None:
+    def __init__(self, current: CurrentImage, coordinator: TransactionCoordinator, timers: Timers) -> None:
         self._current = current
         self._coordinator = coordinator
+        self._timers = timers
 
     def answer(
         self, ask: AddPartitionsToTxnRequest, caller: Caller
     ) -> AddPartitionsToTxnResponse | Later[AddPartitionsToTxnResponse]:
         if caller.version >= BROKERS_FROM_VERSION:
             results = [self._result(each, caller.version) for each in ask.transactions]
-            return gathered(results, lambda done: AddPartitionsToTxnResponse(results_by_transaction=done))
+            limit = Limit(self._timers, COMMIT_WAIT_MS, lambda place: _late(ask.transactions[place]))
+            return gathered(results, lambda done: AddPartitionsToTxnResponse(results_by_transaction=done), limit)
         one = AddPartitionsToTxnTransaction(
             ask.v3_and_below_transactional_id,
             ask.v3_and_below_producer_id,
@@ -110,6 +116,11 @@ def said(code: ErrorCode, version: int) -> ErrorCode:
     """Older clients know of no other way to be told."""
     is_old = code is ErrorCode.PRODUCER_FENCED and version < FENCED_FROM_VERSION
     return ErrorCode.INVALID_PRODUCER_EPOCH if is_old else code
+
+
+def _late(ask: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
+    named = [TopicPartition(topic.name, index) for topic in ask.topics for index in topic.partitions]
+    return _result(ask, dict.fromkeys(named, ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
 
 def _result(ask: AddPartitionsToTxnTransaction, codes: dict[TopicPartition, ErrorCode]) -> AddPartitionsToTxnResult:

@@ -30,6 +30,7 @@ class Passed(NamedTuple):
 
 
 NOTHING = Passed({}, {})
+STRANGERS = frozenset({ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_REQUEST})
 FIRST_RETRY_MS = 1
 """Markers mostly take less than the whole time between two looks: the first ones follow each other sooner."""
 
@@ -108,6 +109,7 @@ class TransactionGate:
                 longer_ms = min(2 * wait_ms, self._patience.retry_ms)
                 self._timers.after_ms(wait_ms, lambda: ask_anew(longer_ms))
                 return
+            self._forget_strangers(transaction, wanted, codes)
             told = {name: KafkaError(_told(code, knows_abortable)) for name, code in codes.items()}
             self._pass(transaction, place, Passed(guards, {**refused, **told}))
 
@@ -123,6 +125,12 @@ class TransactionGate:
                 del self._lines[transaction]
             first.answer.complete(first.passed)
 
+    def _forget_strangers(self, transaction: InTransaction, wanted: Wanted, codes: Codes) -> None:
+        """Anybody can make up producers: of those that their coordinator does not know, nothing is kept."""
+        for partition, _ in wanted:
+            if codes.get(partition.name) in STRANGERS:
+                self._verifications.forget(partition, transaction.producer_id, transaction.transactional_id)
+
     def _are_void(self, transaction: InTransaction, wanted: Wanted, guards: Mapping[TopicPartition, Guard]) -> bool:
         """Whether a marker has come where nothing of the transaction was written yet."""
         anew, _ = self._begin(transaction, wanted)
@@ -137,7 +145,12 @@ class TransactionGate:
         for partition, sequence in wanted:
             try:
                 guard = self._verifications.begin(
-                    partition, transaction.producer_id, transaction.producer_epoch, sequence, now_ms
+                    partition,
+                    transaction.producer_id,
+                    transaction.producer_epoch,
+                    sequence,
+                    now_ms,
+                    transaction.transactional_id,
                 )
             except KafkaError as fenced:
                 refused[partition.name] = fenced

@@ -49,6 +49,9 @@ class Written:
         self.verified = verified
         return self
 
+    def all_refused(self, code: ErrorCode) -> Passed:
+        return Passed({}, {partition.name: KafkaError(code) for partition in self.sequences})
+
     def check(self, gate: TransactionGate, partition: Partition) -> None:
         """Raises KafkaError if the partition's records must not be written."""
         if self.is_mixed:

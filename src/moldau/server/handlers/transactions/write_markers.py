@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from moldau.base.clock import Clock
+from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import TopicPartition
 from moldau.base.later import Later
@@ -19,7 +19,7 @@ from moldau.replica.partition import ACKS_ALL
 from moldau.replica.partitions import Partitions
 from moldau.replica.verification import Verifications
 from moldau.runtime.group_coordinator import GroupCoordinator
-from moldau.server.handlers.answering import answered, gathered
+from moldau.server.handlers.answering import Limit, answered, gathered
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.write_txn_markers import (
@@ -35,6 +35,8 @@ from moldau.wire.records import EndTxnMarker, build_batch, end_txn_marker
 NOT_READY = frozenset(
     {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
 )
+COMMIT_WAIT_MS = 5_000
+"""A partition that lost its in-sync replicas may never commit its marker: the transactions beside it are to end."""
 Code = ErrorCode | Later[ErrorCode]
 
 
@@ -44,26 +46,36 @@ class WriteTxnMarkers:
     request_bytes_max = TRANSACTION_REQUEST_BYTES_MAX
 
     def __init__(
-        self, partitions: Partitions, groups: GroupCoordinator, verifications: Verifications, clock: Clock
+        self,
+        partitions: Partitions,
+        groups: GroupCoordinator,
+        verifications: Verifications,
+        clock: Clock,
+        timers: Timers,
     ) -> None:
         self._partitions = partitions
         self._groups = groups
         self._verifications = verifications
         self._clock = clock
+        self._timers = timers
 
     def answer(
         self, ask: WriteTxnMarkersRequest, caller: Caller
     ) -> WriteTxnMarkersResponse | Later[WriteTxnMarkersResponse]:
-        results = [self._written(marker) for marker in ask.markers]
-        return gathered(results, WriteTxnMarkersResponse)
-
-    def _written(self, marker: WritableTxnMarker) -> WritableTxnMarkerResult | Later[WritableTxnMarkerResult]:
-        named = [TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]
-        partitions = list(dict.fromkeys(named))
+        wanted = [(marker, _partitions(marker)) for marker in ask.markers]
         codes = [
-            answered(partial(self._write, marker, each), lambda refused: _told(refused.code)) for each in partitions
+            answered(partial(self._write, marker, each), lambda refused: _told(refused.code))
+            for marker, partitions in wanted
+            for each in partitions
         ]
-        return gathered(codes, lambda done: _result(marker, dict(zip(partitions, done, strict=True))))
+
+        def told(done: list[ErrorCode]) -> WriteTxnMarkersResponse:
+            left = iter(done)
+            return WriteTxnMarkersResponse(
+                [_result(marker, dict(zip(partitions, left, strict=False))) for marker, partitions in wanted]
+            )
+
+        return gathered(codes, told, Limit(self._timers, COMMIT_WAIT_MS, lambda _: ErrorCode.REQUEST_TIMED_OUT))
 
     def _write(self, marker: WritableTxnMarker, name: TopicPartition) -> Code:
         producer = ProducerIdAndEpoch(marker.producer_id, marker.producer_epoch)
@@ -92,6 +104,11 @@ class WriteTxnMarkers:
         )
         self._verifications.over(partition, marker.producer_id)
         return partition.acknowledged(appended.last_offset) or ErrorCode.NONE
+
+
+def _partitions(marker: WritableTxnMarker) -> list[TopicPartition]:
+    named = [TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]
+    return list(dict.fromkeys(named))
 
 
 def _told(code: ErrorCode) -> ErrorCode:

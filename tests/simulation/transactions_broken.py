@@ -1,0 +1,197 @@
+"""Transactions and compaction that are broken on purpose, to see whether the simulation notices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from moldau.base.errors import ErrorCode
+from moldau.coordinator.group.groups import Groups
+from moldau.coordinator.group.offsets import Offsets
+from moldau.coordinator.machine import Answer
+from moldau.coordinator.transaction import adding, ending, initializing
+from moldau.coordinator.transaction.transaction import State
+from moldau.coordinator.transaction.transactions import Transactions
+from moldau.log.cleaning.key_map import KeyMap
+from moldau.log.cleaning.retention import Retention
+from moldau.log.cleaning.transactions import TransactionWalk
+from moldau.log.log import Log
+from moldau.log.producers import Producers
+from moldau.replica.partition import Partition
+from moldau.replica.verification import Verifications
+from moldau.runtime import log_cleaner, log_cleaner_choice
+from moldau.server.handlers.transactions.gate import NOTHING, TransactionGate
+from moldau.server.handlers.transactions.write_markers import WriteTxnMarkers
+
+Patch = pytest.MonkeyPatch
+Way = Callable[[Patch], None]
+
+
+# --- the coordinator ----------------------------------------------------------------------------------------------
+
+
+def markers_go_out_before_the_end_is_committed(patch: Patch) -> None:
+    honest = Transactions._end
+
+    def hasty(self: Transactions, prepared: Any, response: Any) -> Any:
+        outcome = honest(self, prepared, response)
+        for waiting, told in outcome.answers:
+            waiting.complete(told)
+        outcome.answers = []
+        return outcome
+
+    patch.setattr(Transactions, "_end", hasty)
+
+
+def an_end_is_told_before_it_is_committed(patch: Patch) -> None:
+    from moldau.runtime.shard import Shard
+
+    def hasty(self: Shard, outcome: Any) -> Any:
+        for waiting, response in outcome.answers:
+            waiting.complete(response)
+        return outcome.response
+
+    patch.setattr(Shard, "_park", hasty)
+
+
+def who_comes_back_leaves_its_transaction_open(patch: Patch) -> None:
+    honest = initializing.initialized
+
+    def lax(transaction: Any, *rest: Any) -> Any:
+        if transaction.state is State.ONGOING:
+            transaction = replace(transaction, state=State.COMPLETE_ABORT, partitions=frozenset())
+        return honest(transaction, *rest)
+
+    patch.setattr(initializing, "initialized", lax)
+
+
+def old_producers_are_not_fenced(patch: Patch) -> None:
+    for module in (adding, ending):
+        patch.setattr(module, "check_producer", lambda *_: None)
+
+
+def nobody_loses_patience(patch: Patch) -> None:
+    patch.setattr(Transactions, "_watch", lambda *_: None)
+
+
+def a_new_coordinator_does_not_go_on_with_what_was_decided(patch: Patch) -> None:
+    patch.setattr(Transactions, "_resume", lambda *_: None)
+
+
+# --- partitions ---------------------------------------------------------------------------------------------------
+
+
+def a_marker_counts_before_the_in_sync_replicas_have_it(patch: Patch) -> None:
+    honest = WriteTxnMarkers._write
+
+    def hasty(self: WriteTxnMarkers, marker: Any, name: Any) -> Any:
+        honest(self, marker, name)
+        return ErrorCode.NONE
+
+    patch.setattr(WriteTxnMarkers, "_write", hasty)
+
+
+def any_marker_is_taken(patch: Patch) -> None:
+    patch.setattr(Producers, "check_marker", lambda *_: None)
+
+
+def nothing_is_verified(patch: Patch) -> None:
+    patch.setattr(TransactionGate, "pass_through", lambda *_: NOTHING)
+    patch.setattr(Verifications, "check", lambda *_: None)
+
+
+def a_marker_does_not_void_what_was_verified(patch: Patch) -> None:
+    patch.setattr(Verifications, "check", lambda *_: None)
+
+
+def open_transactions_do_not_hold_readers_up(patch: Patch) -> None:
+    patch.setattr(Log, "last_stable_offset", lambda self, high_watermark: high_watermark)
+
+
+def nobody_is_told_what_was_aborted(patch: Patch) -> None:
+    patch.setattr(Log, "aborted_in", lambda *_: ())
+
+
+# --- offsets ------------------------------------------------------------------------------------------------------
+
+
+def offsets_count_before_the_marker(patch: Patch) -> None:
+    patch.setattr(Groups, "apply_transactional", lambda self, _, record: self.apply(record))
+
+
+def nobody_waits_for_offsets_that_are_not_decided(patch: Patch) -> None:
+    honest = Offsets.fetch
+    patch.setattr(Offsets, "fetch", lambda self, ask, client, _=False: honest(self, ask, client, False))
+
+
+def aborted_offsets_count(patch: Patch) -> None:
+    honest = Groups.end_transaction
+    patch.setattr(Groups, "end_transaction", lambda self, producer_id, _: honest(self, producer_id, True))
+
+
+# --- compaction ---------------------------------------------------------------------------------------------------
+
+
+def the_first_of_a_key_is_kept(patch: Patch) -> None:
+    honest = KeyMap.put
+
+    def first_only(self: KeyMap, keys: Any, offsets: Any) -> None:
+        is_new = self.last_offsets(keys) < 0
+        honest(self, keys.cut(is_new), offsets[is_new])
+
+    patch.setattr(KeyMap, "put", first_only)
+
+
+def tombstones_go_at_once(patch: Patch) -> None:
+    patch.setattr(Retention, "horizon_ms", lambda self: self._job.now_ms)
+
+
+def what_is_not_decided_is_cleaned(patch: Patch) -> None:
+    honest = log_cleaner_choice.dirty_log
+
+    def eager(partition: Partition, now_ms: int) -> Any:
+        patch_here = pytest.MonkeyPatch()
+        with patch_here.context() as here:
+            here.setattr(Partition, "last_stable_offset", property(lambda self: self.log.end_offset))
+            return honest(partition, now_ms)
+
+    patch.setattr(log_cleaner, "dirty_log", eager)
+
+
+def what_was_aborted_takes_the_place_of_what_was_not(patch: Patch) -> None:
+    patch.setattr(TransactionWalk, "is_aborted", lambda *_: False)
+
+
+def the_last_batch_of_a_producer_goes(patch: Patch) -> None:
+    honest = Retention._is_last_of_producer
+    patch.setattr(Retention, "_is_last_of_producer", lambda self, piece: honest(self, piece) & False)
+
+
+TRANSACTION_WAYS: dict[Way, int] = {
+    markers_go_out_before_the_end_is_committed: 0,
+    an_end_is_told_before_it_is_committed: 0,
+    who_comes_back_leaves_its_transaction_open: 0,
+    old_producers_are_not_fenced: 0,
+    nobody_loses_patience: 0,
+    a_new_coordinator_does_not_go_on_with_what_was_decided: 0,
+    a_marker_counts_before_the_in_sync_replicas_have_it: 0,
+    any_marker_is_taken: 0,
+    nothing_is_verified: 0,
+    a_marker_does_not_void_what_was_verified: 0,
+    open_transactions_do_not_hold_readers_up: 0,
+    nobody_is_told_what_was_aborted: 0,
+    offsets_count_before_the_marker: 0,
+    nobody_waits_for_offsets_that_are_not_decided: 0,
+    aborted_offsets_count: 0,
+}
+COMPACTION_WAYS: dict[Way, int] = {
+    the_first_of_a_key_is_kept: 0,
+    tombstones_go_at_once: 0,
+    what_is_not_decided_is_cleaned: 0,
+    what_was_aborted_takes_the_place_of_what_was_not: 0,
+    the_last_batch_of_a_producer_goes: 0,
+}
+"""Each with a seed that is known to show it soon."""
