@@ -1,12 +1,13 @@
 # Moldau. A bare `make` prints what there is; every target sets up `.venv` by itself.
 SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quickstart test unit simulate interop spark examples chaos lint format bench bench-groups bench-cluster bench-transactions bench-spark scale lock clean
+.PHONY: help setup demo quickstart test test-inside test-outside unit simulate interop spark examples chaos lint format bench bench-groups bench-cluster bench-transactions bench-spark scale lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,8 +27,14 @@ demo: $(READY) ## a bookstore: broker, events, a pipeline on Spark, new topics, 
 quickstart: $(READY) ## start a broker, create a topic, produce and consume with three clients
 	$(BIN)/python examples/quickstart/demo.py
 
-test: lint $(READY) ## lint, types and all tests
-	$(BIN)/python -m pytest
+test: lint $(READY) ## lint, types and all tests: those that compute and those that wait side by side
+	@$(MAKE) --no-print-directory --jobs 2 --keep-going test-inside test-outside
+
+test-inside: $(READY)
+	@$(BIN)/python -m pytest tests/tidy tests/unit tests/scripts tests/simulation 2>&1 | awk '{ print "inside  ", $$0; fflush() }'
+
+test-outside: $(READY)
+	@$(BIN)/python -m pytest tests/interop tests/spark 2>&1 | awk '{ print "outside ", $$0; fflush() }'
 
 unit: $(READY) ## the tests without sockets, in seconds
 	$(BIN)/python -m pytest tests/unit tests/scripts tests/tidy

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from besieged import Sent
-from besieged_transactions import NAMED, Producer, Transacting, batch, produced
+from besieged_transactions import NAMED, Transacting, batch, produced
 
 from moldau.base.errors import ErrorCode
 from moldau.base.later import Later
@@ -138,7 +138,7 @@ def test_what_brokers_ask_each_other_is_believed_of_the_producer_alone(alone: Tr
 
 
 @pytest.mark.parametrize("epoch", [-(2**15), -1, 0, 2**15 - 1])
-@pytest.mark.parametrize("producer_id", [-(2**63), -1, 0, 2**63 - 1])
+@pytest.mark.parametrize("producer_id", [-(2**63), -1, 10**9, 2**63 - 1])
 def test_markers_of_nobody_change_nothing_that_is_there(alone: Transacting, producer_id: int, epoch: int) -> None:
     names = ("victim", TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC, "__cluster_metadata", "nobody")
     topics = [markers.WritableTxnMarkerTopic(name, [0, 0, -1, 2**31 - 1]) for name in names]
@@ -210,8 +210,7 @@ def led_by(cluster: Transacting, name: str, node: int, replicas: int) -> str:
 def test_a_partition_that_cannot_commit_its_marker_holds_up_no_other_transaction(split: Transacting) -> None:
     coordinator = split.coordinator("tx")
     stuck, free = led_by(split, "stuck", coordinator, 3), led_by(split, "free", coordinator, 1)
-    held, other = split.init("tx"), split.init("tx")
-    held = other
+    held = split.init("tx")
     assert split.write("tx", held, topic=stuck) == ErrorCode.NONE
     split.besieged.cut_off(coordinator)
     split.end("tx", held)
@@ -223,3 +222,17 @@ def test_a_partition_that_cannot_commit_its_marker_holds_up_no_other_transaction
     split.besieged.timers.advance(MARKERS_LATE_MS)
     states = split.states(coordinator)
     assert (states["tx"], states[name]) == ("PrepareCommit", "CompleteCommit")
+
+
+def test_a_transaction_that_just_fits_into_its_record_can_be_ended_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written of its end may be some bytes longer than what was written of the transaction."""
+    cluster = Transacting(1, message_max_bytes="1000")
+    cluster.besieged.create("wide", partitions=300)
+    names = ["x" * length for length in range(1, 9)]
+    for name in names:
+        producer = cluster.init(name)
+        told = [cluster.add(name, producer, "wide", index) for index in range(300)]
+        assert told[0] == ErrorCode.NONE
+        assert told[-1] != ErrorCode.NONE, "it does not fit"
+    cluster.until(cluster.is_quiet, "all were aborted when their time was up")
+    assert set(cluster.states(1).values()) == {"CompleteAbort"}
