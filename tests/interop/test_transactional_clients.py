@@ -11,7 +11,7 @@ import pytest
 from clients import confluent_producer
 from raw import Wire
 from transaction_talk import describe_producers, fetch_offset, new_transactional_producer, until
-from transactional_copier import Copier, JavaCopier, copied, group_of, needs_java, transactional_id_of
+from transactional_copier import Copier, CopierProcess, copied, group_of, java_copier, needs_java, transactional_id_of
 from transactional_libraries import LIBRARIES, Found, is_fenced
 
 CreateTopic = Callable[..., str]
@@ -171,7 +171,7 @@ def test_a_transaction_that_lasts_too_long_is_aborted_under_its_producer(
     assert read_to_the_end(library, bootstrap, topic) == []
 
 
-def await_copy(wire: Wire, copier: Copier | JavaCopier, source: str, target: str, count: int) -> None:
+def await_copy(wire: Wire, copier: Copier | CopierProcess, source: str, target: str, count: int) -> None:
     until(
         lambda: (copier.fault, fetch_offset(wire, group_of(target), source).committed_offset),
         lambda told: told[0] is not None or told[1] == count,
@@ -200,7 +200,7 @@ def test_a_java_copier_that_is_fenced_begins_anew_and_copies_exactly(
     source, target = create_topic(), create_topic()
     values = [b"%d" % number for number in range(800)]
     write_plainly(bootstrap, source, values[:400])
-    with JavaCopier(bootstrap, source, target) as copier:
+    with java_copier(bootstrap, source, target) as copier:
         await_copy(wire, copier, source, target, 400)
         assert copier.errors == []
         new_transactional_producer(wire, transactional_id_of(target))

@@ -6,9 +6,7 @@ leads the output, coordinates the group or the transactions, or controls the clu
 
 from __future__ import annotations
 
-import gc
 import uuid
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,7 +25,7 @@ from failover_roles import (
     until,
 )
 from failover_senders import EVERY_S, ConfluentSender
-from transactional_copier import COPIERS, Copier, JavaCopier, copied, group_of, open_copier, transactional_id_of
+from transactional_copier import COPIERS, CopierProcess, copied, group_of, open_copier, transactional_id_of
 from transactional_libraries import LIBRARIES
 
 from moldau.testing import TestCluster, cluster
@@ -66,14 +64,6 @@ def all_back(three: TestCluster) -> Iterator[None]:
             three.restart(node_id)
 
 
-@pytest.fixture(autouse=True)
-def forgiven() -> Iterator[None]:
-    """kafka-python forgets to close sockets that were refused; what it leaves is collected here, without a warning."""
-    yield
-    with warnings.catch_warnings(action="ignore", category=ResourceWarning):
-        gc.collect()
-
-
 class Feed(ConfluentSender):
     """No faster than the slowest copier: who falls behind would only be slow to show that it goes on."""
 
@@ -109,7 +99,7 @@ class Output:
         return self.values
 
 
-def await_copied(sender: Feed, copier: Copier | JavaCopier, output: Output, what: str) -> None:
+def await_copied(sender: Feed, copier: CopierProcess, output: Output, what: str) -> None:
     """Until a record of every partition that is fed from now on has come out."""
     start = len(sender.acked)
 

@@ -1,14 +1,20 @@
 """Consume–transform–produce: a topic copied into another in transactions, offsets and all, whatever comes between.
 
-`Copier` does it with any of the libraries, `JavaCopier` with Apache Kafka's own client. Both go on after every error in
+`Copier` does it with any of the libraries, `java_copier` with Apache Kafka's own clients. Both go on after every error in
 the way that the transaction's rules allow: abort and read again; where that is refused too, begin anew as a process
-would that was started again. What may not enter: assertions about behaviour.
+would that was started again. As a process of its own, to be killed, it is
+
+    python transactional_copier.py LIBRARY BOOTSTRAP SOURCE TARGET PARTITIONS
+
+and ends with SIGTERM. What may not enter: assertions about behaviour.
 """
 
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any, Self
@@ -16,6 +22,8 @@ from typing import Any, Self
 import pytest
 from failover_senders import KAFKA_LIBS
 from transactional_libraries import LIBRARIES, PATIENCE_S, Found, Writer, next_places
+
+CLOSE_S = 10.0
 
 
 class Copier:
@@ -100,21 +108,13 @@ def transactional_id_of(target: str) -> str:
     return f"tx-to-{target}"
 
 
-class JavaCopier:
-    """The same by Apache Kafka's own clients, in a process of its own."""
+class CopierProcess:
+    """A copier in a process of its own, which says on standard output what went wrong and was mended."""
 
-    def __init__(self, bootstrap: str, source: str, target: str) -> None:
-        self.committed = 0
+    def __init__(self, command: list[str]) -> None:
         self.errors: list[str] = []
-        words = [bootstrap, source, target, group_of(target), transactional_id_of(target)]
-        program = Path(__file__).with_name("TransactionalCopier.java")
-        self.process = subprocess.Popen(
-            ["java", "-Xmx192M", "-XX:TieredStopAtLevel=1", "-cp", f"{KAFKA_LIBS}/*", str(program), *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        self.thread = threading.Thread(target=self.listen, name=f"copier to {target}")
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.thread = threading.Thread(target=self.listen, name=command[-1])
         self.thread.start()
 
     def __enter__(self) -> Self:
@@ -126,26 +126,35 @@ class JavaCopier:
     def listen(self) -> None:
         assert self.process.stdout is not None
         with self.process.stdout as lines:
-            for line in lines:
-                if line.startswith("committed "):
-                    self.committed += 1
-                else:
-                    self.errors.append(line.strip())
+            self.errors.extend(line.strip() for line in lines)
 
     @property
     def fault(self) -> BaseException | None:
-        return RuntimeError("it has ended by itself") if self.process.poll() is not None else None
+        return RuntimeError(f"it has ended by itself: {self.errors}") if self.process.poll() is not None else None
 
     def close(self) -> None:
+        """In order, or if it takes too long, not: who is stuck has nothing left to do."""
         self.process.terminate()
-        self.process.wait(PATIENCE_S)
+        try:
+            self.process.wait(CLOSE_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
         self.thread.join()
 
 
-def open_copier(library: str, bootstrap: str, source: str, target: str, partitions: int) -> Copier | JavaCopier:
+def java_copier(bootstrap: str, source: str, target: str) -> CopierProcess:
+    """The same by Apache Kafka's own clients."""
+    program = Path(__file__).with_name("TransactionalCopier.java")
+    words = [str(program), bootstrap, source, target, group_of(target), transactional_id_of(target)]
+    return CopierProcess(["java", "-Xmx192M", "-XX:TieredStopAtLevel=1", "-cp", f"{KAFKA_LIBS}/*", *words])
+
+
+def open_copier(library: str, bootstrap: str, source: str, target: str, partitions: int) -> CopierProcess:
+    """In a process: some libraries leave threads and sockets behind when their coordinator dies."""
     if library == "java":
-        return JavaCopier(bootstrap, source, target)
-    return Copier(library, bootstrap, source, target, partitions)
+        return java_copier(bootstrap, source, target)
+    return CopierProcess([sys.executable, __file__, library, bootstrap, source, target, str(partitions)])
 
 
 needs_java = pytest.mark.skipif(
@@ -153,3 +162,19 @@ needs_java = pytest.mark.skipif(
     reason="MOLDAU_TEST_KAFKA_LIBS names no directory of Apache Kafka's jars, or no JDK is on the PATH",
 )
 COPIERS = [*LIBRARIES, pytest.param("java", marks=needs_java)]
+
+
+def main() -> None:
+    library, bootstrap, source, target, partitions = sys.argv[1:]
+    told = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: told.set())
+    with Copier(library, bootstrap, source, target, int(partitions)) as copier:
+        said = 0
+        while not told.wait(0.1) and copier.fault is None:
+            for error in copier.errors[said:]:
+                print(error, flush=True)
+                said += 1
+
+
+if __name__ == "__main__":
+    main()

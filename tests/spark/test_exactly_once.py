@@ -84,8 +84,10 @@ def test_batches_that_spark_runs_again_are_recognised(
     flows = compile_pipeline(load(file), spark).flows
     produce(bootstrap, topic, range(30))
     for is_replayed in (False, True):
-        queries = {flow.name: start(flow, tmp_path / flow.name, until_caught_up=True) for flow in flows}
-        assert all(query.awaitTermination(PATIENCE_S) for query in queries.values())
+        queries = {}
+        for flow in flows:  # one at a time: Spark gives their Python processes ten seconds to start
+            queries[flow.name] = start(flow, tmp_path / flow.name, until_caught_up=True)
+            assert queries[flow.name].awaitTermination(PATIENCE_S)
         assert sorted(row["n"] for row in values(bootstrap, f"{topic}.plain")) == list(range(30))
         counts = sorted((row["rest"], row["many"]) for row in values(bootstrap, f"{topic}.counts"))
         assert counts == [(0, 10), (1, 10), (2, 10)]

@@ -59,6 +59,8 @@ class Outcome(Generic[R]):
     """The records need not be one batch: each is true without the others, as when much is forgotten."""
     producer: ProducerIdAndEpoch | None = None
     """The records are one batch of this producer's transaction: true once it commits, and never if it aborts."""
+    spare_bytes: int = 0
+    """So much less than the log takes they must have: what is to follow from them is longer, and may not be refused."""
 
 
 NOTHING: Outcome[None] = Outcome(None)

@@ -320,7 +320,7 @@ class LocalLog:
         self.start_offset = min(self.start_offset, self.end_offset)
         self.recovery_point = min(self.recovery_point, self.end_offset)
         self.cleaned_up_to = min(self.cleaned_up_to, self.end_offset)
-        self._unsynced = []
+        # What was rolled before the cut and not synced yet still has to be: the recovery point will move past it.
         self._directory_changed = True
         self.epochs.truncate_from_end(self.end_offset)
         names = self._files.names(self.directory)

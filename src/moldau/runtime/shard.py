@@ -94,7 +94,7 @@ class Shard:
         try:
             records = [self._encoded(record) for record in outcome.records]
             size = max(map(_size, records)) if outcome.is_divisible else sum(map(_size, records))
-            if BATCH_HEADER_BYTES + size > self.partition.log.config.max_message_bytes:
+            if BATCH_HEADER_BYTES + size + outcome.spare_bytes > self.partition.log.config.max_message_bytes:
                 raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
         except (KafkaError, *UNWRITABLE) as error:
             refusal = error if isinstance(error, KafkaError) else KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)

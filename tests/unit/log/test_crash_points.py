@@ -9,7 +9,7 @@ import random
 from itertools import pairwise
 
 import pytest
-from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, read_batches, read_values
+from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, new_log, read_batches, read_values
 
 from moldau.base.ids import TopicPartition
 from moldau.log.config import LogConfig
@@ -246,6 +246,22 @@ def test_power_lost_during_recovery(seed: int) -> None:
         log = recovered_log(files)
         assert log is not None
         check_recovered(log, scenario.history)
+
+
+def test_what_was_rolled_before_a_cut_is_synced_by_the_next_flush() -> None:
+    """The recovery point moves past it, and recovery never looks at it again."""
+    for seed in range(20):
+        files = MemoryFiles()
+        log = new_log(CONFIG, files)
+        while len(log.segments) < 3 or log.segments.active.size < CONFIG.segment_bytes // 2:
+            log.append(batch_of(), leader_epoch=0, now_ms=NOW_MS)
+        log.truncate_to(log.end_offset - 1)
+        log.flush()
+        end_offset = log.end_offset
+        assert log.recovery_point == end_offset
+        again = recovered_log(files.crash(random.Random(seed)))
+        assert again is not None
+        assert [header.base_offset for header, _ in read_batches(again)] == list(range(end_offset))
 
 
 def test_segments_cut_off_do_not_come_back() -> None:

@@ -15,15 +15,20 @@ from besieged_transactions import NAMED, Transacting, batch, produced
 from moldau.base.errors import ErrorCode
 from moldau.base.later import Later
 from moldau.base.names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from moldau.runtime.transaction_coordinator import TransactionCoordinator
 from moldau.server.handlers import produce
 from moldau.server.handlers.transactions.gate import Passed, TransactionGate
+from moldau.server.handlers.transactions.write_markers import WriteTxnMarkers
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages import add_partitions_to_txn as adding
 from moldau.wire.messages import write_txn_markers as markers
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 STRANGERS = 200
+QUESTION_LATE_MS = 11_000
+"""Twice what a coordinator waits for its log, and some."""
 MARKERS_LATE_MS = 12_000
 """Longer than a broker waits for the commit of a marker, and shorter than it takes to find a follower dead."""
 
@@ -224,7 +229,7 @@ def test_a_partition_that_cannot_commit_its_marker_holds_up_no_other_transaction
     assert (states["tx"], states[name]) == ("PrepareCommit", "CompleteCommit")
 
 
-def test_a_transaction_that_just_fits_into_its_record_can_be_ended_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transaction_that_just_fits_into_its_record_can_be_ended_too() -> None:
     """What is written of its end may be some bytes longer than what was written of the transaction."""
     cluster = Transacting(1, message_max_bytes="1000")
     cluster.besieged.create("wide", partitions=300)
@@ -236,3 +241,53 @@ def test_a_transaction_that_just_fits_into_its_record_can_be_ended_too(monkeypat
         assert told[-1] != ErrorCode.NONE, "it does not fit"
     cluster.until(cluster.is_quiet, "all were aborted when their time was up")
     assert set(cluster.states(1).values()) == {"CompleteAbort"}
+
+
+def test_a_shard_that_cannot_commit_holds_up_no_question_about_others(
+    alone: Transacting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers ask about many transactions at once, and ask no more before they are answered."""
+    stuck, free = alone.init("stuck"), alone.init("free")
+    submit = TransactionCoordinator.submit
+    monkeypatch.setattr(
+        TransactionCoordinator,
+        "submit",
+        lambda self, name, decide: Later() if name == "stuck" else submit(self, name, decide),
+    )
+    sent = [alone.begin_write(name, producer) for name, producer in (("stuck", stuck), ("free", free))]
+    alone.besieged.timers.advance(QUESTION_LATE_MS)
+    assert [codes(each) for each in sent] == [[ErrorCode.NOT_ENOUGH_REPLICAS], [ErrorCode.NONE]]
+    monkeypatch.undo()
+
+
+def test_a_handler_that_breaks_on_what_a_node_asks_itself_breaks_nothing_else(
+    alone: Transacting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else markers to this node would be under way for ever."""
+    producer = alone.init("tx")
+    assert alone.write("tx", producer) == ErrorCode.NONE
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(WriteTxnMarkers, "answer", broken)
+    assert alone.end("tx", producer).error_code == ErrorCode.NONE
+    alone.besieged.timers.advance(500)
+    assert alone.states(1)["tx"] == "PrepareCommit"
+    monkeypatch.undo()
+    alone.until(lambda: alone.states(1)["tx"] == "CompleteCommit", "the markers are sent again")
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_transactions_end_also_if_their_version_is_taken_back_meanwhile(alone: Transacting, level: int) -> None:
+    ended, left = alone.init("ended"), alone.init("left")
+    assert alone.write("ended", ended) == ErrorCode.NONE
+    assert alone.write("left", left) == ErrorCode.NONE
+    downgrade = UpdateFeaturesRequest(5_000, [FeatureUpdateKey("transaction.version", level, upgrade_type=2)])
+    assert alone.ask(downgrade, ApiKey.UPDATE_FEATURES, 1, 1).error_code == ErrorCode.NONE
+    alone.besieged.timers.advance(100)
+    told = alone.end("ended", ended)
+    assert told.error_code == ErrorCode.NONE
+    assert alone.write("ended", (told.producer_id, told.producer_epoch)) == ErrorCode.NONE
+    alone.until(alone.is_quiet, "the others are aborted when their time is up", patience_ms=15_000)
+    assert alone.write("left", left, 1) == ErrorCode.INVALID_PRODUCER_EPOCH

@@ -53,6 +53,9 @@ R = TypeVar("R")
 INIT_FENCED_FROM: Final = 4
 END_FENCED_FROM: Final = 2
 END_BUMPS_FROM: Final = 5
+END_SPARE_BYTES: Final = 64
+"""More than the record of a transaction's end is longer than that of the transaction. One that could not be written
+down would never end."""
 ABORT_AGAIN_MS: Final = 1_000
 """When to try again to abort a transaction whose time is up, if no producer id was at hand or the log refused."""
 
@@ -119,7 +122,11 @@ class Transactions:
             after = adding.added(before, producer, partitions, client_version, self._clock.now_ms())
         except KafkaError as refused:
             return Outcome(refused.code)
-        return Outcome(ErrorCode.NONE) if after is before else self._change(ErrorCode.NONE, after)
+        if after is before:
+            return Outcome(ErrorCode.NONE)
+        added = self._change(ErrorCode.NONE, after)
+        added.spare_bytes = END_SPARE_BYTES
+        return added
 
     def verify_partitions(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[TopicPartition]

@@ -109,7 +109,9 @@ def _decided(
     )
     assert isinstance(added.response, ErrorCode), "whoever adds waits for nobody but the log"
     codes = dict.fromkeys(partitions, said(added.response, version))
-    return Outcome(_result(ask, codes), added.records, added.answers, applied=added.applied)
+    return Outcome(
+        _result(ask, codes), added.records, added.answers, applied=added.applied, spare_bytes=added.spare_bytes
+    )
 
 
 def said(code: ErrorCode, version: int) -> ErrorCode:
