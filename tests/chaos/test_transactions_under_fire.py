@@ -28,6 +28,8 @@ CAUGHT_UP_S = 4 * RECOVERY_S
 SOURCE, TARGET = "fire-in", "fire-out"
 PARTITIONS = 3
 END = b"the end"
+STUCK = 75
+"""The status with which a copier ends whose library is stuck."""
 COMBINED = {1: "broker,controller", 2: "broker,controller", 3: "broker,controller"}
 TRANSACTIONS = {
     "transaction.state.log.replication.factor": "3",
@@ -89,7 +91,7 @@ class Copying:
         script = Path(__file__).parents[1] / "interop" / "transactional_copier.py"
         self._command = [sys.executable, str(script), library, bootstrap, SOURCE, TARGET, str(PARTITIONS)]
         self._log = folder / "copier.log"
-        self.killed = 0
+        self.killed = self.stuck = 0
         self._process = self._start()
 
     def __enter__(self) -> Copying:
@@ -104,14 +106,19 @@ class Copying:
             return subprocess.Popen(self._command, stdout=log, stderr=log)
 
     def kill_and_start(self) -> None:
-        self.assert_alive()
+        self.look_after()
         self._process.kill()
         self._process.wait()
         self.killed += 1
         self._process = self._start()
 
-    def assert_alive(self) -> None:
-        assert self._process.poll() is None, self._log.read_text()[-3000:]
+    def look_after(self) -> None:
+        """Its library may not come back from a call; it ends then, to be started again, and for no other reason."""
+        status = self._process.poll()
+        assert status in (None, STUCK), self._log.read_text()[-3000:]
+        if status == STUCK:
+            self.stuck += 1
+            self._process = self._start()
 
 
 class Committed:
@@ -145,6 +152,7 @@ def shoot(running: Cluster, copying: Copying, rng: random.Random) -> Nemesis:
         if rng.random() < 0.7:
             nemesis.begin(rng.choice(["kill", "pause", "cut off"]), rng.choice(running.brokers))
         time.sleep(rng.uniform(0.5, 4))
+        copying.look_after()
         nemesis.end_all()
         time.sleep(rng.uniform(0, 2))
     return nemesis
@@ -161,17 +169,17 @@ def test_each_record_comes_out_once_and_in_order(library: str, three: Cluster, t
         nemesis = shoot(three, copying, random.Random(f"{SEED} {library}"))
         three.await_in_sync(TARGET, RECOVERY_S)
         feed.finish()
-        until(
-            lambda: all(len(seen.read()[each]) >= len(feed.acked[each]) for each in feed.acked),
-            "all is copied",
-            CAUGHT_UP_S,
-        )
-        copying.assert_alive()
+
+        def is_copied() -> bool:
+            copying.look_after()
+            return all(len(seen.read()[each]) >= len(feed.acked[each]) for each in feed.acked)
+
+        until(is_copied, "all is copied", CAUGHT_UP_S)
     with Committed(three.bootstrap) as again:
         mark(three.bootstrap)
         until(lambda: all(values[-1:] == [END] for values in again.read().values()), "all is read again", RECOVERY_S)
     count = sum(map(len, feed.acked.values()))
-    print(f"\n{library}: {count} records, {copying.killed} copiers killed, {nemesis.told()}", flush=True)
+    print(f"\n{library}: {count} records, {copying.killed} copiers killed, {copying.stuck} stuck, {nemesis.told()}")
     assert {each: values[:-1] for each, values in again.values.items()} == feed.acked
     assert seen.values == feed.acked, "also to who read along"
 

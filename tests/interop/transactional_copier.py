@@ -1,21 +1,24 @@
 """Consume–transform–produce: a topic copied into another in transactions, offsets and all, whatever comes between.
 
-`Copier` does it with any of the libraries, `java_copier` with Apache Kafka's own clients. Both go on after every error in
-the way that the transaction's rules allow: abort and read again; where that is refused too, begin anew as a process
+`Copier` does it with any of the libraries, `java_copier` with Apache Kafka's own clients. Both go on after every error
+in the way that the transaction's rules allow: abort and read again; where that is refused too, begin anew as a process
 would that was started again. As a process of its own, to be killed, it is
 
     python transactional_copier.py LIBRARY BOOTSTRAP SOURCE TARGET PARTITIONS
 
-and ends with SIGTERM. What may not enter: assertions about behaviour.
+and ends with SIGTERM; or by itself, with the status `STUCK`, when its library does not come back from a call: then it
+is to be started again. What may not enter: assertions about behaviour.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,6 +27,8 @@ from failover_senders import KAFKA_LIBS
 from transactional_libraries import LIBRARIES, PATIENCE_S, Found, Writer, next_places
 
 CLOSE_S = 10.0
+STUCK_S = 10.0
+STUCK = 75
 
 
 class Copier:
@@ -37,6 +42,7 @@ class Copier:
         self.group, self.transactional_id = group_of(target), transactional_id_of(target)
         self.abort_every, self.begun = abort_every, 0
         self.committed = 0
+        self.seen_alive_s = time.monotonic()
         self.errors: list[str] = []
         """What went wrong and was mended."""
         self.fault: BaseException | None = None
@@ -70,6 +76,7 @@ class Copier:
                 source = self.library.input(self.bootstrap, self.group, self.source, self.partitions, member=True)
                 try:
                     while not self.closing.is_set():
+                        self.seen_alive_s = time.monotonic()
                         if records := source.poll():
                             self.copy(writer, source, records)
                 finally:
@@ -113,7 +120,8 @@ class CopierProcess:
 
     def __init__(self, command: list[str]) -> None:
         self.errors: list[str] = []
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.command, self.is_closing = command, False
+        self.process = self.start()
         self.thread = threading.Thread(target=self.listen, name=command[-1])
         self.thread.start()
 
@@ -123,17 +131,26 @@ class CopierProcess:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def start(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
     def listen(self) -> None:
-        assert self.process.stdout is not None
-        with self.process.stdout as lines:
-            self.errors.extend(line.strip() for line in lines)
+        while True:
+            assert self.process.stdout is not None
+            with self.process.stdout as lines:
+                self.errors.extend(line.strip() for line in lines)
+            if self.process.wait() != STUCK or self.is_closing:
+                return
+            self.process = self.start()
 
     @property
     def fault(self) -> BaseException | None:
-        return RuntimeError(f"it has ended by itself: {self.errors}") if self.process.poll() is not None else None
+        ended = self.process.poll() not in (None, STUCK)
+        return RuntimeError(f"it has ended by itself: {self.errors}") if ended else None
 
     def close(self) -> None:
         """In order, or if it takes too long, not: who is stuck has nothing left to do."""
+        self.is_closing = True
         self.process.terminate()
         try:
             self.process.wait(CLOSE_S)
@@ -171,6 +188,9 @@ def main() -> None:
     with Copier(library, bootstrap, source, target, int(partitions)) as copier:
         said = 0
         while not told.wait(0.1) and copier.fault is None:
+            if time.monotonic() - copier.seen_alive_s > STUCK_S:
+                print("stuck", flush=True)
+                os._exit(STUCK)
             for error in copier.errors[said:]:
                 print(error, flush=True)
                 said += 1

@@ -72,7 +72,7 @@ class Audit:
     def ledger(self, topic_id: Uuid, partition: int) -> Ledger:
         found = self.ledgers.get((topic_id, partition))
         if found is None:
-            name = self._world.image.topic_names.get(topic_id, topic_id.hex()[:6])
+            name = self._world.newest_image().topic_names.get(topic_id, topic_id.hex()[:6])
             found = self.ledgers[topic_id, partition] = self._world.new_ledger(name, partition)
         return found
 

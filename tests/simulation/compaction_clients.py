@@ -67,6 +67,7 @@ class TableReader(CommittedReader):
 
     def __init__(self, world: CompactionWorld, name: str, topic: str, rng: Random) -> None:
         self._retention_ms = world.delete_retention_ms
+        self._is_strict = world.is_no_replica_away_for_longer
         self._readings: dict[tuple[Uuid, int], Reading] = {}
         self.readings = 0
         super().__init__(world, name, topic, rng)
@@ -113,7 +114,7 @@ class TableReader(CommittedReader):
         assert isinstance(ledger, CompactedLedger)
         is_short = self.world.elapsed_ms - reading.began_ms < self._retention_ms
         is_of_one = len(reading.epochs) == 1 and -1 not in reading.epochs
-        is_strict = is_short and is_of_one and reading.jumps == self.world.faults.counts[CLOCK_JUMPS]
+        is_strict = self._is_strict and is_short and is_of_one and reading.jumps == self.world.faults.counts[CLOCK_JUMPS]
         self.world.trace(f"{self.name} has read {ledger.name}: {reading.count} records up to {place.position}")
         for key, last in ledger.last_of_each_key(min(reading.until, ledger.end)).items():
             seen = reading.last.get(key, -1)

@@ -74,7 +74,7 @@ class CleaningWatch:
             return
         self.rounds += 1
         left = self._read(machine.host, ledger, partition)
-        ledger.judge_left(machine.host, left, min(log.cleaned_up_to, ledger.end))
+        ledger.judge_left(machine.host, before.left, left, min(log.cleaned_up_to, ledger.end))
         self._judge_tombstones(machine, ledger, log, before.left, left)
         self.gone += len(before.left.keys() - left.keys())
         self._looks[place] = Look(log, log.generation, log.cleaned_up_to, left)

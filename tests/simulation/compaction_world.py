@@ -34,10 +34,12 @@ class Report(cluster_world.Report):
 
 class CompactionWorld(transactions_world.TransactionsWorld):
     kind = "compaction"
-    delete_retention_ms = 4_000
 
     def __init__(self, seed: int, size: cluster_world.Size = SMALL, tail: int = cluster_world.TAIL) -> None:
         self.tables: list[TableReader] = []
+        self.is_no_replica_away_for_longer = seed % 2 == 0
+        """Than tombstones are kept. A replica that was would have values that others have forgotten, as with Kafka."""
+        self.delete_retention_ms = 20_000 if self.is_no_replica_away_for_longer else 3_000
         super().__init__(seed, size, tail)
 
     def lasting_topics(self) -> list[str]:

@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
 from moldau.base.later import Later
 from moldau.metadata.current import CurrentImage
 from moldau.runtime.controller_channel import TopicCreator
+from moldau.runtime.shards import java_hash
 from moldau.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
 
@@ -29,6 +31,12 @@ class CoordinatorTopic:
         return made.map(
             lambda given: given.code if isinstance(given, KafkaError) else ErrorCode(given.topics[0].error_code)
         )
+
+    def partition_of(self, key: str) -> TopicPartition:
+        """Where what belongs to `key` is kept, or will be once the topic is made."""
+        topic = self._current.image.topics.get(self.name)
+        count = self._topic.num_partitions if topic is None else len(topic.partitions)
+        return TopicPartition(self.name, java_hash(key) % count)
 
     def leader_of(self, index: int) -> int:
         """The node that leads one of its partitions; KafkaError if nobody does now."""

@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.ids import TopicPartition
 from moldau.base.later import Later
 from moldau.base.names import CONSUMER_OFFSETS_TOPIC
 from moldau.coordinator.group.groups import Groups
@@ -67,10 +66,6 @@ class GroupCoordinator:
     def find(self, group_id: str) -> int:
         """The node that has the group; KafkaError if nobody has it now."""
         return self.topic.leader_of(self._shards.partition_of(group_id))
-
-    def partition_of(self, group_id: str) -> TopicPartition:
-        """Where the group's offsets are kept; KafkaError while there is no such topic."""
-        return TopicPartition(self.topic.name, self._shards.partition_of(group_id))
 
     def end_transaction(
         self, index: int, producer: ProducerIdAndEpoch, marker: EndTxnMarker, transaction_version: int

@@ -262,6 +262,15 @@ def test_version_1_says_beforehand_that_offsets_will_come(node: Node) -> None:
     assert node.committed(require_stable=True) == (7, ErrorCode.NONE)
 
 
+def test_offsets_may_be_announced_before_there_is_a_place_for_them() -> None:
+    node = Node(Rooms(static=SETTINGS).start())
+    node.ask(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]), 4)
+    producer = node.init()
+    assert node.ask(ApiKey.ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest(TX, *producer, "g"), 3).error_code == 0
+    assert node.end(producer, committed=True, version=3).error_code == 0
+    assert node.states == ["CompleteCommit"]
+
+
 def test_a_fenced_producer_commits_nothing_and_disturbs_nobody(node: Node) -> None:
     first = node.init()
     assert commit(node, first, 1) == ErrorCode.NONE

@@ -149,7 +149,7 @@ class AddOffsetsToTxn:
         self, ask: AddOffsetsToTxnRequest, caller: Caller
     ) -> AddOffsetsToTxnResponse | Later[AddOffsetsToTxnResponse]:
         def add(transactions: Transactions) -> Outcome[ErrorCode]:
-            kept_in = self._groups.partition_of(ask.group_id)
+            kept_in = self._groups.topic.partition_of(ask.group_id)
             return transactions.add_partitions(
                 ask.transactional_id, ask.producer_id, ask.producer_epoch, [kept_in], CLIENT_VERSION
             )

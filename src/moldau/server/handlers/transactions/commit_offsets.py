@@ -65,7 +65,7 @@ class TxnOffsetCommit:
         named = ((topic.name, each.partition_index) for topic in ask.topics for each in topic.partitions)
         if not any(self._is_known(*each) for each in named):
             return self._submit(ask, client)
-        name = self._groups.partition_of(ask.group_id)
+        name = self._groups.topic.partition_of(ask.group_id)
         partition = self._partitions.find(*name)
         transaction = InTransaction(
             ask.transactional_id, ask.producer_id, ask.producer_epoch, client.version >= ADDS_FROM
