@@ -64,8 +64,14 @@ class SlowFlusher:
 
     def _begin(self) -> None:
         asked, self._asked = list(self._asked), {}
-        able = [each for each in asked if each.log.fault is None]
-        works = [(each, work) for each in able if (work := each.log.begin_flush()) is not None]
+        works = []
+        for each in asked:
+            if each.log.fault is None:
+                work = each.log.begin_flush()
+                if work is not None:
+                    works.append((each, work))
+                else:
+                    each.flushed()
         if works:
             self._is_running = True
             self._timers.after_ms(self._delay_ms(), lambda: self._end(works))

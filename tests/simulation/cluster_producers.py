@@ -177,7 +177,7 @@ class Producer(ClusterClient):
     def _replied(self, lane: Lane, batch: Batch, attempt: int, reply: ProduceResponse | KafkaError) -> None:
         if lane is not self.lanes.get(lane.partition) or batch.is_acknowledged:
             return
-        code, partition = _outcome(reply)
+        code, partition = produced(reply)
         if partition is not None and code is ErrorCode.NONE:
             batch.is_acknowledged = True
             lane.failures = 0
@@ -252,7 +252,7 @@ class CarelessProducer(ClusterClient):
         self.ask(leader.node_id, ApiKey.PRODUCE, 13, request, self._replied, "write")
 
     def _replied(self, reply: ProduceResponse | KafkaError) -> None:
-        code, _ = _outcome(reply)
+        code, _ = produced(reply)
         self.told("wrote carelessly", code)
         if code in MOVED:
             self.refresh()
@@ -265,7 +265,7 @@ def _produce_request(acks: int, leader: Leader, partition: int, data: bytes) -> 
     return ProduceRequest(None, acks, WAIT_MS, [topic])
 
 
-def _outcome(reply: ProduceResponse | KafkaError) -> tuple[ErrorCode, PartitionProduceResponse | None]:
+def produced(reply: ProduceResponse | KafkaError) -> tuple[ErrorCode, PartitionProduceResponse | None]:
     if isinstance(reply, KafkaError):
         return reply.code, None
     partition = reply.responses[0].partition_responses[0]

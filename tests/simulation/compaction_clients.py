@@ -114,7 +114,9 @@ class TableReader(CommittedReader):
         assert isinstance(ledger, CompactedLedger)
         is_short = self.world.elapsed_ms - reading.began_ms < self._retention_ms
         is_of_one = len(reading.epochs) == 1 and -1 not in reading.epochs
-        is_strict = self._is_strict and is_short and is_of_one and reading.jumps == self.world.faults.counts[CLOCK_JUMPS]
+        is_strict = (
+            self._is_strict and is_short and is_of_one and reading.jumps == self.world.faults.counts[CLOCK_JUMPS]
+        )
         self.world.trace(f"{self.name} has read {ledger.name}: {reading.count} records up to {place.position}")
         for key, last in ledger.last_of_each_key(min(reading.until, ledger.end)).items():
             seen = reading.last.get(key, -1)

@@ -11,7 +11,6 @@ import pytest
 from moldau.base.errors import ErrorCode
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.group.offsets import Offsets
-from moldau.coordinator.machine import Answer
 from moldau.coordinator.transaction import adding, ending, initializing
 from moldau.coordinator.transaction.transaction import State
 from moldau.coordinator.transaction.transactions import Transactions

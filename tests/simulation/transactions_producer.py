@@ -140,7 +140,9 @@ class TransactionalProducer(TransactionalClient):
 
     # --- the coordinator ------------------------------------------------------------------------------------------
 
-    def coordinate(self, what: str, api: ApiKey, version: int, request: Any, code_of: Callable[[Any], int]) -> Script[Any]:
+    def coordinate(
+        self, what: str, api: ApiKey, version: int, request: Any, code_of: Callable[[Any], int]
+    ) -> Script[Any]:
         """`Fenced` or `Abortable` for what is refused."""
         answered = yield from self.coordinated(TRANSACTION, self.transactional_id, what, api, version, request, code_of)
         self._judge(what, answered)
@@ -158,9 +160,7 @@ class TransactionalProducer(TransactionalClient):
 
     def _initialize(self) -> Script[None]:
         """Also to go on with a new epoch, once it has one."""
-        request = InitProducerIdRequest(
-            self.transactional_id, self._timeout_ms, self.producer_id, self.producer_epoch
-        )
+        request = InitProducerIdRequest(self.transactional_id, self._timeout_ms, self.producer_id, self.producer_epoch)
         reply = yield from self.coordinate(
             "is given an epoch", ApiKey.INIT_PRODUCER_ID, 5, request, lambda reply: reply.error_code
         )
@@ -232,5 +232,6 @@ class TransactionalProducer(TransactionalClient):
 
 
 def _worst_added(reply: Any) -> int:
-    codes = [each.partition_error_code for topic in reply.results_by_topic_v3_and_below for each in topic.results_by_partition]
+    results = [each for topic in reply.results_by_topic_v3_and_below for each in topic.results_by_partition]
+    codes = [each.partition_error_code for each in results]
     return next((code for code in codes if code not in (ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED)), 0)

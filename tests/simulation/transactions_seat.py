@@ -16,12 +16,20 @@ if TYPE_CHECKING:
 CRASH_GAP_MS = 7_000
 RESTART_MS = (50, 1_500)
 ZOMBIE_SHARE = 0.4
+GONE_SHARE = 0.3
 Told = Callable[[TransactionalProducer], None]
 Make = Callable[[str, str, Random, Told, Told], TransactionalProducer]
 
 
 class Seat:
-    def __init__(self, world: TransactionsWorld, transactional_id: str, rng: Random, make: Make) -> None:
+    """`may_change_id` says whether somebody with another transactional id may come in its place."""
+
+    def __init__(
+        self, world: TransactionsWorld, transactional_id: str, rng: Random, make: Make, may_change_id: bool
+    ) -> None:
+        self._may_change_id = may_change_id
+        self._first_id = transactional_id
+        self._changes = 0
         self._world = world
         self._rng = rng
         self._make = make
@@ -54,7 +62,8 @@ class Seat:
         """From now on whoever has a lower epoch must not get anything done. That may be itself: answers overtake each
         other."""
         for each in self.incarnations:
-            if each is not incarnation and each.producer_id >= 0:
+            is_rival = each is not incarnation and each.transactional_id == incarnation.transactional_id
+            if is_rival and each.producer_id >= 0:
                 late = min(each, incarnation, key=lambda one: (one.producer_id, one.producer_epoch))
                 late.is_replaced = True
 
@@ -69,7 +78,8 @@ class Seat:
             self._bury(incarnation)
 
     def _begin_if_nobody(self) -> None:
-        if all(each.is_replaced for each in self.incarnations):
+        mine = [each for each in self.incarnations if each.transactional_id == self.transactional_id]
+        if all(each.is_replaced for each in mine):
             self._begin()
 
     def _bury(self, incarnation: TransactionalProducer) -> None:
@@ -100,4 +110,8 @@ class Seat:
             return
         self._world.faults.count("a client is killed", self.transactional_id)
         self._bury(self.incarnations[-1])
+        if self._may_change_id and self._rng.random() < GONE_SHARE:
+            # Nobody comes back for what it left open.
+            self._changes += 1
+            self.transactional_id = f"{self._first_id}-{self._changes}"
         self._later(self._begin)

@@ -120,7 +120,7 @@ class TransactionsWorld(cluster_world.World):
         ) -> TransactionalProducer:
             return kind(self, name, transactional_id, topics, rng, gap_ms, on_initialized, on_ended)
 
-        self.seats.append(Seat(self, name, Random(rng.random()), make))
+        self.seats.append(Seat(self, name, Random(rng.random()), make, may_change_id=kind is not Processor))
 
     # --- what is asked of it --------------------------------------------------------------------------------------
 

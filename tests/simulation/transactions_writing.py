@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cluster_ledger import name_of
-from cluster_producers import ACKS_ALL, MOVED, TRY_AGAIN, WAIT_MS
+from cluster_producers import ACKS_ALL, MOVED, TRY_AGAIN, WAIT_MS, produced
 from transactions_client import Place, Then
 
 from moldau.base.errors import ErrorCode, KafkaError
@@ -144,8 +144,7 @@ class Writing:
         if batch.is_acknowledged or self._then is None:
             return
         client = self._client
-        partition = None if isinstance(reply, KafkaError) else reply.responses[0].partition_responses[0]
-        code = reply.code if isinstance(reply, KafkaError) else ErrorCode(reply.responses[0].partition_responses[0].error_code)
+        code, partition = produced(reply)
         if partition is not None and code is ErrorCode.NONE:
             self._acknowledged(queue, batch, partition.base_offset)
             return

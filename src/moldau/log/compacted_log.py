@@ -10,6 +10,8 @@ from moldau.log import layout
 from moldau.log.cleaning import swap
 from moldau.log.cleaning.job import Cleaned, CleanedGroup, CleaningJob, LastOfProducer, SourceSegment
 from moldau.log.local_log import ALL_FILES, LocalLog
+from moldau.log.producers import ProducerEntry
+from moldau.log.rebuild import batches_before
 from moldau.log.segment import Segment
 
 
@@ -21,10 +23,7 @@ class CompactedLog(LocalLog):
         old = [segment for segment in self.segments if segment.base_offset < up_to]
         assert up_to <= self.segments.active.base_offset, "the active segment is never cleaned"
         aborted = [txn for segment in self.segments for txn in segment.txn_index.overlapping(0, up_to)]
-        producers = {
-            entry.producer_id: LastOfProducer(entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
-            for entry in self.producers.active()
-        }
+        producers = {entry.producer_id: self._last_of(entry) for entry in self.producers.active()}
         config = self.config
         return CleaningJob(
             self.directory, self._generation, tuple(SourceSegment(each.base_offset, each.size) for each in old),
@@ -32,6 +31,15 @@ class CompactedLog(LocalLog):
             config.delete_retention_ms, config.segment_bytes, config.segment_index_bytes, config.index_interval_bytes,
             map_bytes_max, io_buffer_bytes,
         )  # fmt: skip
+
+    def _last_of(self, entry: ProducerEntry) -> LastOfProducer:
+        """What a restart has forgotten of the producer is looked up first: once it is cleaned away nobody can."""
+        if entry.is_from_snapshot and entry.batches:
+            first_offset = entry.batches[0].first_offset
+            earlier = batches_before(self.segments, entry.producer_id, entry.epoch, first_offset)
+            self.producers.recall(entry.producer_id, earlier)
+        offsets = [batch.last_offset for batch in entry.batches]
+        return LastOfProducer(offsets[-1] if offsets else -1, entry.epoch, tuple(offsets[:-1]))
 
     def swap_cleaned(self, job: CleaningJob, cleaned: Cleaned, now_ms: int) -> bool:
         """Puts the new segments in the place of the old ones. False, and nothing is changed, if the log has changed."""

@@ -34,8 +34,14 @@ class GroupFlusher:
 
     def _begin(self) -> None:
         asked, self._asked = list(self._asked), {}
-        able = [each for each in asked if each.log.fault is None]
-        works = [(each, work) for each in able if (work := each.log.begin_flush()) is not None]
+        works = []
+        for each in asked:
+            if each.log.fault is None:
+                work = each.log.begin_flush()
+                if work is not None:
+                    works.append((each, work))
+                else:
+                    each.flushed()  # by another: who cleans a log brings it to disk first
         if works:
             self._running = self._loop.run_in_executor(None, _sync, [work for _, work in works])
             self._running.add_done_callback(lambda done: self._end(done, works))

@@ -160,6 +160,27 @@ def test_the_last_batch_of_a_segment_leaves_its_header() -> None:
     assert len(batch) == BATCH_HEADER_BYTES
 
 
+def test_what_a_producer_had_in_flight_is_known_again_after_rounds_and_restarts() -> None:
+    """It may send all of it once more, whatever became of the records."""
+    history = History("in flight")
+
+    def send(sequence: int) -> tuple[int, bool]:
+        record = Record(IN_LINE, history.now_ms, b"a", b"%d" % sequence)
+        batch = build_batch([record], producer_id=7, producer_epoch=0, base_sequence=sequence)
+        appended = history.log.append(memoryview(batch), leader_epoch=0, now_ms=history.now_ms)
+        return appended.first_offset, appended.duplicate
+
+    assert [send(sequence) for sequence in range(5)] == [(offset, False) for offset in range(5)]
+    history.log.roll(history.now_ms)
+    put(history, (b"a", b"last"))
+    for _ in range(2):
+        history.reopen()
+        history.clean()
+        put(history, (b"b", b"more"))
+    history.reopen()
+    assert [send(sequence) for sequence in range(5)] == [(offset, True) for offset in range(5)]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_cleaned_log_can_be_recovered_from_its_first_byte(seed: int) -> None:
     """Holes are no lost tails; what was cleaned away is still known by its epoch, if by nothing else."""

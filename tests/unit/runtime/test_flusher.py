@@ -88,6 +88,17 @@ def test_what_is_on_disk_already_needs_no_thread(desk: Desk) -> None:
     assert len(desk.loop.works) == 1
 
 
+def test_who_waits_is_told_also_if_another_has_brought_the_log_to_disk(desk: Desk) -> None:
+    """As the cleaner does before it swaps segments."""
+    desk.append("a")
+    partition = desk.append("b")
+    promise = partition.acknowledged(0)
+    partition.log.flush()
+    desk.loop.works[0].run()
+    assert promise is not None
+    assert promise.done
+
+
 def test_a_topic_deleted_under_its_flush_stops_nobody(desk: Desk) -> None:
     """Its directory is renamed while a thread syncs it: that is no fault of the disk."""
     gone, other = desk.append("a"), desk.append("b")

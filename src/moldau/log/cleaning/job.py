@@ -20,6 +20,8 @@ class LastOfProducer(NamedTuple):
     last_data_offset: int
     """-1 if its last word is a marker: that has the epoch by which the producer is fenced."""
     epoch: int
+    earlier_offsets: tuple[int, ...] = ()
+    """The last ones of the batches before: as many as may have been in flight and be sent again."""
 
 
 class CleaningJob(NamedTuple):

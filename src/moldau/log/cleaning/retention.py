@@ -2,7 +2,7 @@
 
 A record stays if it is the last of its key, and if it has a value or may not be forgotten yet. Tombstones and spent
 markers get a delete horizon when they are first met, `delete.retention.ms` from then, and go when it is past (KIP-534).
-Batches that lose all records go too, but for three kinds: the last one of a producer that is still known, and the last
+Batches that lose all records go too, but for two kinds: the last ones of a producer that is still known, and the last
 one of a segment. Of those the header stays, so that sequences and offsets are not lost.
 """
 
@@ -37,7 +37,8 @@ class Retention:
         self._keys = keys
         self._cleaned_up_to = cleaned_up_to
         self.transactions = TransactionWalk(job.aborted)
-        last = [each.last_data_offset for each in job.producers.values() if each.last_data_offset >= 0]
+        kept = [(each.last_data_offset, *each.earlier_offsets) for each in job.producers.values()]
+        last = [offset for offsets in kept for offset in offsets if offset >= 0]
         self._last_data_offsets = np.array(last, np.int64)
 
     def fate_of(self, piece: Piece, is_end: bool) -> BatchFate:
@@ -60,13 +61,14 @@ class Retention:
         return BatchFate(is_discarded, is_spent, keeps_header)
 
     def _is_last_of_producer(self, piece: Piece) -> Mask:
-        """Whether a batch is the last that its producer has written."""
+        """Whether a batch is among the last that its producer has written."""
         if not self._last_data_offsets.size:
             return np.zeros(piece.starts.size, np.bool_)
         found: Mask = np.isin(piece.last_offsets, self._last_data_offsets) & (piece.producer_ids >= 0)
         for index in np.flatnonzero(found).tolist():
             last = self._job.producers.get(int(piece.producer_ids[index]))
-            found[index] = last is not None and last.last_data_offset == piece.last_offsets[index]
+            offset = int(piece.last_offsets[index])
+            found[index] = last is not None and (offset == last.last_data_offset or offset in last.earlier_offsets)
         return found
 
     def _has_last_epoch(self, piece: Piece, index: int) -> bool:

@@ -1,0 +1,78 @@
+"""Clusters whose clients write in transactions, and clusters whose topics are compacted, under everything that can
+befall them; and whether the simulation would notice what goes wrong.
+
+`MOLDAU_SEEDS` says how many seeds; `make simulate WHAT=transactions SEEDS=1000` runs any number of them.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import compaction_world
+import pytest
+import transactions_world
+from groups_world import Violation
+from simulate import many
+from transactions_broken import COMPACTION_WAYS, TRANSACTION_WAYS, Way
+
+SEEDS = int(os.environ.get("MOLDAU_SEEDS", "40")) // 2
+TRIES = 12
+ALWAYS_SOME = {
+    "a client is killed", "a client is given up and lives on", "a process is killed", "a log is cleaned",
+    "a cleaning is disturbed", "the network loses messages",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ["transactions", "compaction"])
+def test_promises_are_kept_whatever_befalls_the_cluster(what: str) -> None:
+    faults: Counter[str] = Counter()
+    wrong = []
+    for told in many(what, range(SEEDS), "small"):
+        if isinstance(told, str):
+            wrong.append(told)
+        else:
+            faults += told.faults
+    assert not wrong, f"{len(wrong)} of {SEEDS} seeds violated something; one of them:\n{wrong[0]}"
+    assert SEEDS < 20 or faults.keys() >= ALWAYS_SOME
+
+
+@pytest.mark.parametrize("way", TRANSACTION_WAYS, ids=lambda way: way.__name__)
+def test_broken_transactions_are_caught(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    _catch(transactions_world, way, TRANSACTION_WAYS[way], monkeypatch)
+
+
+@pytest.mark.parametrize("way", COMPACTION_WAYS, ids=lambda way: way.__name__)
+def test_broken_compaction_is_caught(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    _catch(compaction_world, way, COMPACTION_WAYS[way], monkeypatch)
+
+
+def _catch(kind: Any, way: Way, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    way(monkeypatch)
+    with pytest.raises(Violation):
+        _try(kind, range(first, first + TRIES))
+
+
+def _try(kind: Any, seeds: range) -> None:
+    for seed in seeds:
+        kind.World(seed).run()
+
+
+@pytest.mark.parametrize("what", ["transactions", "compaction"])
+def test_the_same_seed_gives_the_same_run_in_any_process(what: str) -> None:
+    script = Path(__file__).with_name("simulate.py")
+    digests = {
+        subprocess.run(
+            [sys.executable, script, "--what", what, "--seed", "3", "--digest"],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert len(digests) == 1
