@@ -166,6 +166,7 @@ class BrokerSide:
             world.timers,
             world.apart,
             lambda: self.housekeeping.write_checkpoints(world.apart, world.on_fault),
+            lambda: self.housekeeping.purge(world.apart, world.on_fault),
             world.on_fault,
         )
 
@@ -296,7 +297,7 @@ class BrokerSide:
     def _begin_chores(self) -> None:
         settings, keep, world = self._settings, self.housekeeping, self._world
         every = self._chores.every
-        every(settings.log_retention_check_interval_ms, keep.retain)
+        every(settings.log_retention_check_interval_ms, lambda: keep.retain(world.apart, world.on_fault))
         every(OPEN_RETRY_MS, self._retry)
         every(min(settings.log_flush_scheduler_interval_ms, 1000), keep.flush_by_time)
         every(settings.producer_id_expiration_check_interval_ms, keep.expire_producers)

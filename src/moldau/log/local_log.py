@@ -73,7 +73,7 @@ class LocalLog:
         self._settled = (end_offset, 0) if recovery_point == end_offset and not self._unsynced else None
         """(end, generation) of which the side files on disk speak; a log that is still there need not be closed."""
         self._doomed: list[tuple[int, str]] = []
-        """(when, path) of files renamed away that `purge` will unlink."""
+        """(when, path) of files renamed away that are to be unlinked."""
         self.update_config(config)
 
     def update_config(self, config: LogConfig) -> None:
@@ -230,14 +230,17 @@ class LocalLog:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{before_offset} is not an offset of {self.partition}.")
         self._move_start(before_offset)
 
+    def take_doomed(self, now_ms: int) -> list[str]:
+        """Files whose delay is over, for whoever asks to unlink: of a large one that takes a good part of a second."""
+        due = [path for due_ms, path in self._doomed if due_ms <= now_ms]
+        self._doomed = [(due_ms, path) for due_ms, path in self._doomed if due_ms > now_ms]
+        return due
+
     def purge(self, now_ms: int) -> int:
-        """Unlinks files whose delay is over; returns how many are still waiting."""
-        waiting = [(due_ms, path) for due_ms, path in self._doomed if due_ms > now_ms]
-        for due_ms, path in self._doomed:
-            if due_ms <= now_ms:
-                self._files.unlink(path)
-        self._doomed = waiting
-        return len(waiting)
+        """Unlinks them here and now; returns how many are still waiting."""
+        for path in self.take_doomed(now_ms):
+            self._files.unlink(path)
+        return len(self._doomed)
 
     def _move_start(self, offset: int) -> None:
         if offset > self.start_offset:

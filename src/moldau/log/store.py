@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.ids import TopicPartition, Uuid
@@ -219,16 +220,23 @@ class LogStore:
             points[log.partition] = offset
             self.write_checkpoint(layout.RECOVERY_POINTS, checkpoints.encode_offsets(points))
 
-    def purge(self, now_ms: int) -> None:
-        """Removes what was deleted long enough ago: old segments, and directories of deleted partitions."""
-        for log in self:
-            log.purge(now_ms)
-        for due_ms, directory in self._doomed:
-            if due_ms <= now_ms and self._files.exists(directory):
-                for name in self._files.names(directory):
-                    self._files.unlink(f"{directory}/{name}")
-                self._files.rmdir(directory)
+    def take_doomed(self, now_ms: int) -> Callable[[], None] | None:
+        """What removes all that was deleted long enough ago, segments and whole partitions; None if nothing was. Safe
+        in a thread. What it does not get to, the next start removes."""
+        paths = [path for log in self for path in log.take_doomed(now_ms)]
+        directories = [directory for due_ms, directory in self._doomed if due_ms <= now_ms]
         self._doomed = [(due_ms, directory) for due_ms, directory in self._doomed if due_ms > now_ms]
+        return partial(self._remove, paths, directories) if paths or directories else None
+
+    def _remove(self, paths: list[str], directories: list[str]) -> None:
+        for directory in directories:
+            if self._files.exists(directory):
+                paths += [f"{directory}/{name}" for name in self._files.names(directory)]
+        for path in paths:
+            self._files.unlink(path)
+        for directory in directories:
+            if self._files.exists(directory):
+                self._files.rmdir(directory)
 
     def write_checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
         """Recovery points, log starts, clean parts and, if given, high watermarks, all at once."""

@@ -53,14 +53,20 @@ class Housekeeping:
     def high_watermarks(self) -> dict[TopicPartition, int]:
         return {partition.name: partition.high_watermark for partition in self._partitions}
 
-    def retain(self) -> None:
+    def retain(self, apart: Apart, on_fault: Callable[[StorageFault], None]) -> None:
         """Takes out segments whose time has come, and removes the files of those taken out before."""
         now_ms = self._clock.now_ms()
         for partition in list(self._partitions):
             dropped = 0 if self._is_cleaning(partition) else partition.delete_expired(now_ms)
             if dropped:
                 log.info("%s: %d segments deleted by retention", partition.name, dropped)
-        self._store.purge(now_ms)
+        self.purge(apart, on_fault)
+
+    def purge(self, apart: Apart, on_fault: Callable[[StorageFault], None]) -> None:
+        """Removes files that were deleted long enough ago."""
+        remove = self._store.take_doomed(self._clock.now_ms())
+        if remove is not None:
+            apart(remove).then(lambda fault: None if fault is None else on_fault(fault))
 
     def flush_by_time(self) -> None:
         now_ms = self._clock.now_ms()

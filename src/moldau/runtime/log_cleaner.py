@@ -63,9 +63,10 @@ class LogCleaner:
         timers: Timers,
         apart: Apart,
         write_checkpoints: Callable[[], None],
+        purge: Callable[[], None],
         on_fault: Callable[[Exception], None],
     ) -> None:
-        """`write_checkpoints` brings to disk how far logs are clean."""
+        """`write_checkpoints` brings to disk how far logs are clean, `purge` removes files deleted long enough ago."""
         self._partitions = partitions
         self._cleans = cleans
         self._settings = settings
@@ -73,6 +74,7 @@ class LogCleaner:
         self._timers = timers
         self._apart = apart
         self._write_checkpoints = write_checkpoints
+        self._purge = purge
         self._on_fault = on_fault
         self._round: Round | None = None
         self._waiting: Timer | None = None
@@ -133,6 +135,7 @@ class LogCleaner:
         self._failures = {each: count for each, count in self._failures.items() if each.fault is None}
         compacted = [each for each in self._partitions if each.log.config.is_compacted and each.log.fault is None]
         self._delete_expired(compacted, now_ms)
+        self._purge()
         due = self._due(compacted, now_ms) if self._settings.is_enabled else []
         if due:
             self._begin(max(due, key=lambda each: each.dirty_ratio), now_ms)
@@ -155,13 +158,11 @@ class LogCleaner:
         return due
 
     def _delete_expired(self, compacted: Iterable[Partition], now_ms: int) -> None:
-        """What lies below the start of a compacted log goes; where `delete` is also its policy, what has expired; and
-        the files of what went before."""
+        """What lies below the start of a compacted log goes; where `delete` is also its policy, what has expired."""
         for partition in compacted:
             dropped = partition.delete_expired(now_ms)
             if dropped:
                 log.info("%s: %d segments deleted", partition.name, dropped)
-            partition.log.purge(now_ms)
 
     # --- cleaning ---------------------------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ def batch(count: int = 1, size: int = 10, *, timestamp: int | None = None, **hea
     return memoryview(build_batch(records, **header))  # type: ignore[arg-type]
 
 
-def _at_once(work: Callable[[], None]) -> Later[StorageFault | None]:
+def at_once(work: Callable[[], None]) -> Later[StorageFault | None]:
     done: Later[StorageFault | None] = Later()
     work()
     done.complete(None)
@@ -115,7 +115,7 @@ class Rooms:
             rng=self.rng,
             flusher=self.flusher,
             peers=NoPeers(),
-            apart=_at_once,
+            apart=at_once,
             disk_space=lambda: (0, 0),
             on_fault=self.faults.append,
         )

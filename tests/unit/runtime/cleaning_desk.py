@@ -108,6 +108,7 @@ class Desk:
             self.rooms.timers,
             self.apart,
             lambda: self.housekeeping.write_checkpoints(self.apart, self.rooms.faults.append),
+            lambda: self.housekeeping.purge(self.apart, self.rooms.faults.append),
             self.rooms.faults.append,
         )
         self.cleaner.start()

@@ -252,7 +252,7 @@ def test_retention_keeps_away_from_a_log_that_is_cleaned_and_comes_back_to_it(de
     desk.wait(50)
     assert desk.cleaner.is_cleaning(partition)
     desk.rooms.clock.move(100)
-    desk.housekeeping.retain()
+    desk.housekeeping.retain(desk.apart, desk.rooms.faults.append)
     assert desk.log("t").start_offset == 0
     desk.settle(2)
     assert desk.read("t") == []

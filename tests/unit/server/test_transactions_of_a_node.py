@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rooms import Rooms
 
-from moldau.base.errors import ErrorCode
+from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID
 from moldau.base.later import Later
 from moldau.server.router import Caller, Handler
@@ -186,6 +186,22 @@ def test_another_who_takes_the_id_fences_the_first(node: Node) -> None:
     assert (second[0], second[1] > first[1], node.stable) == (first[0], True, 2)
     assert write(node, first, "b", sequence=1) == ErrorCode.INVALID_PRODUCER_EPOCH
     assert node.end(first, committed=True).error_code == ErrorCode.PRODUCER_FENCED
+
+
+def test_only_who_needs_a_producer_id_waits_for_the_controller_to_grant_one(node: Node) -> None:
+    """And is told to try again, whatever the controller said."""
+    producer = node.init()
+
+    def refuse() -> Later[range | KafkaError]:
+        refused: Later[range | KafkaError] = Later()
+        refused.complete(KafkaError(ErrorCode.STALE_BROKER_EPOCH))
+        return refused
+
+    node.broker.producer_ids._block = range(0)
+    node.broker.producer_ids._allocate = refuse
+    assert node.init() == (producer[0], producer[1] + 1)
+    other = node.ask(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest("another", 60_000), 5)
+    assert other.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 def test_a_producer_that_died_holds_readers_up_no_longer_than_it_asked_for(node: Node) -> None:
