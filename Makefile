@@ -31,10 +31,10 @@ test: lint $(READY) ## lint, types and all tests: those that compute and those t
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going test-inside test-outside
 
 test-inside: $(READY)
-	@$(BIN)/python -u -m pytest tests/tidy tests/unit tests/scripts tests/simulation 2>&1 | awk '{ print "inside  ", $$0; fflush() }'
+	@$(BIN)/python -u -m pytest tests/tidy tests/unit tests/scripts tests/simulation | awk '{ print "inside  ", $$0; fflush() }'
 
 test-outside: $(READY)
-	@$(BIN)/python -u -m pytest tests/interop tests/spark 2>&1 | awk '{ print "outside ", $$0; fflush() }'
+	@$(BIN)/python -u -m pytest tests/interop tests/spark | awk '{ print "outside ", $$0; fflush() }'
 
 unit: $(READY) ## the tests without sockets, in seconds
 	$(BIN)/python -m pytest tests/unit tests/scripts tests/tidy

@@ -17,6 +17,7 @@ from moldau.coordinator.transaction.transactions import Transactions
 from moldau.log.cleaning.key_map import KeyMap
 from moldau.log.cleaning.retention import Retention
 from moldau.log.cleaning.transactions import TransactionWalk
+from moldau.log.compacted_log import CompactedLog
 from moldau.log.log import Log
 from moldau.log.producers import Producers
 from moldau.replica.partition import Partition
@@ -164,9 +165,9 @@ def what_was_aborted_takes_the_place_of_what_was_not(patch: Patch) -> None:
     patch.setattr(TransactionWalk, "is_aborted", lambda *_: False)
 
 
-def the_last_batch_of_a_producer_goes(patch: Patch) -> None:
-    honest = Retention._is_last_of_producer
-    patch.setattr(Retention, "_is_last_of_producer", lambda self, piece: honest(self, piece) & False)
+def only_the_last_batch_of_a_producer_is_kept(patch: Patch) -> None:
+    honest = CompactedLog._last_of
+    patch.setattr(CompactedLog, "_last_of", lambda self, entry: honest(self, entry)._replace(earlier_offsets=()))
 
 
 TRANSACTION_WAYS: dict[Way, int] = {
@@ -191,6 +192,6 @@ COMPACTION_WAYS: dict[Way, int] = {
     tombstones_go_at_once: 0,
     what_is_not_decided_is_cleaned: 0,
     what_was_aborted_takes_the_place_of_what_was_not: 0,
-    the_last_batch_of_a_producer_goes: 0,
+    only_the_last_batch_of_a_producer_is_kept: 0,
 }
 """Each with a seed that is known to show it soon."""

@@ -209,10 +209,8 @@ class TransactionsWorld(cluster_world.World):
             made = processed.get(index, [])
             if made != given[: len(made)]:
                 wrong = next(place for place, offset in enumerate(made) if given[place : place + 1] != [offset])
-                self.violated(
-                    f"the output has {made[wrong - 1 : wrong + 3]} of {ledger.name} where the input has "
-                    f"{given[wrong - 1 : wrong + 3]}"
-                )
+                around = slice(max(wrong - 1, 0), wrong + 3)
+                self.violated(f"the output has {made[around]} of {ledger.name} where the input has {given[around]}")
 
     def report(self) -> Report:
         told = super().report()
