@@ -4,6 +4,7 @@ read once must stay so, and what it is told to be the end must not go back.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -72,6 +73,17 @@ class Place:
     """Since it was last answered."""
     replica: int = NOBODY
     """A follower nearer than the leader, to which the leader has sent it (KIP-392)."""
+
+
+def whole_batches(records: Any) -> Iterator[memoryview]:
+    """The last one of a fetch may be cut short: it comes again."""
+    data = memoryview(records) if records else memoryview(b"")
+    while len(data) >= BATCH_HEADER_BYTES:
+        size = LENGTH_PREFIX.unpack_from(data)[1] + LENGTH_PREFIX.size
+        if size > len(data):
+            return
+        yield data[:size]
+        data = data[size:]
 
 
 class Consumer(ClusterClient):
@@ -210,13 +222,8 @@ class Consumer(ClusterClient):
         end = self.readable_end(place, epoch, found)
         if found.log_start_offset > 0:
             self.world.violated(f"{self.name}: {place.partition} begins at {found.log_start_offset}")
-        data = memoryview(found.records) if found.records else memoryview(b"")
-        while len(data) >= BATCH_HEADER_BYTES:
-            size = LENGTH_PREFIX.unpack_from(data)[1] + LENGTH_PREFIX.size
-            if size > len(data):
-                break
-            self._read(place, data[:size], end)
-            data = data[size:]
+        for batch in whole_batches(found.records):
+            self._read(place, batch, end)
 
     def readable_end(self, place: Place, epoch: int, found: Any) -> int:
         """Nothing that is shown may reach it. `epoch` is -1 for what a follower says."""

@@ -217,7 +217,8 @@ class Faults:
     def log_is_cleaned(self, machine: Machine) -> None:
         """From now on something is written beside a log, renamed and removed: a delicate time."""
         self.counts["a log is cleaned"] += 1
-        if not self.is_over and machine.files.power_lost_at is None and self._rng.random() < CLEANING_SHARE:
+        may_be = not self.is_over and not self._tainted and machine.files.power_lost_at is None
+        if may_be and self._rng.random() < CLEANING_SHARE:
             self.count("a cleaning is disturbed", machine.host)
             machine.files.power_lost_at = machine.files.operations + self._rng.randint(0, CLEANING_OPERATIONS_MAX)
 
@@ -255,6 +256,8 @@ class Faults:
     def _taint(self, machine: Machine) -> None:
         if not self._world.is_synced:
             self._tainted[machine.node_id] = self._world.newest_image().offset
+            for each in self._world.machines.values():
+                each.files.power_lost_at = None
 
     def _forget_taints(self) -> None:
         image = self._world.newest_image()

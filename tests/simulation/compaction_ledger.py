@@ -101,12 +101,12 @@ class CompactedLedger(TransactionalLedger):
         return any(each >= offset and self._kept[each].is_tombstone for each in self._of_key[key])
 
     def judge_left(self, who: str, before: Container[int], left: Container[int], cleaned_up_to: int) -> None:
-        """Somebody has cleaned the log up to an offset, and this is what is left of it all. What was not there before,
-        a replica never had: it was away for longer than its leader kept tombstones."""
+        """Somebody has cleaned the log up to an offset, and this is what is left of it all. What was not there before
+        a replica may never have had: its leader had cleaned it away for the sake of what the replica has yet to get."""
         for key, last in self.last_of_each_key(cleaned_up_to).items():
             if last in left or self.is_followed(last, left):
                 continue
-            if last not in before and self.is_deleted_from(last):
+            if last not in before and (self.is_deleted_from(last) or self.is_followed(last)):
                 continue
             if not self.is_tombstone(last):
                 self._complain(f"{who} has lost {self._kept[last]} of {self.name} at {last}, the last of its key")

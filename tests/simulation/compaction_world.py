@@ -78,6 +78,9 @@ class CompactionWorld(transactions_world.TransactionsWorld):
     def use(self) -> Callable[[], str]:
         is_used = super().use()
         rounds = self.audit.cleanings.rounds
+        if self.faults.counts["a clock jumps"]:
+            # A segment that begins with a marker from the future is not closed before that has come.
+            return is_used
         return lambda: is_used() or ("" if self.audit.cleanings.rounds > rounds else "no log is cleaned")
 
     def is_drained(self) -> str:

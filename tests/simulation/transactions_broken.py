@@ -10,16 +10,13 @@ import pytest
 
 from moldau.base.errors import ErrorCode
 from moldau.coordinator.group.groups import Groups
-from moldau.coordinator.group.offsets import Offsets
 from moldau.coordinator.transaction import adding, ending, initializing
 from moldau.coordinator.transaction.transaction import State
 from moldau.coordinator.transaction.transactions import Transactions
 from moldau.log.cleaning.key_map import KeyMap
 from moldau.log.cleaning.retention import Retention
 from moldau.log.cleaning.transactions import TransactionWalk
-from moldau.log.compacted_log import CompactedLog
 from moldau.log.log import Log
-from moldau.log.producers import Producers
 from moldau.replica.partition import Partition
 from moldau.replica.verification import Verifications
 from moldau.runtime import log_cleaner, log_cleaner_choice
@@ -31,19 +28,6 @@ Way = Callable[[Patch], None]
 
 
 # --- the coordinator ----------------------------------------------------------------------------------------------
-
-
-def markers_go_out_before_the_end_is_committed(patch: Patch) -> None:
-    honest = Transactions._end
-
-    def hasty(self: Transactions, prepared: Any, response: Any) -> Any:
-        outcome = honest(self, prepared, response)
-        for waiting, told in outcome.answers:
-            waiting.complete(told)
-        outcome.answers = []
-        return outcome
-
-    patch.setattr(Transactions, "_end", hasty)
 
 
 def an_end_is_told_before_it_is_committed(patch: Patch) -> None:
@@ -94,16 +78,8 @@ def a_marker_counts_before_the_in_sync_replicas_have_it(patch: Patch) -> None:
     patch.setattr(WriteTxnMarkers, "_write", hasty)
 
 
-def any_marker_is_taken(patch: Patch) -> None:
-    patch.setattr(Producers, "check_marker", lambda *_: None)
-
-
 def nothing_is_verified(patch: Patch) -> None:
     patch.setattr(TransactionGate, "pass_through", lambda *_: NOTHING)
-    patch.setattr(Verifications, "check", lambda *_: None)
-
-
-def a_marker_does_not_void_what_was_verified(patch: Patch) -> None:
     patch.setattr(Verifications, "check", lambda *_: None)
 
 
@@ -120,11 +96,6 @@ def nobody_is_told_what_was_aborted(patch: Patch) -> None:
 
 def offsets_count_before_the_marker(patch: Patch) -> None:
     patch.setattr(Groups, "apply_transactional", lambda self, _, record: self.apply(record))
-
-
-def nobody_waits_for_offsets_that_are_not_decided(patch: Patch) -> None:
-    honest = Offsets.fetch
-    patch.setattr(Offsets, "fetch", lambda self, ask, client, _=False: honest(self, ask, client, False))
 
 
 def aborted_offsets_count(patch: Patch) -> None:
@@ -165,33 +136,23 @@ def what_was_aborted_takes_the_place_of_what_was_not(patch: Patch) -> None:
     patch.setattr(TransactionWalk, "is_aborted", lambda *_: False)
 
 
-def only_the_last_batch_of_a_producer_is_kept(patch: Patch) -> None:
-    honest = CompactedLog._last_of
-    patch.setattr(CompactedLog, "_last_of", lambda self, entry: honest(self, entry)._replace(earlier_offsets=()))
-
-
 TRANSACTION_WAYS: dict[Way, int] = {
-    markers_go_out_before_the_end_is_committed: 0,
-    an_end_is_told_before_it_is_committed: 0,
+    an_end_is_told_before_it_is_committed: 1,
     who_comes_back_leaves_its_transaction_open: 0,
     old_producers_are_not_fenced: 0,
     nobody_loses_patience: 0,
     a_new_coordinator_does_not_go_on_with_what_was_decided: 0,
     a_marker_counts_before_the_in_sync_replicas_have_it: 0,
-    any_marker_is_taken: 0,
     nothing_is_verified: 0,
-    a_marker_does_not_void_what_was_verified: 0,
     open_transactions_do_not_hold_readers_up: 0,
     nobody_is_told_what_was_aborted: 0,
     offsets_count_before_the_marker: 0,
-    nobody_waits_for_offsets_that_are_not_decided: 0,
     aborted_offsets_count: 0,
 }
 COMPACTION_WAYS: dict[Way, int] = {
-    the_first_of_a_key_is_kept: 0,
+    the_first_of_a_key_is_kept: 5,
     tombstones_go_at_once: 0,
     what_is_not_decided_is_cleaned: 0,
     what_was_aborted_takes_the_place_of_what_was_not: 0,
-    only_the_last_batch_of_a_producer_is_kept: 0,
 }
 """Each with a seed that is known to show it soon."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cluster_consumers import whole_batches
 from transactions_book import Written
 from transactions_client import GROUP, Place, Script
 from transactions_producer import Abortable, TransactionalProducer
@@ -13,7 +14,7 @@ from transactions_reader import READ_COMMITTED, AbortedFilter
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.wire.apis import ApiKey
-from moldau.wire.batch import split_batches
+from moldau.wire.batch import read_header
 from moldau.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from moldau.wire.messages.offset_fetch import (
@@ -122,7 +123,8 @@ class Processor(TransactionalProducer):
     def _filtered(self, found: Any, position: int) -> tuple[list[tuple[int, bytes]], int]:
         aborted = AbortedFilter(found.aborted_transactions)
         records: list[tuple[int, bytes]] = []
-        for header, batch in split_batches(memoryview(found.records or b"")):
+        for batch in whole_batches(found.records):
+            header = read_header(batch)
             if len(records) >= READ_RECORDS_MAX:
                 break
             if aborted.passes(header, batch):

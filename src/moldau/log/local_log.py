@@ -161,6 +161,7 @@ class LocalLog:
         self._notice_failed_flush()
         if self._refusal is not None:
             raise self._refusal
+        self._take_over(self._flushing)
         pending = self._unsynced or self._directory_changed or self.epochs.is_dirty
         if self.recovery_point == self.end_offset and not pending:
             return None
@@ -178,6 +179,16 @@ class LocalLog:
         self._directory_changed = False
         self._flushing = work
         return work
+
+    def _take_over(self, under_way: FlushWork | None) -> None:
+        """Another flush may not have got to its files yet, and who closes or cleans the log does not wait for it: what
+        it has taken is done once more."""
+        if under_way is None or under_way.is_done:
+            return
+        self._unsynced = [*under_way.paths, *self._unsynced]
+        self._directory_changed |= under_way.directory_changed
+        self._is_new |= under_way.is_new
+        self.epochs.is_dirty |= bool(under_way.checkpoints)
 
     def finish_flush(self, work: FlushWork) -> None:
         """Believes a work that was synced. A log that was cut meanwhile does not."""

@@ -115,11 +115,11 @@ class QuorumDriver:
         """Gives the lead away. Comes when another leader is known, or nobody took over in an election's time."""
         done: Later[None] = Later()
         if not self.is_leader or len(self._quorum.voters) == 1:
-            self._quorum.resign()
+            self._guarded(self._quorum.resign)
             done.complete(None)
             return done
         self._resigned = done
-        self._quorum.resign()
+        self._guarded(self._quorum.resign)
         self._timers.after_ms(self._quorum.settings.request_timeout_ms, self._give_up_waiting)
         self._settle()
         return done

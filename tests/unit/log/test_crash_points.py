@@ -12,6 +12,7 @@ import pytest
 from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, new_log, read_batches, read_values
 
 from moldau.base.ids import TopicPartition
+from moldau.log import layout
 from moldau.log.config import LogConfig
 from moldau.log.log import Log
 from moldau.log.store import LogStore
@@ -262,6 +263,24 @@ def test_what_was_rolled_before_a_cut_is_synced_by_the_next_flush() -> None:
         again = recovered_log(files.crash(random.Random(seed)))
         assert again is not None
         assert [header.base_offset for header, _ in read_batches(again)] == list(range(end_offset))
+
+
+def test_a_flush_relies_on_no_other_that_is_under_way() -> None:
+    """Whoever closes a log, or cleans it, does not wait for the thread."""
+    for seed in range(20):
+        files = MemoryFiles()
+        log = new_log(CONFIG, files)
+        while len(log.segments) < 2:
+            log.append(batch_of(), leader_epoch=0, now_ms=NOW_MS)
+        log.append(batch_of(), leader_epoch=1, now_ms=NOW_MS)
+        assert log.begin_flush() is not None
+        log.flush()
+        epochs, end_offset = log.epochs.entries, log.end_offset
+        again = recovered_log(files.crash(random.Random(seed)))
+        assert again is not None
+        assert [header.base_offset for header, _ in read_batches(again)] == list(range(end_offset))
+        assert again.epochs.entries == epochs
+        assert files.read(f"{log.directory}/{layout.LEADER_EPOCH_CHECKPOINT}") == log.epochs.encode()
 
 
 def test_segments_cut_off_do_not_come_back() -> None:
