@@ -15,7 +15,7 @@ from raw import Wire, message
 
 from moldau.testing import TestCluster
 
-PATIENCE_S = 60.0
+PATIENCE_S = 150.0
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 
 

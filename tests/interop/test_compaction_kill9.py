@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -70,7 +71,12 @@ class Broker:
 
     @property
     def size(self) -> int:
-        return sum(path.stat().st_size for path in self.files(".log"))
+        """While the cleaner works a file may go between its name and its size."""
+        total = 0
+        for path in self.files(".log"):
+            with suppress(FileNotFoundError):
+                total += path.stat().st_size
+        return total
 
     def kill(self) -> None:
         assert self._process is not None

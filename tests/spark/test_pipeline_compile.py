@@ -290,7 +290,7 @@ def test_a_batch_is_written_to_a_table_once(spark: SparkSession, tmp_path: Path)
     for run in ("one", "one"):
         for flow in made.flows:
             if flow.kind == "table":
-                write_batch(flow, run)
+                write_batch(flow, run, tmp_path)
     read: Callable[[str], DataFrame] = lambda name: (  # noqa: E731
         spark.read.format("moldau-lake").option("path", f"{tmp_path}/lake/{name}").option("format", "delta").load()
     )
