@@ -179,7 +179,7 @@ WAYS: dict[Way, int] = {
     what_is_not_on_disk_counts_as_committed: 4,
     a_record_is_dropped_on_replay: 0,
     a_record_is_not_applied: 0,
-    classic_sessions_never_end: 3,
+    classic_sessions_never_end: 77,
     consumer_sessions_never_end: 0,
     heartbeats_do_not_count: 12,
     nobody_is_waited_for_in_a_rebalance: 0,
