@@ -32,7 +32,9 @@ from moldau.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 Throttle = Callable[[int], None]
 """Told of every piece that was read or written; it may take its time, and whatever it raises ends the round."""
 
-PIECE_BYTES_MIN: Final = 64 << 10
+PIECE_BYTES_MIN: Final = 4 << 20
+"""Of a batch that is cut off at the end of a piece the rest is read twice, and batches of producers that are busy are
+nearly as large as the default of `log.cleaner.io.buffer.size`."""
 WORKING_BYTES: Final = 48 << 20
 """What is needed besides the map, numpy itself included, as long as batches are no larger than pieces (measured)."""
 FEW_ROWS: Final = 64
