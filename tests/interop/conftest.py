@@ -94,16 +94,6 @@ def wire(bootstrap: str) -> Iterator[Wire]:
         yield connection
 
 
-@pytest.fixture(scope="module")
-def has_transactions(bootstrap: str) -> bool:
-    from moldau.client.channel import Channel
-    from moldau.wire.apis import ApiKey
-
-    host, _, port = bootstrap.rpartition(":")
-    with Channel(host, int(port)) as channel:
-        return channel.offers(ApiKey.END_TXN)
-
-
 @pytest.fixture(scope="session")
 def kcat() -> str:
     path = shutil.which("kcat") or shutil.which("kafkacat")

@@ -136,10 +136,8 @@ def test_what_was_encoded_is_read_by_librdkafka(bootstrap: str, create_topic: Cr
     assert Confluent().consume(bootstrap, topic, len(messages)) == messages
 
 
-def test_transactions_that_take_turns(bootstrap: str, create_topic: CreateTopic, has_transactions: bool) -> None:
+def test_transactions_that_take_turns(bootstrap: str, create_topic: CreateTopic) -> None:
     """Whatever librdkafka's own reader of committed records sees."""
-    if not has_transactions:
-        pytest.skip("this broker has no transactions yet; Apache Kafka is asked with MOLDAU_TEST_BOOTSTRAP")
     topic = create_topic(config=ANY_TIME)
     chance = random.Random(1)
     producers = [Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-{n}"}) for n in range(3)]

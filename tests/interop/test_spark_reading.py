@@ -88,9 +88,7 @@ class TestRecords:
         assert table["timestampType"].to_pylist() == [1]
         assert before - 5_000_000 <= table["timestamp"].cast(pa.int64()).to_pylist()[0] <= before + 60_000_000
 
-    def test_transactions(self, bootstrap: str, create_topic: CreateTopic, has_transactions: bool) -> None:
-        if not has_transactions:
-            pytest.skip("this broker has no transactions yet; Apache Kafka is asked with MOLDAU_TEST_BOOTSTRAP")
+    def test_transactions(self, bootstrap: str, create_topic: CreateTopic) -> None:
         topic = create_topic(1)
         producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic, "log_level": 0})
         producer.init_transactions()
