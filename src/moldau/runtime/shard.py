@@ -22,7 +22,7 @@ from moldau.log.validate import Origin
 from moldau.replica.partition import ACKS_ALL, Partition
 from moldau.runtime.shard_replay import Machine, TransactionalMachine, replayed
 from moldau.wire.batch import BATCH_HEADER_BYTES
-from moldau.wire.records import IN_LINE, EndTxnMarker, Record, build_batch, end_txn_marker
+from moldau.wire.records import IN_LINE, EndTxnMarker, Record, build_batch, end_txn_batch
 
 R = TypeVar("R")
 log = logging.getLogger("moldau.coordinator")
@@ -205,13 +205,7 @@ class Shard:
         if self._refusal is not None:
             raise KafkaError(self._refusal)
         machine = self._transactional_machine()
-        batch = build_batch(
-            [end_txn_marker(marker, self._clock.now_ms())],
-            producer_id=producer.producer_id,
-            producer_epoch=producer.producer_epoch,
-            is_transactional=True,
-            is_control=True,
-        )
+        batch = end_txn_batch(marker, self._clock.now_ms(), *producer)
         last_offset = self._append_for_producer(batch, transaction_version)
         machine.end_transaction(producer.producer_id, marker.committed)
         written: Later[ErrorCode] = Later()

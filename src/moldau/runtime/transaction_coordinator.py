@@ -50,7 +50,6 @@ class TransactionCoordinator:
         self._producer_ids = producer_ids
         self._clock = clock
         self._partitions = partitions
-        self._node_id = node_id
         self._markers = MarkerSender(current, brokers, timers, self._written, self._is_ours)
         self._shards: Shards[Transactions] = Shards(
             TRANSACTION_STATE_TOPIC, node_id, partitions, current, self._machine, clock, timers

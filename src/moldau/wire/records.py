@@ -126,6 +126,17 @@ def end_txn_marker(marker: EndTxnMarker, timestamp: int) -> Record:
     return control_record(kind, _END_TXN_VALUE.pack(0, marker.coordinator_epoch), timestamp)
 
 
+def end_txn_batch(marker: EndTxnMarker, timestamp: int, producer_id: int, producer_epoch: int) -> bytearray:
+    """The control batch that ends a producer's transaction in a partition."""
+    return build_batch(
+        [end_txn_marker(marker, timestamp)],
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        is_transactional=True,
+        is_control=True,
+    )
+
+
 def _append_record(body: bytearray, record: Record, offset_delta: int, timestamp_delta: int) -> None:
     _, _, key, value, headers = record
     rest = bytearray(1)
@@ -322,6 +333,7 @@ __all__ = [
     "control_record",
     "control_type",
     "decode_records",
+    "end_txn_batch",
     "end_txn_marker",
     "read_end_txn_marker",
     "read_varint",

@@ -16,7 +16,6 @@ from moldau.wire.apis import ApiKey
 from moldau.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 NO_EPOCH = -1
-FENCED_FROM_VERSION = 4
 
 
 class InitProducerId:
@@ -42,14 +41,8 @@ class InitProducerId:
                     transactional_id, lambda transactions: transactions.init_producer_id(ask, client)
                 )
             ),
-            lambda refused: _refused(_said(refused.code, caller.version)),
+            lambda refused: _refused(refused.code),
         )
-
-
-def _said(code: ErrorCode, version: int) -> ErrorCode:
-    """Older clients know of no other way to be told."""
-    is_old = code is ErrorCode.PRODUCER_FENCED and version < FENCED_FROM_VERSION
-    return ErrorCode.INVALID_PRODUCER_EPOCH if is_old else code
 
 
 def _refused(code: ErrorCode) -> InitProducerIdResponse:

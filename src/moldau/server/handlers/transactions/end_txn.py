@@ -6,12 +6,10 @@ late is refused.
 
 from __future__ import annotations
 
-from moldau.base.errors import ErrorCode
 from moldau.base.later import Later
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.runtime.transaction_coordinator import TransactionCoordinator
 from moldau.server.handlers.answering import answered, client_of
-from moldau.server.handlers.transactions.add_partitions import said
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -27,13 +25,7 @@ class EndTxn:
 
     def answer(self, ask: EndTxnRequest, caller: Caller) -> EndTxnResponse | Later[EndTxnResponse]:
         client = client_of(caller)
-        ended = answered(
+        return answered(
             lambda: self._coordinator.submit(ask.transactional_id, lambda transactions: transactions.end(ask, client)),
             lambda refused: EndTxnResponse(error_code=refused.code),
         )
-        return ended.map(lambda done: _told(done, caller)) if isinstance(ended, Later) else _told(ended, caller)
-
-
-def _told(response: EndTxnResponse, caller: Caller) -> EndTxnResponse:
-    response.error_code = said(ErrorCode(response.error_code), caller.version)
-    return response

@@ -30,7 +30,7 @@ from moldau.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from moldau.wire.records import EndTxnMarker, build_batch, end_txn_marker
+from moldau.wire.records import EndTxnMarker, end_txn_batch
 
 NOT_READY = frozenset(
     {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
@@ -88,13 +88,7 @@ class WriteTxnMarkers:
             self._verifications.over(partition, marker.producer_id)
             return written
         now_ms = self._clock.now_ms()
-        batch = build_batch(
-            [end_txn_marker(decided, now_ms)],
-            producer_id=marker.producer_id,
-            producer_epoch=marker.producer_epoch,
-            is_transactional=True,
-            is_control=True,
-        )
+        batch = end_txn_batch(decided, now_ms, *producer)
         appended = partition.append(
             memoryview(batch),
             ACKS_ALL,
