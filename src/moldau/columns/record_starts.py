@@ -81,7 +81,7 @@ def _walk(body: Bytes, position: int, count: int) -> Numbers:
     return starts
 
 
-def walk_short(body: bytes | memoryview, position: int, count: int) -> list[int]:
+def walk_short(body: bytes | bytearray | memoryview, position: int, count: int) -> list[int]:
     """The positions behind `count` records, if none is longer than two bytes of length can tell (8191).
 
     This is the one thing done for each record in Python, hence one expression: a loop takes half as long again.
@@ -93,7 +93,7 @@ def walk_short(body: bytes | memoryview, position: int, count: int) -> list[int]
     ]
 
 
-def walk_long(body: bytes | memoryview, position: int, count: int) -> list[int]:
+def walk_long(body: bytes | bytearray | memoryview, position: int, count: int) -> list[int]:
     """The same for any length."""
     behind = []
     for _ in range(count):

@@ -81,6 +81,21 @@ def decompress(codec: Compression, data: Buffer, bytes_max: int = DECOMPRESSED_B
             return _grow_until_it_fits(cramjam.zstd.decompress_into, data, bytes_max)
 
 
+def decompress_into(codec: Compression, data: Buffer, room: memoryview) -> int | None:
+    """How many bytes of the room were written, None if it is too small. MalformedData as above."""
+    match codec:
+        case Compression.LZ4:
+            return _fit_into(cramjam.lz4.decompress_into, data, room)
+        case Compression.ZSTD:
+            return _fit_into(cramjam.zstd.decompress_into, data, room)
+        case _:
+            body = decompress(codec, data)
+            if len(body) > len(room):
+                return None
+            room[: len(body)] = body
+            return len(body)
+
+
 # --- gzip -------------------------------------------------------------------------------------------------------
 
 _GZIP_WINDOW: Final = 31
@@ -188,26 +203,31 @@ def _lz4_compress(data: Buffer, level: int) -> bytes:
 _BUFFER_TOO_SMALL: Final = "failed to write whole buffer"
 
 
-def _grow_until_it_fits(decompress_into: Callable[[Buffer, bytearray], int], data: Buffer, bytes_max: int) -> Buffer:
+def _grow_until_it_fits(into: Callable[[Buffer, Buffer], int], data: Buffer, bytes_max: int) -> Buffer:
     """Neither frame can be trusted to tell its length, so the output room is guessed and grown fourfold to the cap.
 
     A stream that does not fit stops where the room ends: a bomb costs at most the cap, once.
     """
-    if not len(data):
-        raise MalformedData("an empty compressed stream")
     room = min(bytes_max, max(8 * len(data), 64 << 10))
     while True:
         output = bytearray(room)
-        try:
-            size = decompress_into(data, output)
-        except cramjam.DecompressionError as error:
-            if str(error) != _BUFFER_TOO_SMALL:
-                raise MalformedData(f"a broken compressed stream: {error}") from error
-            if room == bytes_max:
-                raise _too_long(bytes_max) from None
-            room = min(bytes_max, room * 4)
-        else:
+        size = _fit_into(into, data, output)
+        if size is not None:
             return memoryview(output)[:size]
+        if room == bytes_max:
+            raise _too_long(bytes_max)
+        room = min(bytes_max, room * 4)
+
+
+def _fit_into(into: Callable[[Buffer, Buffer], int], data: Buffer, room: Buffer) -> int | None:
+    if not len(data):
+        raise MalformedData("an empty compressed stream")
+    try:
+        return into(data, room)
+    except cramjam.DecompressionError as error:
+        if str(error) != _BUFFER_TOO_SMALL:
+            raise MalformedData(f"a broken compressed stream: {error}") from error
+        return None
 
 
 def _too_long(bytes_max: int) -> MalformedData:

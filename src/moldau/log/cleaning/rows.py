@@ -14,12 +14,11 @@ from moldau.base.errors import MalformedData
 from moldau.columns.record_starts import RUN_HOPED_FOR, record_starts, walk_long, walk_short
 from moldau.columns.varints import BadRow, Bytes, Mask, Numbers, read, require, skip
 from moldau.log.cleaning.key_map import Keys
-from moldau.log.cleaning.pieces import PADDING, Piece
+from moldau.log.cleaning.opened import Bodies, Opened
+from moldau.log.cleaning.pieces import Piece
 from moldau.wire.batch import BATCH_HEADER_BYTES, CODEC_MASK
-from moldau.wire.compression import Compression, decompress
+from moldau.wire.compression import Compression
 
-OPENED_BYTES_MAX: Final = 4 << 20
-"""Decompressed at a time, unless one batch is larger."""
 RECORD_BYTES_MIN: Final = 7
 _NULL: Final = 1
 """-1 as a zigzag varint."""
@@ -44,22 +43,23 @@ class Rows(NamedTuple):
 
 
 def open_rows(piece: Piece, wanted: Mask) -> Iterator[Rows]:
-    """The rows of the batches that are wanted, in pieces that cover all batches of the piece."""
-    compressed = np.flatnonzero(wanted & piece.is_compressed)
-    if not compressed.size:
-        yield _rows(piece, wanted, range(piece.starts.size), {})
+    """The rows of the batches that are wanted, in pieces that cover all batches of the piece. One is good until the
+    next: decompressed records take the place of those before."""
+    chosen = np.flatnonzero(wanted)
+    if not piece.is_compressed[chosen].any():
+        begins = piece.starts[chosen] + BATCH_HEADER_BYTES
+        bodies = Bodies(piece.content, piece.data, chosen, begins, piece.starts[chosen] + piece.sizes[chosen])
+        yield _rows(piece, bodies, range(piece.starts.size))
         return
-    begin, size = 0, 0
-    opened: dict[int, bytes | bytearray | memoryview] = {}
-    for index in compressed.tolist():
-        codec = Compression.from_id(int(piece.attributes[index]) & CODEC_MASK)
-        body = decompress(codec, piece.batch(index)[BATCH_HEADER_BYTES:])
-        if opened and size + len(body) > OPENED_BYTES_MAX:
-            yield _rows(piece, wanted, range(begin, index), opened)
-            begin, size, opened = index, 0, {}
-        opened[index] = body
-        size += len(body)
-    yield _rows(piece, wanted, range(begin, piece.starts.size), opened)
+    begin, opened = 0, Opened()
+    codecs = (piece.attributes[chosen] & CODEC_MASK).tolist()
+    for index, codec in zip(chosen.tolist(), codecs, strict=True):
+        body = piece.batch(index)[BATCH_HEADER_BYTES:]
+        if not opened.put(index, Compression.from_id(codec), body):
+            yield _rows(piece, opened.take(), range(begin, index))
+            begin = index
+            opened.put(index, Compression.from_id(codec), body)
+    yield _rows(piece, opened.take(), range(begin, piece.starts.size))
 
 
 def rows_of(piece: Piece, index: int) -> Rows:
@@ -70,18 +70,8 @@ def rows_of(piece: Piece, index: int) -> Rows:
     return rows
 
 
-def _rows(piece: Piece, wanted: Mask, batches: range, opened: dict[int, bytes | bytearray | memoryview]) -> Rows:
-    chosen = np.flatnonzero(wanted[batches.start : batches.stop]) + batches.start
-    begins = piece.starts[chosen] + BATCH_HEADER_BYTES
-    ends = piece.starts[chosen] + piece.sizes[chosen]
-    content, data = piece.content, piece.data
-    if opened:
-        content = b"".join([content, *opened.values(), PADDING])
-        data = np.frombuffer(content, np.uint8)
-        sizes = np.array([len(body) for body in opened.values()], np.int64)
-        at = np.searchsorted(chosen, np.array(list(opened)))
-        begins[at] = len(piece.content) + np.cumsum(sizes) - sizes
-        ends[at] = begins[at] + sizes
+def _rows(piece: Piece, bodies: Bodies, batches: range) -> Rows:
+    content, data, chosen, begins, ends = bodies
     counts = piece.record_counts[chosen]
     if ((counts < 0) | (counts * RECORD_BYTES_MIN > ends - begins) | ((counts == 0) & (ends > begins))).any():
         raise MalformedData(f"a batch at {int(piece.base_offsets[batches.start])}… cannot hold its records")
@@ -119,7 +109,7 @@ def _read(
     )
 
 
-def _starts(content: bytes, data: Bytes, begins: Numbers, ends: Numbers, counts: Numbers) -> Numbers:
+def _starts(content: bytes | bytearray, data: Bytes, begins: Numbers, ends: Numbers, counts: Numbers) -> Numbers:
     """Where each record begins, a guess until it is proven. Batches of one record, which are many where producers do
     not wait, tell it without a look."""
     if (counts == 1).all():
@@ -134,7 +124,7 @@ def _starts(content: bytes, data: Bytes, begins: Numbers, ends: Numbers, counts:
     return starts
 
 
-def _walked(content: bytes, data: Bytes, begins: Numbers, counts: Numbers) -> Numbers:
+def _walked(content: bytes | bytearray, data: Bytes, begins: Numbers, counts: Numbers) -> Numbers:
     """Of many batches at once: to ask numpy for each of them would take longer than to walk."""
     try:
         starts = _walk_all(content, begins, counts, walk_short)
@@ -145,7 +135,10 @@ def _walked(content: bytes, data: Bytes, begins: Numbers, counts: Numbers) -> Nu
 
 
 def _walk_all(
-    content: bytes, begins: Numbers, counts: Numbers, walk: Callable[[bytes, int, int], list[int]]
+    content: bytes | bytearray,
+    begins: Numbers,
+    counts: Numbers,
+    walk: Callable[[bytes | bytearray, int, int], list[int]],
 ) -> Numbers:
     starts: list[int] = []
     for begin, count in zip(begins.tolist(), counts.tolist(), strict=True):

@@ -1,0 +1,63 @@
+"""Where records of compressed batches are opened: one behind the other in one place, which is used again and again.
+
+To give each batch a place of its own and put them together afterwards would cost more than lz4 itself.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from moldau.columns.varints import Bytes, Numbers
+from moldau.log.cleaning.pieces import PADDING
+from moldau.wire.compression import Compression, decompress, decompress_into
+
+OPENED_BYTES_MAX: Final = 4 << 20
+"""Opened at a time, unless one batch is larger."""
+
+
+class Bodies(NamedTuple):
+    """The records of some batches: content[begin:end] of each. Behind the last one there is something more."""
+
+    content: bytes | bytearray
+    data: Bytes
+    """The same, for numpy."""
+    indexes: Numbers
+    """Of the batches, in their piece."""
+    begins: Numbers
+    ends: Numbers
+
+
+class Opened:
+    def __init__(self) -> None:
+        self._content = bytearray(OPENED_BYTES_MAX + len(PADDING))
+        self._indexes: list[int] = []
+        self._ends: list[int] = []
+        self._largest = 0
+        """Of the bodies so far: the next one is thought to be no smaller."""
+
+    def put(self, index: int, codec: Compression, body: memoryview) -> bool:
+        """False if there is no room before what is there has been taken."""
+        begin = self._ends[-1] if self._ends else 0
+        room = memoryview(self._content)[begin : -len(PADDING)]
+        size = None if begin and len(room) < self._largest else decompress_into(codec, body, room)
+        if size is None:
+            if begin:
+                return False
+            whole = decompress(codec, body)
+            size = len(whole)
+            self._content = bytearray(size + len(PADDING))
+            self._content[:size] = whole
+        self._indexes.append(index)
+        self._ends.append(begin + size)
+        self._largest = max(self._largest, size)
+        return True
+
+    def take(self) -> Bodies:
+        """All that was put in. What is put in next takes its place."""
+        ends = np.array(self._ends, np.int64)
+        begins = np.append(np.zeros(1, np.int64), ends[:-1])
+        indexes = np.array(self._indexes, np.int64)
+        self._indexes, self._ends = [], []
+        return Bodies(self._content, np.frombuffer(self._content, np.uint8), indexes, begins, ends)
