@@ -46,11 +46,17 @@ class CompactedLog(LocalLog):
         work = self.begin_swap(job, cleaned)
         if work is None:
             return False
+        while not work.is_named:
+            work.name_next()
         work.sync()
-        return self.finish_swap(work, now_ms)
+        while not work.is_over:
+            self.replace_next(work, now_ms)
+        self.finish_swap(work)
+        return True
 
     def begin_swap(self, job: CleaningJob, cleaned: Cleaned) -> swap.SwapWork | None:
-        """Decides for the new segments; the work is to be synced, apart if need be, and then finished."""
+        """The swap that is to be done step by step, as long as this log `is_swapping` it: there may be many segments,
+        and others want to write meanwhile. None, and nothing is left of the round, if the log has changed."""
         places = [self._place_of(group) for group in cleaned.groups]
         if self._refusal is not None or job.generation != self._generation or None in places:
             self.discard_cleaned(job)
@@ -58,9 +64,12 @@ class CompactedLog(LocalLog):
         if self.epochs.is_dirty or self.recovery_point < job.up_to:
             # Of an epoch whose records are all gone only the checkpoint tells.
             self.flush()
-        work = self._swapping = swap.SwapWork(self._files, self.directory, self._generation, cleaned)
-        work.begin()
-        return work
+        self._swapping = swap.SwapWork(self._files, self.directory, cleaned)
+        return self._swapping
+
+    def is_swapping(self, work: swap.SwapWork) -> bool:
+        """Not if the log was cut, closed or deleted since."""
+        return self._swapping is work and self._refusal is None
 
     def _place_of(self, group: CleanedGroup) -> int | None:
         """Where the segments that the group replaces are, None if they are not there as they were."""
@@ -68,18 +77,19 @@ class CompactedLog(LocalLog):
         there = list(self.segments)[place : place + len(group.old)]
         return place if [(each.base_offset, each.size) for each in there] == list(group.old) else None
 
-    def finish_swap(self, work: swap.SwapWork, now_ms: int) -> bool:
-        """The last names are given. False if the log was cut, closed or deleted while the work was synced."""
-        if self._swapping is not work or self._refusal is not None or not work.is_done:
-            return False
+    def replace_next(self, work: swap.SwapWork, now_ms: int) -> None:
+        """One more of the new segments takes its place."""
+        assert self.is_swapping(work), "a swap that was taken back"
+        assert work.is_synced, "a swap that a crash could undo"
+        self._replace(work.cleaned.groups[work.replaced], now_ms + self.config.file_delete_delay_ms)
+        work.replaced += 1
+
+    def finish_swap(self, work: swap.SwapWork) -> None:
+        assert self.is_swapping(work), "a swap that was taken back"
+        assert work.is_over, "a swap half done"
         self._swapping = None
-        due_ms = now_ms + self.config.file_delete_delay_ms
-        # From the oldest on: what a tombstone speaks of must be gone before the tombstone.
-        for group in work.cleaned.groups:
-            self._replace(group, due_ms)
         self.cleaned_up_to = work.cleaned.cleaned_up_to
         self._directory_changed = True
-        return True
 
     def _replace(self, group: CleanedGroup, due_ms: int) -> None:
         place = self._place_of(group)
@@ -93,5 +103,6 @@ class CompactedLog(LocalLog):
 
     def discard_cleaned(self, job: CleaningJob) -> None:
         """Nobody wants what was written for that job."""
+        self._take_back_swap()
         if self._files.exists(self.directory):
             swap.discard(self._files, job)

@@ -1,7 +1,7 @@
 """The process that cleans logs for a broker: `python -m moldau.runtime.cleaning_process_worker`.
 
 Its standard input is a socket: there it is told what to do, one job at a time, and says what came of it. It lets others
-go first (`nice`), keeps to the rate it is given, and is gone as soon as the socket's other end is: so it never outlives
+go first, keeps to the rate it is given, and is gone as soon as the socket's other end is: so it never outlives
 its broker, however that died. What it writes is no part of any log until the broker says so.
 """
 
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from moldau.base.errors import MalformedData, StorageFault
 from moldau.log.files import DiskFiles
 from moldau.runtime.log_cleaner_ports import CleaningFailed, Order, failure
+from moldau.runtime.scheduling import let_others_go_first
 
 if TYPE_CHECKING:
     from moldau.log.cleaning.job import Cleaned, CleaningJob
@@ -102,7 +103,7 @@ class Worker:
 
 
 def main() -> None:
-    os.nice(NICENESS)
+    let_others_go_first(NICENESS)
     with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write(str(DIES_FIRST))
     Worker(Connection(sys.stdin.fileno())).run()

@@ -53,6 +53,19 @@ class Round(NamedTuple):
         return is_same and not self.partition.is_closed and self.log.config.is_compacted
 
 
+class Swap(NamedTuple):
+    """What was cleaned, on its way to the place of what was not."""
+
+    ended: Round
+    cleaned: Cleaned
+    work: SwapWork
+
+    @property
+    def is_wanted(self) -> bool:
+        """The log itself says so, whatever has become of its topic: what was decided is to be done."""
+        return self.ended.log.is_swapping(self.work)
+
+
 class LogCleaner:
     def __init__(
         self,
@@ -210,37 +223,58 @@ class LogCleaner:
             self._swap(ended, outcome)
 
     def _swap(self, ended: Round, cleaned: Cleaned) -> None:
-        """First the new segments get names that say they are decided on; once that is on disk they take their place."""
-        try:
-            work = ended.log.begin_swap(ended.job, cleaned)
-        except StorageFault as fault:
-            if not fault.is_full:
-                raise
-            self._failed(ended, failure(fault))
-            return
+        work = ended.log.begin_swap(ended.job, cleaned)
         if work is None:
             self._failed(ended, CleaningFailed("in vain"))
-            return
+        else:
+            self._name(Swap(ended, cleaned, work))
 
-        def swapped(fault: StorageFault | None) -> None:
-            if fault is not None:
-                self._on_fault(fault)
-            elif not self._is_over:  # else the next start does it
-                self._heeded(lambda: self._finish(ended, cleaned, work))()
+    def _name(self, swap: Swap) -> None:
+        """First the new segments get names that say they are decided on; once that is on disk they take their place.
+        Between any two of them others have their turn."""
+        if not swap.is_wanted:
+            self._failed(swap.ended, CleaningFailed("in vain"))
+        elif swap.work.is_named:
+            self._apart(swap.work.sync).then(lambda fault: self._named(swap, fault))
+        else:
+            try:
+                swap.work.name_next()
+            except StorageFault as fault:
+                if not fault.is_full:
+                    raise
+                self._failed(swap.ended, failure(fault))
+                return
+            self._soon(lambda: self._name(swap))
 
-        self._apart(work.sync).then(swapped)
+    def _named(self, swap: Swap, fault: StorageFault | None) -> None:
+        if fault is not None:
+            self._on_fault(fault)
+        elif not self._is_over:  # else the next start does it
+            self._heeded(lambda: self._replace(swap))()
 
-    def _finish(self, ended: Round, cleaned: Cleaned, work: SwapWork) -> None:
-        self._round = None
-        if ended.log.finish_swap(work, self._clock.now_ms()):
+    def _replace(self, swap: Swap) -> None:
+        ended, work = swap.ended, swap.work
+        if not swap.is_wanted:
+            self._round = None
+            self._look_on()
+        elif not work.is_over:
+            ended.log.replace_next(work, self._clock.now_ms())
+            self._soon(lambda: self._replace(swap))
+        else:
+            self._round = None
+            ended.log.finish_swap(work)
             self._failures.pop(ended.log, None)
-            self._tell(ended, cleaned)
+            self._tell(ended, swap.cleaned)
             self._write_checkpoints()
-        self._look_on()
+            self._look_on()
+
+    def _soon(self, call: Callable[[], None]) -> None:
+        """When others have had their turn."""
+        self._waiting = self._timers.after_ms(0, self._heeded(call))
 
     def _look_on(self) -> None:
         """At once: others may be due, and so may this one if its keys did not all fit into the map."""
-        self._waiting = self._timers.after_ms(0, self._heeded(self._look))
+        self._soon(self._look)
 
     def _failed(self, ended: Round, failed: CleaningFailed) -> None:
         self._round = None

@@ -146,6 +146,7 @@ class Desk:
             self.wait()
             while self.apart.waiting:
                 self.apart.do()
+                self.wait(0)
 
     def files_of(self, topic: str, suffix: str) -> list[str]:
         return [name for name in self.rooms.files.names(self.log(topic).directory) if name.endswith(suffix)]

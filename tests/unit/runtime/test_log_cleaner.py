@@ -177,10 +177,16 @@ def test_a_topic_deleted_after_it_was_cleaned_leaves_no_checkpoint_to_the_next_o
     assert again.log("t").cleaned_up_to == 0
 
 
-def test_a_log_cut_while_it_is_cleaned_keeps_what_it_has(desk: Desk) -> None:
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_log_cut_while_it_is_swapped_keeps_what_it_has(desk: Desk, is_replaced: bool) -> None:
     desk.create_topic("t")
     begun(desk)
-    desk.apart.do()  # what is new is written, and the log's own
+    desk.apart.do()  # what is new is written, and named
+    if is_replaced:
+        desk.wait(0)
+        desk.apart.do()  # the names are on disk, and it is in its place
+        assert desk.read("t") == [(1, "b", "1"), (2, "a", "2")]
+    assert desk.cleaner.is_cleaning(desk.rooms.partition("t"))
     desk.rooms.store.truncate(desk.log("t").partition, 2)
     desk.rooms.partition("t").cut()
     desk.write("t", {"a": "other"})
@@ -338,6 +344,7 @@ def test_a_disk_that_fails_in_the_middle_of_a_swap_stops_the_node(desk: Desk, mo
     desk.create_topic("t")
     begun(desk)
     desk.apart.do()
+    desk.wait(0)
 
     def fail(directory: str) -> None:
         raise StorageFault(directory, OSError(5, "as asked"))

@@ -25,27 +25,40 @@ _LOG_LAST: Final = (*layout.SIDE_FILES, layout.LOG)
 
 @dataclass(slots=True)
 class SwapWork:
-    """A swap that has begun. `sync` may run in a thread; what it does not reach, a crash may undo as a whole."""
+    """A swap that has begun, one new segment after the other: each is first named, and put in its place when all names
+    are on disk. The oldest go first: what a tombstone speaks of must be gone before the tombstone is."""
 
     files_layer: Files
     directory: str
-    generation: int
     cleaned: Cleaned
-    is_done: bool = False
+    named: int = 0
+    replaced: int = 0
+    is_synced: bool = False
 
-    def begin(self) -> None:
-        """From here on a crash leads to the new segments. The oldest go first: what a tombstone speaks of must be gone
-        before the tombstone is."""
-        for group in self.cleaned.groups:
-            rename_all(self.files_layer, path_of(self.directory, group.base_offset), layout.CLEANED, layout.SWAP)
+    @property
+    def is_named(self) -> bool:
+        return self.named == len(self.cleaned.groups)
 
-    def take_back(self) -> None:
-        for group in reversed(self.cleaned.groups):
-            discard_segment(self.files_layer, path_of(self.directory, group.base_offset), layout.SWAP)
+    @property
+    def is_over(self) -> bool:
+        return self.replaced == len(self.cleaned.groups)
+
+    def name_next(self) -> None:
+        """From here on a crash leads to this segment and not to those it replaces."""
+        group = self.cleaned.groups[self.named]
+        rename_all(self.files_layer, path_of(self.directory, group.base_offset), layout.CLEANED, layout.SWAP)
+        self.named += 1
 
     def sync(self) -> None:
+        """May run in a thread. What it does not reach, a crash may undo, the newest first."""
         self.files_layer.sync_directory(self.directory)
-        self.is_done = True
+        self.is_synced = True
+
+    def take_back(self) -> None:
+        """All that is not in its place yet."""
+        for group in reversed(self.cleaned.groups[self.replaced :]):
+            for suffix in (layout.SWAP, layout.CLEANED):
+                discard_segment(self.files_layer, path_of(self.directory, group.base_offset), suffix)
 
 
 def path_of(directory: str, base_offset: int) -> str:
