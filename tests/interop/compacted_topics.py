@@ -10,6 +10,7 @@ from batches import now_ms
 from clients import confluent_consumer, confluent_producer
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
+STEP_MS = 2_000
 CLEAN_SECONDS = 60.0
 """Apache Kafka looks every fifteen seconds."""
 EAGER = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.ms": "1000"}
@@ -25,13 +26,13 @@ class Read(NamedTuple):
 class Writer:
     """Each `write` is a batch in a segment of its own, for each is two seconds younger than the one before."""
 
-    def __init__(self, bootstrap: str, topic: str, **config: Any) -> None:
+    def __init__(self, bootstrap: str, topic: str, first_ms: int | None = None, **config: Any) -> None:
         self._producer = confluent_producer(bootstrap, linger_ms=1000, **config)
         self._topic = topic
-        self._timestamp = now_ms() - 3_000_000
+        self._timestamp = (now_ms() - 3_000_000 if first_ms is None else first_ms) - STEP_MS
 
     def write(self, records: Mapping[str, str | None]) -> None:
-        self._timestamp += 2_000
+        self._timestamp += STEP_MS
         failed: list[Any] = []
         for key, value in records.items():
             self._producer.produce(

@@ -6,13 +6,14 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
-from batches import batch
+from batches import batch, now_ms
 from compacted_topics import EAGER, Read, Writer, read_all, table, wait_until
 from raw import Wire, message
-from shorthand import end_offset, produce
+from shorthand import end_offset, list_offset, produce
 
 CreateTopic = Callable[..., str]
 INVALID_RECORD = 87
+MAX_TIMESTAMP = -3
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +63,26 @@ def test_tombstones_outlive_what_they_delete_and_then_go(bootstrap: str, create_
 
     wait_until(is_gone, "the tombstone is gone")
     assert table(read_all(bootstrap, name))["b"] == "1"
+
+
+def test_if_the_youngest_record_is_compacted_away_none_is_told_as_the_youngest(
+    bootstrap: str, create_topic: CreateTopic, wire: Wire
+) -> None:
+    """Its batch is kept, empty, for it is the last that its producer wrote; older records are not looked for."""
+    name = create_topic(config=EAGER | {"segment.bytes": str(1 << 20)})
+    youngest_ms = now_ms()
+    Writer(bootstrap, name, youngest_ms, enable_idempotence=True).write({"a": "old"})
+    shown = list_offset(wire, name, MAX_TIMESTAMP)
+    assert (shown.error_code, shown.offset, shown.timestamp) == (0, 0, youngest_ms)
+    filling = {f"filling {number}": "x" * 400_000 for number in range(4)}
+    other = Writer(bootstrap, name, youngest_ms - 1_000_000)
+    for record in ({"a": "new"}, *({key: value} for key, value in filling.items())):
+        other.write(record)
+    wait_until(lambda: read_all(bootstrap, name)[0].offset == 1, "the old value is gone")
+    shown = list_offset(wire, name, MAX_TIMESTAMP)
+    assert (shown.error_code, shown.offset, shown.timestamp) == (0, -1, -1)
+    assert list_offset(wire, name, youngest_ms).offset == -1
+    assert list_offset(wire, name, youngest_ms - 1_000_000).offset == 1
 
 
 def test_a_record_without_a_key_is_refused_and_leaves_no_trace(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import logging
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -236,7 +237,12 @@ LIBRARIES = [
 
 
 @pytest.mark.parametrize(("writing", "reading"), LIBRARIES, ids=[reading for _, reading in LIBRARIES])
-def test_clients_write_and_read_through_the_death_of_the_leader(kafka: TestCluster, writing: str, reading: str) -> None:
+def test_clients_write_and_read_through_the_death_of_the_leader(
+    kafka: TestCluster, writing: str, reading: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    # What the one client says that logs in this process: without it nobody could say why it waited in vain.
+    caplog.set_level(logging.DEBUG, "kafka.coordinator")
+    caplog.set_level(logging.DEBUG, "kafka.cluster")
     topic = new_topic(kafka)
     bootstrap = kafka.bootstrap_servers
     reader = FLAVOURS[reading].open(bootstrap, f"group of {topic}", [topic])

@@ -17,7 +17,7 @@ from moldau.log.compacted_log import CompactedLog
 from moldau.log.config import LOG_APPEND_TIME, LogConfig
 from moldau.log.files import File
 from moldau.log.producers import SEQUENCE_MAX, BatchMemory, CompletedTxn
-from moldau.log.rebuild import aborted_txn, batches_before, marker_in, replay_batch
+from moldau.log.rebuild import aborted_txn, batches_before, ended_since, marker_in, replay_batch
 from moldau.log.segment import Segment
 from moldau.log.time_index import TimestampOffset
 from moldau.log.txn_index import AbortedTxn
@@ -324,8 +324,14 @@ class Log(CompactedLog):
         return self.offset_for_time(largest, self.end_offset) if largest >= 0 else None
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Below it every transaction is decided, and the decision replicated."""
-        unstable = self.producers.first_unstable_offset(high_watermark)
+        """Below it every transaction is decided, and the decision replicated. StorageFault where that has to be looked
+        up in the log, as after a restart, and cannot be."""
+        producers = self.producers
+        if high_watermark < producers.ended_known_from:
+            known_from = producers.ended_known_from
+            ended = ended_since(self._files, self.directory, self.segments, high_watermark, known_from)
+            producers.recall_ended(ended, high_watermark)
+        unstable = producers.first_unstable_offset(high_watermark)
         if unstable is None:
             return high_watermark
         # The first records of an open transaction may be deleted already, the transaction is not.

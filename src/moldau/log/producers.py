@@ -56,7 +56,7 @@ class ProducerEntry:
 
 
 class Producers:
-    __slots__ = ("_entries", "_ongoing", "unreplicated")
+    __slots__ = ("_entries", "_ongoing", "ended_known_from", "unreplicated")
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
@@ -64,12 +64,14 @@ class Producers:
         """First offset of each open transaction -> producer id. Appended in order, so the first is the oldest."""
         self.unreplicated: deque[CompletedTxn] = deque()
         """Transactions that ended, but whose marker the high watermark has not passed, in the order of the markers."""
+        self.ended_known_from = 0
+        """Of markers below this offset nothing is known here: snapshots tell what is open, not what has just ended."""
 
     def active(self) -> list[ProducerEntry]:
         return list(self._entries.values())
 
-    def load(self, entries: list[ProducerEntry]) -> None:
-        """Begins anew from a snapshot."""
+    def load(self, entries: list[ProducerEntry], offset: int = 0) -> None:
+        """Begins anew from a snapshot of that offset."""
         self._entries = {entry.producer_id: entry for entry in entries}
         for entry in entries:
             entry.is_from_snapshot = True
@@ -77,6 +79,7 @@ class Producers:
         open_ones.sort(key=lambda entry: entry.transaction_start)
         self._ongoing = {entry.transaction_start: entry.producer_id for entry in open_ones}
         self.unreplicated = deque()
+        self.ended_known_from = offset
 
     # --- a batch arrives ----------------------------------------------------------------------------------------
 
@@ -214,6 +217,11 @@ class Producers:
         if ended is None or oldest is None:
             return oldest if ended is None else ended
         return min(oldest, ended)
+
+    def recall_ended(self, earlier: list[CompletedTxn], from_offset: int) -> None:
+        """These ended before all that are known, and no others from that offset on."""
+        self.unreplicated.extendleft(reversed(earlier))
+        self.ended_known_from = from_offset
 
     def forget_replicated(self, high_watermark: int) -> None:
         """Markers below the high watermark are where all in-sync replicas have them."""

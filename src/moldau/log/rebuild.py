@@ -6,7 +6,8 @@ Used when a log is opened and after it was cut. Side files that make no sense ar
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -96,39 +97,56 @@ def reload_producers(
         content = files.read(path) if offset <= end_offset else None
         try:
             if content is not None:
-                producers.load(decode_snapshot(content))
+                producers.load(decode_snapshot(content), offset)
                 replay_from = offset
                 break
         except MalformedData:
             pass
         files.unlink(path)
-    if replay_from < end_offset:
-        for place in range(segments.floor(replay_from), len(segments)):
-            if segments.at(place).base_offset < end_offset:
-                _replay_segment(producers, segments.at(place), replay_from)
+    _replay(producers, segments, replay_from, end_offset)
 
 
-def _replay_segment(producers: Producers, segment: Segment, from_offset: int) -> None:
-    start = segment.offset_index.lookup(from_offset)[1] if from_offset > segment.base_offset else 0
-    for position, header in walk_headers(segment.file, start, segment.size):
-        if header.base_offset >= from_offset:
-            replay_batch(producers, header, partial(segment.read_batch, position, header.size_in_bytes))
+def _replay(producers: Producers, segments: Segments, from_offset: int, up_to: int) -> None:
+    for segment, position, header in _headers(segments, from_offset, up_to):
+        replay_batch(producers, header, partial(segment.read_batch, position, header.size_in_bytes))
+
+
+def _headers(segments: Segments, from_offset: int, up_to: int) -> Iterator[tuple[Segment, int, BatchHeader]]:
+    """Of the batches that begin in from_offset <= offset < up_to: where they are, and their headers."""
+    for place in range(segments.floor(from_offset), len(segments)) if from_offset < up_to else ():
+        segment = segments.at(place)
+        if segment.base_offset >= up_to:
+            return
+        start = segment.offset_index.lookup(from_offset)[1] if from_offset > segment.base_offset else 0
+        for position, header in walk_headers(segment.file, start, segment.size):
+            if header.base_offset >= up_to:
+                return
+            if header.base_offset >= from_offset:
+                yield segment, position, header
+
+
+def ended_since(files: Files, directory: str, segments: Segments, from_offset: int, up_to: int) -> list[CompletedTxn]:
+    """The transactions whose markers lie in from_offset <= offset < up_to, in their order."""
+    if not any(header.is_control for _, _, header in _headers(segments, from_offset, up_to)):
+        return []
+    producers, replay_from = Producers(), 0
+    for offset in snapshot_offsets(files.names(directory)):
+        content = files.read(f"{directory}/{layout.offset_name(offset)}{layout.SNAPSHOT}")
+        if offset <= from_offset and content is not None:
+            with suppress(MalformedData):
+                producers.load(decode_snapshot(content), offset)
+                replay_from = offset
+                break
+    _replay(producers, segments, replay_from, up_to)
+    return [txn for txn in producers.unreplicated if txn.last_offset >= from_offset]
 
 
 def batches_before(segments: Segments, producer_id: int, epoch: int, offset: int) -> list[BatchMemory]:
     """The last batches that the producer wrote under that epoch below that offset, as far back as is looked."""
     found: deque[BatchMemory] = deque(maxlen=PRODUCER_BATCHES_KEPT)
-    from_offset = max(offset - RECALL_OFFSETS, 0)
-    for place in range(segments.floor(from_offset), len(segments)):
-        segment = segments.at(place)
-        if segment.base_offset >= offset:
-            break
-        start = segment.offset_index.lookup(from_offset)[1] if from_offset > segment.base_offset else 0
-        for _, header in walk_headers(segment.file, start, segment.size):
-            if header.base_offset >= offset:
-                break
-            if (header.producer_id, header.producer_epoch) == (producer_id, epoch) and not header.is_control:
-                found.append(_memory(header))
+    for _, _, header in _headers(segments, max(offset - RECALL_OFFSETS, 0), offset):
+        if (header.producer_id, header.producer_epoch) == (producer_id, epoch) and not header.is_control:
+            found.append(_memory(header))
     return list(found)
 
 

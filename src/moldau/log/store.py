@@ -176,8 +176,9 @@ class LogStore:
 
     def _forget_checkpoints(self) -> None:
         """What they say of a log that is gone must not be believed of a new one with its name: a start that was moved
-        would hide records. They are written again at the next turn; until then a crash means reading everything."""
-        for name in (layout.RECOVERY_POINTS, layout.LOG_STARTS, layout.CLEANER_OFFSETS):
+        would hide records, a high watermark would show what never was committed. They are written again at the next
+        turn; until then a crash means reading everything."""
+        for name in (layout.RECOVERY_POINTS, layout.LOG_STARTS, layout.CLEANER_OFFSETS, layout.HIGH_WATERMARKS):
             self._files.unlink(f"{self.directory}/{name}")
             self._written.pop(name, None)
         self._files.sync_directory(self.directory)

@@ -15,7 +15,15 @@ from moldau.log.cleaning.clean import CleaningJob, clean
 from moldau.log.cleaning.key_map import KeyMap, Keys
 from moldau.log.config import LogConfig
 from moldau.log.validate import Origin
-from moldau.wire.batch import BATCH_HEADER_BYTES, DELETE_HORIZON_BIT, check_crc
+from moldau.wire.batch import (
+    BATCH_HEADER,
+    BATCH_HEADER_BYTES,
+    DELETE_HORIZON_BIT,
+    LENGTH_PREFIX,
+    check_crc,
+    read_header,
+    stamp_crc,
+)
 from moldau.wire.compression import Compression
 from moldau.wire.records import IN_LINE, Record, build_batch
 
@@ -112,6 +120,27 @@ def test_a_marker_stays_while_nothing_else_knows_the_epoch_of_its_producer() -> 
     assert rounds_with_markers(history, 4)[-1] == [(12, True)]
     history.reopen(without_snapshots=True)
     assert history.producers() == before
+
+
+def test_what_kafka_has_left_of_the_last_word_of_a_producer_stays() -> None:
+    """It takes the record out of such a marker and keeps the header, in which the epoch is."""
+    history = History("kafka's last word")
+    history.open[12] = 1
+    history.end_transaction(12, is_commit=True)
+    put(history, (b"z", b"1"))
+    history.store.close()
+    file = history.files.open(history.log.segments.first.log_path)
+    header = read_header(file.pread(BATCH_HEADER_BYTES, 0))
+    empty = header._replace(batch_length=BATCH_HEADER_BYTES - LENGTH_PREFIX.size, base_timestamp=-1, record_count=0)
+    batch = bytearray(BATCH_HEADER.pack(*empty))
+    stamp_crc(memoryview(batch))
+    rest = file.pread(file.size(), header.size_in_bytes)
+    file.truncate(0)
+    file.pwrite(batch + rest, 0)
+    history.store, _ = load_store(history.files, CONFIG)
+    history.adopt(history.store.get(PARTITION))
+    rounds_with_markers(history, 3)
+    assert read_batches(history.log)[0][1] == bytes(batch)
 
 
 def test_the_index_of_aborted_transactions_tells_of_what_a_round_has_met() -> None:

@@ -34,6 +34,46 @@ def test_last_stable_offset_waits_for_markers_and_for_the_high_watermark() -> No
     assert log.aborted_transactions(0, 3) == []
 
 
+@pytest.mark.parametrize("rolls_before", [(), (1,), (3,), (1, 3)])
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_marker_that_is_not_replicated_holds_readers_back_after_a_restart(
+    rolls_before: tuple[int, ...], is_closed: bool
+) -> None:
+    """Snapshots tell of transactions that are open, and nothing of those that have just ended."""
+    files = MemoryFiles()
+    store, _ = load_store(files)
+    log = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
+    steps = [
+        lambda: send(log, 0, producer_id=1),
+        lambda: send(log, 0, 2, producer_id=2, is_transactional=True),
+        lambda: send(log, 0, producer_id=3, is_transactional=True),
+        lambda: end(log, commit=False, producer_id=2),
+        lambda: end(log, commit=True, producer_id=3),
+    ]
+    for number, step in enumerate(steps):
+        if number in rolls_before:
+            log.roll(NOW_MS)
+        step()
+    log.roll(NOW_MS)
+    log.flush()
+    store.write_checkpoints({PARTITION: 4})
+    if is_closed:
+        store.close({PARTITION: 4})
+    again = load_store(files.restart())[0].get(PARTITION)
+    assert again is not None
+    assert [again.last_stable_offset(high_watermark) for high_watermark in range(7)] == [0, 1, 1, 1, 1, 3, 6]
+
+
+def test_a_marker_that_is_not_replicated_holds_readers_back_after_a_cut() -> None:
+    log = new_log()
+    send(log, 0, producer_id=2, is_transactional=True)
+    end(log, commit=True, producer_id=2)
+    log.roll(NOW_MS)
+    send(log, 0, producer_id=1)
+    log.truncate_to(2)
+    assert [log.last_stable_offset(high_watermark) for high_watermark in range(3)] == [0, 0, 2]
+
+
 def test_a_plain_batch_within_a_transaction_is_refused() -> None:
     log = new_log()
     send(log, 0, is_transactional=True)

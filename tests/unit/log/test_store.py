@@ -340,13 +340,14 @@ def test_a_deletion_that_the_disk_refused_leaves_the_log_in_its_place() -> None:
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_a_log_of_the_same_name_does_not_inherit_what_checkpoints_said(is_restarted: bool) -> None:
-    """Were the old log's start believed, a crash would hide the first records of the new one."""
+    """Were the old log's start believed, a crash would hide the first records of the new one; were its high watermark,
+    a replica would show as committed what never was."""
     files = MemoryFiles()
     store, _ = load_store(files)
     old = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
     fill(old, 5)
     old.delete_records(4)
-    store.write_checkpoints()
+    store.write_checkpoints({PARTITION: 5})
     if is_restarted:
         files = files.restart()
         store, _ = load_store(files)
@@ -356,6 +357,7 @@ def test_a_log_of_the_same_name_does_not_inherit_what_checkpoints_said(is_restar
     found = store.get(PARTITION)
     assert found is not None
     assert (found.start_offset, found.recovery_point) == (0, 0)
+    assert store.high_watermarks.get(PARTITION, 0) == 0
 
 
 def test_a_flushed_log_is_found_again_by_the_name_of_its_directory() -> None:

@@ -54,7 +54,10 @@ class Retention:
                 is_discarded[index] = self.transactions.is_aborted(producer_id, last_offset)
                 continue
             is_spent[index] = self.transactions.is_spent(producer_id, last_offset, piece.batch(index))
-            if not self._has_last_epoch(piece, index):
+            if self._has_last_epoch(piece, index):
+                # Where Kafka was here before, the record is gone and the header is all there is.
+                keeps_header[index] = True
+            else:
                 is_discarded[index] = is_spent[index] and 0 <= horizons[index] <= self._job.now_ms
         if is_end:
             keeps_header[-1] = True

@@ -1,0 +1,248 @@
+"""The same log, cleaned by Apache Kafka's own cleaner and by ours: what is left is the same, batch by batch.
+
+Random histories (tests/unit/log/cleaning_histories.py), cleaned round after round while time goes on, so that horizons
+are set and pass. Each side reads by its indexes what the other has left. The differences that are meant are told, one
+by one, in cleaner_comparison.py. A failing run names its seed.
+
+Set MOLDAU_TEST_KAFKA_LIBS to a directory of Apache Kafka's jars; javac must be on the PATH.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import pytest
+from apache_cleaner import ApacheCleaner, needs_java, read_in, write_out
+from cleaner_comparison import (
+    END_OF_SEGMENT,
+    LAST_WORD,
+    LONGER_LIFE,
+    LONGER_TOLD,
+    RECENT,
+    Comparison,
+    Content,
+    Round,
+    content_of,
+)
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "log"))
+
+from cleaning_histories import CONFIG, OPEN, RETENTION_MS, History
+from making_logs import PARTITION, load_store
+
+from moldau.log import layout
+from moldau.log.config import LOG_APPEND_TIME
+from moldau.log.log import Log
+from moldau.log.store import LogStore
+from moldau.testing.files import MemoryFiles
+from moldau.wire.batch import read_header
+
+pytestmark = [pytest.mark.moldau_only, needs_java]
+
+HISTORIES: Final = 20
+ROUNDS: Final = 7
+DAY_MS: Final = 86_400_000
+"""After which both forget a producer (`producer.id.expiration.ms`)."""
+MEMORY: Final = Path("/dev/shm")
+DIRECTORY: Final = f"data/{PARTITION.topic}-{PARTITION.partition}"
+ALIKE: Final = {
+    "rounds", "records alike", "aborted transactions alike", "batches alike", "batches with a horizon",
+    "batches without records", "batches with fewer records", "markers alike", "markers with a horizon",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def broker_answers() -> None:
+    """Nothing here speaks to the broker that the other tests of this directory share."""
+
+
+@pytest.fixture(scope="module")
+def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheCleaner]:
+    with ApacheCleaner(
+        tmp_path_factory.mktemp("apache") / "complaints",
+        delete_retention_ms=CONFIG.delete_retention_ms,
+        segment_bytes=CONFIG.segment_bytes,
+        index_interval_bytes=CONFIG.index_interval_bytes,
+    ) as cleaner:
+        yield cleaner
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Iterator[Path]:
+    """In memory if it can be: Kafka syncs whatever it writes, and others may keep the disk busy."""
+    if not MEMORY.is_dir():
+        yield tmp_path
+        return
+    with TemporaryDirectory(dir=MEMORY) as directory:
+        yield Path(directory)
+
+
+class LivelyHistory(History):
+    """With producers that come once, so that in the end a marker is all there is of them; and in some rounds with the
+    broker's own timestamps."""
+
+    def write_all(self) -> None:
+        stamps = LOG_APPEND_TIME if self.rng.random() < 0.2 else CONFIG.message_timestamp_type
+        self.log.update_config(replace(CONFIG, message_timestamp_type=stamps))
+        last_ms = self.now_ms
+        if self.rng.random() < 0.5:
+            self.invite()
+        self.write(self.rng.randint(3, 30))
+        if self.rng.random() < 0.3:
+            self.log.roll(self.now_ms)
+        self.reopen()
+        # Often to the millisecond when what the last round has found is due.
+        next_ms = last_ms + self.rng.choice((0, RETENTION_MS // 2, *[RETENTION_MS] * 5, DAY_MS))
+        self.now_ms = max(self.now_ms, next_ms)
+        self.log.producers.expire(self.now_ms, DAY_MS)
+
+    def invite(self) -> None:
+        """One transaction, perhaps without a record; its end may give the producer another epoch."""
+        guest = max(self.epochs) + 1
+        self.epochs[guest] = self.sequences[guest] = 0
+        self.open[guest] = len(self.fates)
+        self.fates[len(self.fates)] = OPEN
+        for _ in range(self.rng.choice((0, 1, 1, 3))):
+            self._append(guest)
+        self.epochs[guest] += self.rng.choice((0, 1, 1))
+        self.end_transaction(guest, self.rng.random() < 0.5)
+
+    def _append(self, producer_id: int) -> None:
+        first = self.log.end_offset
+        super()._append(producer_id)
+        if self.log.config.message_timestamp_type == LOG_APPEND_TIME:
+            for offset in range(first, self.log.end_offset):
+                self.puts[offset] = self.puts[offset]._replace(timestamp=self.now_ms)
+
+
+class TwoLogs:
+    """One history: ours in memory, Apache's in a directory."""
+
+    def __init__(self, seed: str, apache: ApacheCleaner, base: Path, *, begins_alike: bool) -> None:
+        self.history = LivelyHistory(seed)
+        self.apache = apache
+        self.theirs, self.copy = (base / seed / name / DIRECTORY for name in ("theirs", "copy"))
+        self.comparison = Comparison(self.history.headers, begins_alike)
+        self.apart_below = 0
+        """What Apache has cleaned and goes on with; everything else is copied to it from ours."""
+
+    def clean(self) -> None:
+        """A round by each, if there is something to clean."""
+        history, log = self.history, self.history.log
+        write_out(history.files, DIRECTORY, self.theirs, self.apart_below)
+        up_to = history.cleanable_up_to()
+        dirty = min(log.cleaned_up_to, up_to)
+        if dirty == up_to:
+            return
+        cleaned = history.clean()
+        assert cleaned is not None
+        reached = self.apache.clean(self.theirs, log.end_offset, history.now_ms, dirty, up_to)
+        assert reached == cleaned.cleaned_up_to == up_to
+        told = Round(up_to, history.now_ms, {entry.producer_id: entry for entry in log.producers.active()})
+        self.comparison.compare(self.ours_by_apache(), self.theirs_by_us(), told)
+        if not self.comparison.begins_alike:
+            self.apart_below = up_to
+        elif history.rng.random() < 0.5:
+            self.adopt_theirs()
+
+    def ours_by_apache(self) -> Content:
+        history = self.history
+        content = content_of(history.files, DIRECTORY)
+        write_out(history.files, DIRECTORY, self.copy)
+        aborted = self.apache.check(self.copy, history.log.end_offset, history.now_ms)
+        assert aborted == content.aborted
+        return content
+
+    def theirs_by_us(self) -> Content:
+        files = MemoryFiles()
+        load_store(files)[0].close()
+        files.mkdir(DIRECTORY)
+        read_in(files, DIRECTORY, self.theirs)
+        content = content_of(files, DIRECTORY)
+        log, ours = opened(files)[1], self.history.log
+        check_lookups(files, log, content)
+        assert log.end_offset == ours.end_offset
+        assert log.epochs.entries == ours.epochs.entries
+        assert log.aborted_transactions(0, log.end_offset) == sorted(content.aborted, key=lambda txn: txn.first_offset)
+        log.producers.expire(self.history.now_ms, DAY_MS)
+        assert producers_of(log) == producers_of(ours)
+        return content
+
+    def adopt_theirs(self) -> None:
+        """Our log goes on from what Apache has left."""
+        history, cleaned_up_to = self.history, self.history.log.cleaned_up_to
+        history.store.close()
+        read_in(history.files, DIRECTORY, self.theirs)
+        history.store, history.log = opened(history.files)
+        history.log.cleaned_up_to = cleaned_up_to
+
+
+def opened(files: MemoryFiles) -> tuple[LogStore, Log]:
+    """A log that was closed in order, whoever has done so, and in which nothing had to be mended."""
+    store, report = load_store(files, CONFIG)
+    assert report.was_clean
+    assert report.recovered == report.unreadable == []
+    log = store.get(PARTITION)
+    assert log is not None
+    return store, log
+
+
+def producers_of(log: Log) -> dict[int, tuple[int, int, int]]:
+    return {
+        entry.producer_id: (entry.epoch, entry.last_sequence, entry.transaction_start)
+        for entry in log.producers.active()
+    }
+
+
+def check_lookups(files: MemoryFiles, log: Log, content: Content) -> None:
+    """Every batch is found, by offset and by time, and no index had to be built anew for it."""
+    names = [segment.path + suffix for segment in log.segments for suffix in (layout.OFFSET_INDEX, layout.TIME_INDEX)]
+    indexes = [files.read(name) for name in names]
+    stamps = [
+        (record.timestamp, record.offset, batch.header.leader_epoch)
+        for batch in content.batches.values()
+        for record in batch.records
+    ]
+    for batch in content.batches.values():
+        for offset in (batch.header.base_offset, batch.header.last_offset):
+            piece = log.read(offset, 1, log.end_offset)
+            assert piece is not None
+            assert read_header(piece.read()) == batch.header
+        time_ms = batch.header.max_timestamp
+        first = next((stamp for stamp in stamps if stamp[0] >= time_ms), None)
+        assert log.offset_for_time(time_ms, log.end_offset) == first
+    assert [files.read(name) for name in names] == indexes
+
+
+def tally_of(apache: ApacheCleaner, base: Path, *, begins_alike: bool) -> Counter[str]:
+    tally: Counter[str] = Counter()
+    for number in range(HISTORIES):
+        seed = f"{'alike' if begins_alike else 'apart'}-{number}"
+        logs = TwoLogs(seed, apache, base, begins_alike=begins_alike)
+        try:
+            for _ in range(ROUNDS):
+                logs.history.write_all()
+                logs.clean()
+                logs.history.check()
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+        tally += logs.comparison.tally
+    return tally
+
+
+def test_of_one_log_both_leave_the_same(apache: ApacheCleaner, base: Path) -> None:
+    """Every round begins with one log for both: what either has left of the round before."""
+    tally = tally_of(apache, base, begins_alike=True)
+    assert tally.keys() == ALIKE | {"markers without records", END_OF_SEGMENT, RECENT, LAST_WORD}
+
+
+def test_logs_that_each_has_cleaned_all_along_hold_the_same(apache: ApacheCleaner, base: Path) -> None:
+    tally = tally_of(apache, base, begins_alike=False)
+    assert tally.keys() == ALIKE | {END_OF_SEGMENT, RECENT, LAST_WORD, LONGER_LIFE, LONGER_TOLD}
