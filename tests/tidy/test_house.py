@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -38,6 +39,7 @@ MAY_IMPORT = {
         "client",
         "coordinator",
         "log",
+        "metadata",
         "raft",
         "settings",
         "node",
@@ -98,6 +100,12 @@ def imported(path: Path) -> Iterator[tuple[str, int]]:
             assert node.level == 0, f"{name_of(path)}:{node.lineno} imports relatively"
             for alias in node.names:
                 yield f"{node.module}.{alias.name}", node.lineno
+
+
+def test_no_two_modules_of_tests_have_one_name() -> None:
+    """Tests import each other's modules by their bare names, and pytest knows them by these."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py")
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_imports_go_down() -> None:

@@ -9,7 +9,7 @@ from moldau.assembly.broker_side import BrokerSide
 from moldau.assembly.controller_side import ControllerSide
 from moldau.assembly.world import World
 from moldau.base.ids import METADATA_TOPIC_UUID, TopicPartition
-from moldau.base.later import Later
+from moldau.base.later import Later, kept
 from moldau.base.listeners import Listener
 from moldau.base.names import METADATA_TOPIC
 from moldau.log import meta_properties
@@ -18,7 +18,7 @@ from moldau.log.store import LogStore
 from moldau.metadata.controller.topics import new_uuid
 from moldau.metadata.current import CurrentImage
 from moldau.raft.machine import Quorum
-from moldau.raft.member import Member, QuorumSettings
+from moldau.raft.member import Member, RaftSettings
 from moldau.raft.voters import Endpoint, VoterSet, static_voters
 from moldau.runtime.committed_metadata import CommittedMetadata
 from moldau.runtime.controller_channel import ControllerChannel
@@ -116,7 +116,7 @@ class Assembly:
             QuorumStateFile(world.files, metadata_log.log.directory),
             world.rng,
             world.clock,
-            QuorumSettings(
+            RaftSettings(
                 election_timeout_ms=settings.quorum.election_timeout_ms,
                 election_backoff_max_ms=settings.quorum.election_backoff_max_ms,
                 fetch_timeout_ms=settings.quorum.fetch_timeout_ms,
@@ -151,9 +151,7 @@ class Assembly:
         self.driver.start()
         if self.broker_side is not None:
             return self.broker_side.start(advertised, self._previous_epoch)
-        done: Later[None] = Later()
-        done.complete(None)
-        return done
+        return kept(None)
 
     def leave(self) -> Later[None]:
         """Hands over what this node leads. Comes when others do its work, or nobody is there to."""

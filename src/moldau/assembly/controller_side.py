@@ -9,7 +9,7 @@ from moldau.assembly.world import World
 from moldau.base.cluster_settings import VoterAddress
 from moldau.base.config_def import BrokerLayers
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later
+from moldau.base.later import Later, kept
 from moldau.metadata.controller.broker_sessions import BrokerSessions
 from moldau.metadata.controller.configs import broker_layers
 from moldau.metadata.current import CurrentImage
@@ -81,15 +81,9 @@ class ControllerSide:
         return self.reports.ask(api, request) if api in self.reports else self.admin.ask(api, request)
 
     def _ask_quorum(self, request: Message, version: int) -> Later[Any]:
-        answered: Later[Any] = Later()
         if not self._driver.is_leader:
-            answered.complete(KafkaError(ErrorCode.NOT_CONTROLLER))
-            return answered
-        given = self._driver.answer(request, version)
-        if isinstance(given, Later):
-            return given
-        answered.complete(given)
-        return answered
+            return kept(KafkaError(ErrorCode.NOT_CONTROLLER))
+        return kept(self._driver.answer(request, version))
 
     def _serve(self, current: CurrentImage, cluster_id: str) -> None:
         quorum = quorum_handlers(self._driver)

@@ -4,14 +4,16 @@ is told in one line.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeVar
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, UnusableProperty
 from moldau.cli.connect import Broker, CommandFailed, first_answering, split_address
 from moldau.client.cluster import Cluster
 
+D = TypeVar("D")
+Described = Mapping[str, D | KafkaError]
 ANSWER_SECONDS: Final = 5.0
 COORDINATOR_MS: Final = 10_000
 """A coordinator that moves or loads is waited for so long."""
@@ -63,3 +65,25 @@ def told(error: KafkaError, subject: str = "") -> CommandFailed:
     said = error.message or error.code.name.lower().replace("_", " ")
     step = NEXT_STEPS.get(error.code)
     return CommandFailed((f"{subject}: " if subject else "") + said.rstrip(".") + (f"; {step}" if step else ""))
+
+
+def existing(
+    names: Iterable[str],
+    describe: Callable[[list[str]], Described[D]],
+    is_unknown: Callable[[D | KafkaError], bool],
+    kind: str,
+    next_step: str,
+) -> list[D]:
+    """What is described by these names, in their order; says which of them do not exist."""
+    names = list(dict.fromkeys(names))
+    described = describe(names)
+    unknown = [name for name in names if is_unknown(described[name])]
+    if unknown:
+        raise CommandFailed(f"no {kind} {', '.join(unknown)}; {next_step}")
+    found = []
+    for name in names:
+        said = described[name]
+        if isinstance(said, KafkaError):
+            raise told(said, f"{kind} {name}")
+        found.append(said)
+    return found

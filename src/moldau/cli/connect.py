@@ -245,13 +245,17 @@ def broker_options(command: Callable[P, T]) -> Callable[..., T]:
     return with_broker
 
 
+def broker_so_far(ctx: click.Context) -> Broker:
+    """The broker of a command line that is still being written, for the shell to ask for names."""
+    return Broker(ctx.params.get("bootstrap_server") or DEFAULT_BOOTSTRAP, ctx.params.get("client_config") or {})
+
+
 def complete_topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Topic names for the shell: quick, and silent when nobody answers."""
-    servers = ctx.params.get("bootstrap_server") or DEFAULT_BOOTSTRAP
-    extra = dict(item.split("=", 1) for item in ctx.params.get("client_config") or () if "=" in item)
+    broker = broker_so_far(ctx)
     with suppress(CommandFailed, _kafka_exception()):
-        first_answering(servers)
-        known = Broker(servers, extra).admin.list_topics(timeout=COMPLETION_SECONDS).topics
+        first_answering(broker.bootstrap_servers)
+        known = broker.admin.list_topics(timeout=COMPLETION_SECONDS).topics
         wanted = incomplete.startswith("_")
         return [
             CompletionItem(name)

@@ -7,16 +7,14 @@ from contextlib import suppress
 import click
 from click.shell_completion import CompletionItem
 
-from moldau.cli.connect import COMPLETION_SECONDS, DEFAULT_BOOTSTRAP, Broker, CommandFailed
+from moldau.cli.connect import COMPLETION_SECONDS, CommandFailed, broker_so_far
 
 
 def complete_groups(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Quick, and silent when nobody answers."""
     from moldau.cli.group_connect import group_client
 
-    servers = ctx.params.get("bootstrap_server") or DEFAULT_BOOTSTRAP
-    extra = dict(item.split("=", 1) for item in ctx.params.get("client_config") or () if "=" in item)
-    with suppress(CommandFailed), group_client(Broker(servers, extra), COMPLETION_SECONDS) as client:
+    with suppress(CommandFailed), group_client(broker_so_far(ctx), COMPLETION_SECONDS) as client:
         names = sorted(group.group_id for group in client.groups.listed())
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]
     return []

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.cli.cluster_connect import ANSWER_SECONDS, COORDINATOR_MS, SHOW_GROUPS, answering_cluster, told
+from moldau.cli.cluster_connect import ANSWER_SECONDS, COORDINATOR_MS, SHOW_GROUPS, answering_cluster, existing
 from moldau.cli.connect import Broker, CommandFailed
 from moldau.client.cluster import Cluster
 from moldau.client.group_values import DescribedGroup, Member
@@ -30,18 +30,7 @@ def group_client(broker: Broker, answer_seconds: float = ANSWER_SECONDS) -> Iter
 
 def existing_groups(client: GroupClient, names: Iterable[str]) -> list[DescribedGroup]:
     """The groups of these names, in their order; says which of them do not exist."""
-    names = list(dict.fromkeys(names))
-    described = client.groups.described(names)
-    unknown = [name for name in names if is_unknown(described[name])]
-    if unknown:
-        raise CommandFailed(f"no group {', '.join(unknown)}; {SHOW_GROUPS}")
-    found = []
-    for name in names:
-        said = described[name]
-        if isinstance(said, KafkaError):
-            raise told(said, f"group {name}")
-        found.append(said)
-    return found
+    return existing(names, client.groups.described, is_unknown, "group", SHOW_GROUPS)
 
 
 def is_unknown(said: DescribedGroup | KafkaError) -> bool:

@@ -14,6 +14,7 @@ from moldau.cli.cluster_connect import (
     SHOW_TOPICS,
     SHOW_TRANSACTIONS,
     answering_cluster,
+    existing,
     told,
 )
 from moldau.cli.connect import Broker, CommandFailed
@@ -36,18 +37,7 @@ def transaction_client(broker: Broker, answer_seconds: float = ANSWER_SECONDS) -
 
 def existing_transactions(client: TransactionClient, names: Iterable[str]) -> list[DescribedTransaction]:
     """The transactional ids of these names, in their order; says which of them do not exist."""
-    names = list(dict.fromkeys(names))
-    described = client.transactions.described(names)
-    unknown = [name for name in names if _is_unknown(described[name])]
-    if unknown:
-        raise CommandFailed(f"no transactional id {', '.join(unknown)}; {SHOW_TRANSACTIONS}")
-    found = []
-    for name in names:
-        said = described[name]
-        if isinstance(said, KafkaError):
-            raise told(said, f"transactional id {name}")
-        found.append(said)
-    return found
+    return existing(names, client.transactions.described, _is_unknown, "transactional id", SHOW_TRANSACTIONS)
 
 
 def _is_unknown(said: DescribedTransaction | KafkaError) -> bool:

@@ -24,15 +24,20 @@ class ControlMessage(Message):
 
 
 class LeaderChangeVoter(Message):
-    __slots__ = ("voter_id",)
-    SCHEMA = "voter_id int32 0+"
+    __slots__ = ("voter_directory_id", "voter_id")
+    SCHEMA = """
+        voter_id int32 0+
+        voter_directory_id uuid 1+
+    """
 
-    def __init__(self, voter_id: int = 0) -> None:
+    def __init__(self, voter_id: int = 0, voter_directory_id: bytes = ZERO_UUID) -> None:
         self.voter_id = voter_id
+        self.voter_directory_id = voter_directory_id
 
 
 class LeaderChangeMessage(ControlMessage):
     __slots__ = ("granting_voters", "leader_id", "version", "voters")
+    VERSIONS = (0, 1)
     SCHEMA = """
         version int16 0+
         leader_id int32 0+

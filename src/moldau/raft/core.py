@@ -18,7 +18,7 @@ from moldau.raft import answers
 from moldau.raft.control_records import kraft_version_record, leader_change, voters_record
 from moldau.raft.election import Tally, election_timeout_ms
 from moldau.raft.history import VoterHistory
-from moldau.raft.member import Member, QuorumSettings
+from moldau.raft.member import Member, RaftSettings
 from moldau.raft.news import Committed, LeaderChanged, Leading, News, NoLongerLeading
 from moldau.raft.ports import QuorumStateStore, RaftLog
 from moldau.raft.progress import Progress
@@ -51,7 +51,7 @@ class Core:
         store: QuorumStateStore,
         rng: Random,
         clock: Clock,
-        settings: QuorumSettings,
+        settings: RaftSettings,
     ) -> None:
         self.me = me
         self.settings = settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from moldau.raft.member import QuorumSettings
+from moldau.raft.member import RaftSettings
 from moldau.raft.voters import VoterSet
 
 
@@ -55,18 +55,18 @@ class Tally:
         return len(self.voters) // 2 + 1
 
 
-def election_timeout_ms(settings: QuorumSettings, rng: Random) -> int:
+def election_timeout_ms(settings: RaftSettings, rng: Random) -> int:
     """Between one and two election timeouts: two that begin together should not end together."""
     return settings.election_timeout_ms + rng.randrange(max(1, settings.election_timeout_ms))
 
 
-def lost_election_backoff_ms(settings: QuorumSettings, rng: Random, losses: int) -> int:
+def lost_election_backoff_ms(settings: RaftSettings, rng: Random, losses: int) -> int:
     """A chance within a bound that doubles with each election lost in a row."""
     bound = min(settings.election_backoff_max_ms, settings.retry_backoff_ms << min(losses, 16))
     return rng.randint(1, max(1, bound))
 
 
-def successor_delay_ms(settings: QuorumSettings, place: int, successors: int) -> int:
+def successor_delay_ms(settings: RaftSettings, place: int, successors: int) -> int:
     """How long a follower waits after its leader resigned: the first of the preferred not at all, each one behind it
     twice as long as the one before, those not named as long as possible."""
     if place == 0:

@@ -87,14 +87,21 @@ def heed_failed_fetch(core: Core, asked: Asked, failure: KafkaError) -> None:
 # --- batches ------------------------------------------------------------------------------------------------------
 
 
+def _learn(
+    core: Core, found: PartitionData | ResponsePartitionSnapshot, response: FetchResponse | FetchSnapshotResponse
+) -> bool | None:
+    """What both kinds of answers tell of epochs and leaders: `learn_from`."""
+    told = found.current_leader
+    leader_id, epoch = (told.leader_id, told.leader_epoch) if told is not None else (-1, -1)
+    endpoint = leader_endpoint(core, leader_id, response.node_endpoints)
+    return learn_from(core, found.error_code, leader_id, epoch, endpoint)
+
+
 def heed_fetch(core: Core, asked: Asked, response: FetchResponse) -> bool:
     found = _partition(response)
     if response.error_code or found is None:
         return False
-    told = found.current_leader
-    leader_id, epoch = (told.leader_id, told.leader_epoch) if told is not None else (-1, -1)
-    endpoint = leader_endpoint(core, leader_id, response.node_endpoints)
-    handled = learn_from(core, found.error_code, leader_id, epoch, endpoint)
+    handled = _learn(core, found, response)
     if handled is not None:
         return handled
     role = core.role
@@ -183,10 +190,7 @@ def heed_fetch_snapshot(core: Core, asked: Asked, response: FetchSnapshotRespons
             _drop_download(core.role)
         return False
     found = response.topics[0].partitions[0]
-    told = found.current_leader
-    leader_id, epoch = (told.leader_id, told.leader_epoch) if told is not None else (-1, -1)
-    endpoint = leader_endpoint(core, leader_id, response.node_endpoints)
-    handled = learn_from(core, found.error_code, leader_id, epoch, endpoint)
+    handled = _learn(core, found, response)
     if handled is not None:
         return handled
     role = core.role

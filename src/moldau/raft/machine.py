@@ -16,7 +16,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.later import Later
 from moldau.raft import describing, following, leading, membership, terms, voting
 from moldau.raft.core import Core
-from moldau.raft.member import Member, QuorumSettings
+from moldau.raft.member import Member, RaftSettings
 from moldau.raft.news import News
 from moldau.raft.ports import QuorumStateStore, RaftLog
 from moldau.raft.roles import NEVER_MS, Asked, Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
@@ -75,10 +75,10 @@ class Quorum:
         store: QuorumStateStore,
         rng: Random,
         clock: Clock,
-        settings: QuorumSettings | None = None,
+        settings: RaftSettings | None = None,
     ) -> None:
         """`voters` are the static ones, empty if the log names them; `bootstrap` is whom to ask for the leader."""
-        self._core = Core(me, voters, bootstrap, log, store, rng, clock, settings or QuorumSettings())
+        self._core = Core(me, voters, bootstrap, log, store, rng, clock, settings or RaftSettings())
 
     # --- what is known ------------------------------------------------------------------------------------------
 
@@ -87,7 +87,7 @@ class Quorum:
         return self._core.log
 
     @property
-    def settings(self) -> QuorumSettings:
+    def settings(self) -> RaftSettings:
         return self._core.settings
 
     @property

@@ -37,8 +37,8 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class QuorumSettings:
-    """`controller.quorum.…`, with Kafka's defaults."""
+class RaftSettings:
+    """What the machine takes from `controller.quorum.…`, with Kafka's defaults."""
 
     election_timeout_ms: int = 1_000
     election_backoff_max_ms: int = 1_000

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from moldau.base.ids import METADATA_TOPIC_UUID
 from moldau.base.names import METADATA_TOPIC
 from moldau.raft.answers import PARTITION
-from moldau.raft.member import Member, QuorumSettings
+from moldau.raft.member import Member, RaftSettings
 from moldau.raft.ports import RaftLog
 from moldau.raft.snapshots import SnapshotId
 from moldau.raft.voters import SUPPORTED_KRAFT_VERSIONS, ReplicaKey
@@ -47,9 +47,7 @@ def epoch_ends(me: Member, epoch: int, successors: Sequence[ReplicaKey]) -> end_
     )
 
 
-def to_fetch(
-    me: Member, epoch: int, log: RaftLog, high_watermark: int, settings: QuorumSettings
-) -> fetches.FetchRequest:
+def to_fetch(me: Member, epoch: int, log: RaftLog, high_watermark: int, settings: RaftSettings) -> fetches.FetchRequest:
     partition = fetches.FetchPartition(
         PARTITION,
         epoch,
@@ -70,7 +68,7 @@ def to_fetch(
 
 
 def for_snapshot(
-    me: Member, epoch: int, snapshot: SnapshotId, position: int, settings: QuorumSettings
+    me: Member, epoch: int, snapshot: SnapshotId, position: int, settings: RaftSettings
 ) -> fetch_snapshot.FetchSnapshotRequest:
     partition = fetch_snapshot.RequestPartitionSnapshot(
         PARTITION, epoch, fetch_snapshot.RequestSnapshotId(*snapshot), position, me.directory_id

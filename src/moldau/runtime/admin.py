@@ -23,7 +23,7 @@ from moldau.metadata.controller.topics import (
 from moldau.metadata.image import MetadataImage
 from moldau.runtime.controller import Controller
 from moldau.wire.apis import ApiKey
-from moldau.wire.messages.create_topics import CreatableTopicConfigs, CreateTopicsRequest
+from moldau.wire.messages.create_topics import CreatableTopicConfigs
 from moldau.wire.schema import Message
 
 Decide = Callable[[MetadataImage, Any], Decision[Any]]
@@ -69,9 +69,6 @@ class Admin:
         """The answer, or a KafkaError NOT_CONTROLLER where this node does not lead."""
         decide = self._decisions[api]
         return self._controller.submit(lambda image: decide(image, request))
-
-    def create_topics(self, request: CreateTopicsRequest) -> Later[Any]:
-        return self.ask(ApiKey.CREATE_TOPICS, request)
 
     def _layers(self, image: MetadataImage) -> BrokerLayers:
         return broker_layers(image, self._node_id, self._static)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later
+from moldau.base.later import Later, kept
 from moldau.client.peers import Peers
 from moldau.metadata.current import CurrentImage
 from moldau.wire.apis import ApiKey
@@ -38,7 +38,7 @@ class Brokers:
         broker = self._current.image.brokers.get(node_id)
         endpoint = None if broker is None or broker.fenced else broker.endpoint(self._listener)
         if endpoint is None:
-            return _come(KafkaError(ErrorCode.BROKER_NOT_AVAILABLE))
+            return kept(KafkaError(ErrorCode.BROKER_NOT_AVAILABLE))
         return self._peers.to(endpoint.host, endpoint.port, self._purpose).ask(api, request, TIMEOUT_MS)
 
     def _ask_here(self, api: ApiKey, request: Message) -> Later[Any]:
@@ -47,11 +47,5 @@ class Brokers:
         except Exception as fault:
             # Another node would close the connection, and whoever asked would go on.
             log.exception("%s failed here", api.name)
-            return _come(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(fault)))
-        return answer if isinstance(answer, Later) else _come(answer)
-
-
-def _come(value: Any) -> Later[Any]:
-    come: Later[Any] = Later()
-    come.complete(value)
-    return come
+            return kept(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(fault)))
+        return kept(answer)

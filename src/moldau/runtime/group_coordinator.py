@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode, KafkaError
@@ -25,6 +25,7 @@ from moldau.wire.records import EndTxnMarker
 R = TypeVar("R")
 GROUP_ID_BYTES_MAX = 2**15 - 1
 """More cannot be written into a record's key."""
+LOSS: Final = "offsets that groups have committed are lost, and their members begin where they would without any"
 
 
 class GroupCoordinator:
@@ -43,10 +44,9 @@ class GroupCoordinator:
         self._clock = clock
         self._timers = timers
         self._shards: Shards[Groups] = Shards(
-            CONSUMER_OFFSETS_TOPIC,
+            topic,
             node_id,
             partitions,
-            current,
             lambda _: Groups(settings, current, clock, rng),
             clock,
             timers,
@@ -65,7 +65,7 @@ class GroupCoordinator:
 
     def find(self, group_id: str) -> int:
         """The node that has the group; KafkaError if nobody has it now."""
-        return self.topic.leader_of(self._shards.partition_of(group_id))
+        return self.topic.leader_of(group_id)
 
     def end_transaction(
         self, index: int, producer: ProducerIdAndEpoch, marker: EndTxnMarker, transaction_version: int
@@ -77,6 +77,7 @@ class GroupCoordinator:
     # --- what goes on meanwhile ---------------------------------------------------------------------------------
 
     def follow(self, image: MetadataImage, changes: Changes) -> None:
+        self.topic.warn_of_loss(image, changes, LOSS)
         self._shards.follow(image, changes)
         if changes.topics or changes.removed:
             # The machines look at the image themselves, and it is not in force before all have followed.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache, partial
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 from moldau.base.clock import Clock, Timers
@@ -15,10 +15,10 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.later import Later
 from moldau.coordinator.machine import Outcome, ProducerIdAndEpoch
 from moldau.metadata.apply import Changes
-from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
+from moldau.runtime.coordinator_topic import CoordinatorTopic
 from moldau.runtime.shard import Shard
 from moldau.runtime.shard_replay import Machine
 from moldau.wire.records import EndTxnMarker
@@ -28,9 +28,6 @@ M = TypeVar("M", bound=Machine)
 R = TypeVar("R")
 RELOAD_MS: Final = 1_000
 """How long a shard whose log refused stays away: what was wrong with the disk is seldom over at once."""
-HASHES_KEPT: Final = 4_096
-KEPT_LENGTH_MAX: Final = 256
-"""Of the texts whose hashes are kept: clients choose them, and could fill a node's memory with long ones."""
 
 
 class Shards(Generic[M]):
@@ -38,10 +35,9 @@ class Shards(Generic[M]):
 
     def __init__(
         self,
-        topic: str,
+        topic: CoordinatorTopic,
         node_id: int,
         partitions: Partitions,
-        current: CurrentImage,
         make: Callable[[Partition], M],
         clock: Clock,
         timers: Timers,
@@ -49,7 +45,6 @@ class Shards(Generic[M]):
         self._topic = topic
         self._node_id = node_id
         self._partitions = partitions
-        self._current = current
         self._make = make
         self._clock = clock
         self._timers = timers
@@ -61,11 +56,7 @@ class Shards(Generic[M]):
             yield machine
 
     def partition_of(self, key: str) -> int:
-        """KafkaError while there is no topic."""
-        topic = self._current.image.topics.get(self._topic)
-        if topic is None:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        return java_hash(key) % len(topic.partitions)
+        return self._topic.partition_of(key).partition
 
     def submit(self, key: str, decide: Callable[[M], Outcome[R]]) -> R | Later[R]:
         """Puts a request to the machine that `key` belongs to. KafkaError if that is not here, or not ready."""
@@ -105,15 +96,16 @@ class Shards(Generic[M]):
 
     def follow(self, image: MetadataImage, changes: Changes) -> None:
         """Brings what is here in line with who leads what."""
-        if any(removed.name == self._topic for removed in changes.removed):
+        name = self._topic.name
+        if any(removed.name == name for removed in changes.removed):
             self.close(ErrorCode.NOT_COORDINATOR)
-        if self._topic in changes.topics:
-            for index, _ in enumerate(image.topics[self._topic].partitions):
+        if name in changes.topics:
+            for index, _ in enumerate(image.topics[name].partitions):
                 self._follow(index, image)
 
     def _follow(self, index: int, image: MetadataImage) -> None:
-        partition = self._partitions.find(self._topic, index)
-        is_ours = partition is not None and image.topics[self._topic].partitions[index].leader == self._node_id
+        partition = self._partitions.find(self._topic.name, index)
+        is_ours = partition is not None and image.topics[self._topic.name].partitions[index].leader == self._node_id
         known = self._shards.get(index)
         if known is not None and not (is_ours and known[0].partition is partition):
             self._shards.pop(index)[0].close(ErrorCode.NOT_COORDINATOR)
@@ -144,21 +136,3 @@ class Shards(Generic[M]):
 
 def _given(outcome: Outcome[None]) -> Outcome[None]:
     return outcome
-
-
-def java_hash(text: str) -> int:
-    """The absolute value of Java's hash of a string, by which Kafka places groups and transactional ids; 0 for the one
-    number that has none in 32 bits."""
-    return _kept_hash(text) if len(text) <= KEPT_LENGTH_MAX else _hash(text)
-
-
-def _hash(text: str) -> int:
-    value = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
-    signed = value - (1 << 32) if value >> 31 else value
-    return 0 if signed == -(1 << 31) else abs(signed)
-
-
-_kept_hash = lru_cache(maxsize=HASHES_KEPT)(_hash)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Final, TypeVar
 
 from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode, KafkaError
@@ -29,6 +29,10 @@ from moldau.wire.messages.create_topics import CreatableTopic
 R = TypeVar("R")
 TRANSACTIONAL_ID_BYTES_MAX = 2**15 - 1
 """More cannot be written into a record's key."""
+LOSS: Final = (
+    "transactions that are open may never end, and hold up their readers;"
+    " `moldau transaction hanging` finds them, `moldau transaction abort` ends them"
+)
 
 
 class TransactionCoordinator:
@@ -51,9 +55,7 @@ class TransactionCoordinator:
         self._clock = clock
         self._partitions = partitions
         self._markers = MarkerSender(current, brokers, timers, self._written, self._is_ours)
-        self._shards: Shards[Transactions] = Shards(
-            TRANSACTION_STATE_TOPIC, node_id, partitions, current, self._machine, clock, timers
-        )
+        self._shards: Shards[Transactions] = Shards(topic, node_id, partitions, self._machine, clock, timers)
 
     def _machine(self, partition: Partition) -> Transactions:
         return Transactions(
@@ -82,24 +84,12 @@ class TransactionCoordinator:
         """Asks once a producer id is at hand, should one be needed; a promise may come to a KafkaError. If the
         controller grants none, only who needs one is refused."""
         ready = self._producer_ids.ready()
-        if ready is None:
-            return ask()
-        answer: Later[R] = Later()
-
-        def go_on(_: KafkaError | None) -> None:
-            given: Any = _tried(ask)
-            if isinstance(given, Later):
-                given.then(answer.complete)
-            else:
-                answer.complete(given)
-
-        ready.then(go_on)
-        return answer
+        return ask() if ready is None else ready.lead_to(lambda _: ask())
 
     def find(self, transactional_id: str) -> int:
         """The node that coordinates it; KafkaError if nobody does now, or ever can."""
         _check_length(transactional_id)
-        return self.topic.leader_of(self._shards.partition_of(transactional_id))
+        return self.topic.leader_of(transactional_id)
 
     # --- markers ------------------------------------------------------------------------------------------------
 
@@ -111,11 +101,7 @@ class TransactionCoordinator:
             return
 
     def _is_ours(self, markers: TransactionMarkers) -> bool:
-        try:
-            index = self._shards.partition_of(markers.transactional_id)
-        except KafkaError:
-            return False
-        partition = self._partitions.find(self.topic.name, index)
+        partition = self._partitions.find(*self.topic.partition_of(markers.transactional_id))
         return (
             partition is not None and partition.is_leader and partition.state.leader_epoch >= markers.coordinator_epoch
         )
@@ -123,6 +109,7 @@ class TransactionCoordinator:
     # --- what goes on meanwhile ---------------------------------------------------------------------------------
 
     def follow(self, image: MetadataImage, changes: Changes) -> None:
+        self.topic.warn_of_loss(image, changes, LOSS)
         self._shards.follow(image, changes)
 
     def expire(self) -> None:
@@ -139,13 +126,6 @@ class TransactionCoordinator:
 def _check_length(transactional_id: str) -> None:
     if len(transactional_id.encode()) > TRANSACTIONAL_ID_BYTES_MAX:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-
-
-def _tried(ask: Callable[[], R | Later[R]]) -> R | Later[R] | KafkaError:
-    try:
-        return ask()
-    except KafkaError as refused:
-        return refused
 
 
 def transaction_topic(

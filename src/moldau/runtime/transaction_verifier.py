@@ -26,6 +26,8 @@ from moldau.wire.messages.add_partitions_to_txn import (
 
 Codes = dict[TopicPartition, ErrorCode]
 """Of the partitions that were not verified, why."""
+FOR_OTHERS: Final = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED})
+"""Nothing was wrong but with another partition of the same question, as one whose topic was deleted."""
 NOT_REACHED: Final = frozenset(
     {ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNSUPPORTED_VERSION}
 )
@@ -107,10 +109,15 @@ class TransactionVerifier:
     ) -> None:
         self._under_way.discard(node_id)
         codes = _codes(response)
-        for transactional_id, (_, each) in asked.items():
+        for transactional_id, (transaction, each) in asked.items():
             told = codes if isinstance(codes, ErrorCode) else codes.get(transactional_id, {})
             for wanted, waiting in each.waiting:
-                waiting.complete(_wrong(wanted, told))
+                wrong = _wrong(wanted, told)
+                if set(wrong.values()) == FOR_OTHERS and wanted < each.partitions:
+                    # They wrote to other partitions in other requests: by itself this one may well be good.
+                    self.verify(transaction, wanted).then(waiting.complete)
+                else:
+                    waiting.complete(wrong)
         self._timers.soon(lambda: self._ask(node_id))
 
 

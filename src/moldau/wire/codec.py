@@ -120,6 +120,12 @@ def _uvarint_rest(data: Buffer, position: int, low: int) -> tuple[int, int]:
             raise MalformedData("a varint of more than five bytes")
 
 
+def read_uvarint(data: Buffer, position: int) -> tuple[int, int]:
+    """An unsigned varint and the position behind it; IndexError where the bytes end in it."""
+    low = data[position]
+    return (low, position + 1) if low < 0x80 else _uvarint_rest(data, position + 1, low)
+
+
 def _write_uvarint(value: int) -> bytes:
     out = bytearray()
     while value > 0x7F:

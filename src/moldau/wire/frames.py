@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 from moldau.base.errors import MalformedData
 from moldau.base.limits import HEADER_TAGS_MAX
 from moldau.wire.apis import APIS, ApiKey, response_class
-from moldau.wire.codec import Outgoing, decode_from, encode, encoder
+from moldau.wire.codec import Outgoing, decode_from, encode, encoder, read_uvarint
 from moldau.wire.schema import Buffer, Message
 
 _LEAD = struct.Struct(">hhih")
@@ -64,23 +64,12 @@ def _skip_tags(frame: Buffer, position: int) -> int:
     if count > HEADER_TAGS_MAX:
         raise MalformedData("too many tagged fields in a request header")
     for _ in range(count):
-        _, position = _read_uvarint(frame, position)
-        size, position = _read_uvarint(frame, position)
+        _, position = read_uvarint(frame, position)
+        size, position = read_uvarint(frame, position)
         position += size
         if position > len(frame):
             raise MalformedData("a tagged field is longer than the request header")
     return position
-
-
-def _read_uvarint(frame: Buffer, position: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 35, 7):
-        byte = frame[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-    raise MalformedData("a varint of more than five bytes")
 
 
 class Framing:

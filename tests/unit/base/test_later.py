@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.base.later import Later
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.later import Later, kept, once_there
 
 
 def test_the_waiter_is_called_when_the_value_comes() -> None:
@@ -66,3 +67,61 @@ def test_map_changes_the_value_on_the_way_early_or_late() -> None:
     done: Later[int] = Later()
     done.complete(2)
     assert done.map(str).map(lambda text: text * 2).value() == "22"
+
+
+def test_what_a_promise_leads_to_may_be_there_or_be_promised() -> None:
+    asked: Later[int] = Later()
+    further: Later[str] = Later()
+    there = asked.lead_to(lambda n: f"<{n}>")
+    assert not there.done
+    asked.complete(1)
+    assert there.value() == "<1>"
+    promised = kept(2).lead_to(lambda n: further)
+    assert not promised.done
+    further.complete("<2>")
+    assert promised.value() == "<2>"
+
+
+def test_a_refusal_on_the_way_is_what_the_promise_comes_to() -> None:
+    def refuse(n: int) -> int:
+        raise KafkaError(ErrorCode.NOT_COORDINATOR, str(n))
+
+    asked: Later[int] = Later()
+    led: Later[object] = asked.lead_to(refuse)
+    asked.complete(7)
+    refused = led.value()
+    assert isinstance(refused, KafkaError)
+    assert (refused.code, refused.message) == (ErrorCode.NOT_COORDINATOR, "7")
+
+
+def test_a_mistake_of_ours_on_the_way_is_not_taken_for_an_answer() -> None:
+    asked: Later[int] = Later()
+    led = asked.lead_to(lambda n: 1 // n)
+    with pytest.raises(ZeroDivisionError):
+        asked.complete(0)
+    assert not led.done
+
+
+def test_one_goes_on_at_once_with_what_is_there_and_later_with_what_is_promised() -> None:
+    assert once_there(1, lambda n: n + 1) == 2
+    asked: Later[int] = Later()
+    given = once_there(asked, lambda n: n + 1)
+    assert isinstance(given, Later)
+    assert not given.done
+    asked.complete(2)
+    assert given.value() == 3
+
+
+def test_a_refusal_of_who_goes_on_at_once_is_raised_at_once() -> None:
+    def refuse(n: int) -> int:
+        raise KafkaError(ErrorCode.NOT_COORDINATOR)
+
+    with pytest.raises(KafkaError):
+        once_there(1, refuse)
+
+
+def test_what_is_there_can_be_promised_and_a_promise_is_one_already() -> None:
+    assert kept("there").value() == "there"
+    assert kept(None).done
+    asked: Later[int] = Later()
+    assert kept(asked) is asked

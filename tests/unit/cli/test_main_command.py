@@ -10,9 +10,11 @@ from collections.abc import Iterator
 
 import click
 import pytest
+from click.shell_completion import CompletionItem, ShellComplete
 from click.testing import CliRunner, Result
 
 from moldau import __version__
+from moldau.cli.connect import DEFAULT_BOOTSTRAP, Broker, broker_options, broker_so_far
 from moldau.cli.main import COMMANDS, main, one_line
 
 
@@ -151,3 +153,29 @@ def test_completion_knows_commands_and_is_silent_without_a_broker(monkeypatch: p
     assert "plain,describe" in completions("moldau topic de", monkeypatch)
     monkeypatch.setenv("MOLDAU_BOOTSTRAP", "127.0.0.1:1")
     assert completions("moldau topic describe ", monkeypatch) == []
+
+
+@pytest.mark.parametrize(
+    ("written", "broker"),
+    [
+        ([], Broker(DEFAULT_BOOTSTRAP, {})),
+        (["-b", "there:1"], Broker("there:1", {})),
+        (["-X", "security.protocol=SSL", "-b", "there:1"], Broker("there:1", {"security.protocol": "SSL"})),
+        (["-b", "there:1", "-X", "nonsense"], Broker("there:1", {})),
+    ],
+)
+def test_a_shell_that_completes_asks_the_broker_that_is_written_so_far(written: list[str], broker: Broker) -> None:
+    asked: list[Broker] = []
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        asked.append(broker_so_far(ctx))
+        return []
+
+    @click.command()
+    @click.argument("name", shell_complete=complete)
+    @broker_options
+    def command(name: str, broker: Broker) -> None:
+        """Never called: the line is not complete."""
+
+    ShellComplete(command, {}, "command", "_COMPLETE").get_completions(written, "")
+    assert asked == [broker]

@@ -15,7 +15,7 @@ from memory_raft_log import MemoryRaftLog, MemoryStateStore
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.later import Later
 from moldau.raft.machine import Quorum
-from moldau.raft.member import Member, QuorumSettings
+from moldau.raft.member import Member, RaftSettings
 from moldau.raft.snapshots import BOOTSTRAP, SnapshotId, bootstrap_snapshot
 from moldau.raft.voters import SUPPORTED_KRAFT_VERSIONS, Endpoint, ReplicaKey, Voter, VoterSet, static_voters
 from moldau.runtime.quorum_driver import QuorumDriver
@@ -26,7 +26,7 @@ from moldau.wire.records import decode_records
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 LISTENER = "CONTROLLER"
-SETTINGS = QuorumSettings(
+SETTINGS = RaftSettings(
     election_timeout_ms=500,
     election_backoff_max_ms=200,
     fetch_timeout_ms=1_000,

@@ -11,7 +11,7 @@ from moldau.base.ids import ZERO_UUID
 from moldau.raft.control_records import kraft_version_record, leader_change, read_voters, voters_record
 from moldau.raft.election import Tally, election_timeout_ms, lost_election_backoff_ms, successor_delay_ms
 from moldau.raft.history import VoterHistory
-from moldau.raft.member import QuorumSettings
+from moldau.raft.member import RaftSettings
 from moldau.raft.progress import Progress
 from moldau.raft.snapshots import SnapshotId, snapshot_batches
 from moldau.raft.voters import SUPPORTED_KRAFT_VERSIONS, Endpoint, ReplicaKey, Voter, VoterSet, static_voters
@@ -137,7 +137,7 @@ def test_without_those_who_cannot_be_reached_it_is_hopeless_but_not_lost() -> No
 
 
 def test_times_are_spread_and_bounded() -> None:
-    settings, rng = QuorumSettings(), Random(1)
+    settings, rng = RaftSettings(), Random(1)
     timeouts = {election_timeout_ms(settings, rng) for _ in range(500)}
     assert min(timeouts) >= 1_000
     assert max(timeouts) < 2_000
@@ -148,7 +148,7 @@ def test_times_are_spread_and_bounded() -> None:
 
 @pytest.mark.parametrize(("place", "delay_ms"), [(0, 0), (1, 250), (2, 500), (3, 1_000), (-1, 1_000)])
 def test_successors_come_one_after_the_other(place: int, delay_ms: int) -> None:
-    assert successor_delay_ms(QuorumSettings(), place, 3) == delay_ms
+    assert successor_delay_ms(RaftSettings(), place, 3) == delay_ms
 
 
 # --- what is committed

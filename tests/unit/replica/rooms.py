@@ -10,9 +10,8 @@ from random import Random
 from typing import TypeVar
 
 from moldau.assembly import Assembly, World
-from moldau.base.errors import ErrorCode, StorageFault
+from moldau.base.errors import ErrorCode
 from moldau.base.later import Later
-from moldau.client.peers import Peer
 from moldau.log.log import Log
 from moldau.metadata.image import MetadataImage
 from moldau.replica.flushing import Flushable
@@ -21,6 +20,7 @@ from moldau.runtime.producer_ids import allocate_by
 from moldau.settings import Settings, from_properties
 from moldau.testing.clock import FakeClock, FakeTimers
 from moldau.testing.files import MemoryFiles
+from moldau.testing.ports import NoPeers, at_once
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from moldau.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -39,13 +39,6 @@ def batch(count: int = 1, size: int = 10, *, timestamp: int | None = None, **hea
     return memoryview(build_batch(records, **header))  # type: ignore[arg-type]
 
 
-def at_once(work: Callable[[], None]) -> Later[StorageFault | None]:
-    done: Later[StorageFault | None] = Later()
-    work()
-    done.complete(None)
-    return done
-
-
 class HeldFlusher:
     """Remembers who wants to be on disk, and brings them there when it is told."""
 
@@ -60,13 +53,6 @@ class HeldFlusher:
             del self.asked[each]
             each.log.flush()
             each.flushed()
-
-
-class NoPeers:
-    """A node that is alone asks nobody."""
-
-    def to(self, host: str, port: int, purpose: str) -> Peer:
-        raise AssertionError(f"{host}:{port} was to be asked for {purpose}")
 
 
 class Rooms:
@@ -156,7 +142,7 @@ class Rooms:
         """Makes a topic; `flush_messages="1"` is the config `flush.messages`. Gives its id."""
         given = [CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()]
         ask = CreateTopicsRequest([CreatableTopic(name, partitions, 1, configs=given)])
-        made = self.committed(self.admin.create_topics(ask)).topics[0]
+        made = self.committed(self.admin.ask(ApiKey.CREATE_TOPICS, ask)).topics[0]
         assert made.error_code == ErrorCode.NONE, made.error_message
         return bytes(made.topic_id)
 

@@ -91,7 +91,7 @@ def test_deleted_and_made_anew_before_anyone_looked(rooms: Rooms) -> None:
     old = rooms.partition("a")
 
     rooms.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=["a"]))
-    rooms.admin.create_topics(CreateTopicsRequest([CreatableTopic("a", 1, 1)]))
+    rooms.admin.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest([CreatableTopic("a", 1, 1)]))
     assert held(rooms) == ["a-0", "a-1", "a-2"], "nothing is committed yet"
     rooms.flush()
     assert held(rooms) == ["a-0"]
@@ -190,7 +190,7 @@ def test_a_topic_made_anew_just_before_the_crash_does_not_get_the_old_records(ro
     rooms.create_topic("a", 2)
     rooms.append("a", count=3)
     rooms.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=["a"]))
-    rooms.admin.create_topics(CreateTopicsRequest([CreatableTopic("a", 1, 1)]))
+    rooms.admin.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest([CreatableTopic("a", 1, 1)]))
     rooms.metadata_log.flush()
     again = rooms.restart()
     assert held(again) == ["a-0"]

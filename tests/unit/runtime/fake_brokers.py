@@ -10,13 +10,9 @@ from moldau.base.later import Later
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
 from moldau.runtime.brokers import Brokers
+from moldau.testing.ports import NoPeers
 from moldau.wire.apis import ApiKey
 from moldau.wire.schema import Message
-
-
-class NoPeers:
-    def to(self, host: str, port: int, purpose: str) -> Any:
-        raise AssertionError(f"{host}:{port} was to be asked for {purpose}")
 
 
 class FakeBrokers(Brokers):

@@ -14,7 +14,7 @@ from moldau.base.names import METADATA_TOPIC
 from moldau.log.config import LogConfig
 from moldau.log.store import LogStore
 from moldau.raft.machine import Quorum
-from moldau.raft.member import Member, QuorumSettings
+from moldau.raft.member import Member, RaftSettings
 from moldau.raft.snapshots import BOOTSTRAP, SnapshotId
 from moldau.raft.voters import Endpoint, VoterSet, static_voters
 from moldau.runtime.metadata_log import MetadataLog
@@ -30,7 +30,7 @@ from moldau.wire.records import decode_records
 METADATA = TopicPartition(METADATA_TOPIC, 0)
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 LISTENER = "CONTROLLER"
-SETTINGS = QuorumSettings(election_timeout_ms=500, election_backoff_max_ms=200, fetch_timeout_ms=1_000)
+SETTINGS = RaftSettings(election_timeout_ms=500, election_backoff_max_ms=200, fetch_timeout_ms=1_000)
 SEGMENT_BYTES = 4_000
 
 

@@ -59,7 +59,7 @@ def test_an_answer_is_parked_until_its_records_are_on_disk(rooms: Rooms) -> None
 
 def test_decisions_see_what_was_decided_before_them_committed_or_not(rooms: Rooms) -> None:
     ask = CreateTopicsRequest([CreatableTopic("a", 1, 1)])
-    first, second = rooms.admin.create_topics(ask), rooms.admin.create_topics(ask)
+    first, second = rooms.admin.ask(ApiKey.CREATE_TOPICS, ask), rooms.admin.ask(ApiKey.CREATE_TOPICS, ask)
     rooms.flush()
     assert first.value().topics[0].error_code == 0
     assert second.value().topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
@@ -68,8 +68,8 @@ def test_decisions_see_what_was_decided_before_them_committed_or_not(rooms: Room
 def test_a_refusal_waits_for_what_it_rests_on(rooms: Rooms) -> None:
     """To say that a topic exists before it is certain to would be a promise that a crash can break."""
     ask = CreateTopicsRequest([CreatableTopic("a", 1, 1)])
-    rooms.admin.create_topics(ask)
-    refused = rooms.admin.create_topics(ask)
+    rooms.admin.ask(ApiKey.CREATE_TOPICS, ask)
+    refused = rooms.admin.ask(ApiKey.CREATE_TOPICS, ask)
     assert not refused.done
     rooms.flush()
     assert refused.done
@@ -192,7 +192,9 @@ def test_what_was_answered_survives_any_crash() -> None:
                 reply = rooms.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=[name]))
                 reply.then(partial(noted, told, name, False))
             else:
-                made = rooms.admin.create_topics(CreateTopicsRequest([CreatableTopic(name, 1 + number % 2, 1)]))
+                made = rooms.admin.ask(
+                    ApiKey.CREATE_TOPICS, CreateTopicsRequest([CreatableTopic(name, 1 + number % 2, 1)])
+                )
                 made.then(partial(noted, told, name, True))
             if rng.random() < 0.7:
                 rooms.flush()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 from fetching import Key, fetch, now, shown, waiting
-from rooms import Rooms, at_once, batch
+from rooms import Rooms, batch
 
 from moldau.base.errors import ErrorCode, StorageFault
 from moldau.runtime.housekeeping import Housekeeping
+from moldau.testing.ports import at_once
 
 DAY_MS = 24 * 3600 * 1000
 A: Key = ("a", 0)

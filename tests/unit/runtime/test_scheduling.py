@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import subprocess
@@ -30,7 +31,7 @@ def told() -> tuple[int, int]:
 
 
 def test_it_is_nicer() -> None:
-    assert told()[0] == 7
+    assert told()[0] == min(os.nice(0) + 7, 19)
 
 
 def test_it_has_the_longest_slice() -> None:

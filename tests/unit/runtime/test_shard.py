@@ -14,8 +14,10 @@ from moldau.base.later import Later
 from moldau.coordinator.machine import Action, Answer, CoordinatorRecord, Deadlines, Outcome
 from moldau.log.walk import walk_headers
 from moldau.metadata.apply import Changes
+from moldau.runtime.coordinator_topic import CoordinatorTopic, java_hash
 from moldau.runtime.shard_replay import LOAD_TURN_RECORDS
-from moldau.runtime.shards import RELOAD_MS, Shards, java_hash
+from moldau.runtime.shards import RELOAD_MS, Shards
+from moldau.wire.messages.create_topics import CreatableTopic
 from moldau.wire.schema import Buffer, Message
 
 TOPIC = "log-of-notes"
@@ -73,20 +75,17 @@ class Notebook:
         return Outcome(list(self.notes))
 
 
+def shards_of(rooms: Rooms) -> Shards[Notebook]:
+    topic = CoordinatorTopic(CreatableTopic(TOPIC, 1, 1), rooms.current, rooms.assembly.channel)
+    return Shards(topic, 1, rooms.partitions, lambda _: Notebook(), rooms.clock, rooms.timers)
+
+
 class World:
     def __init__(self, rooms: Rooms | None = None, **config: str) -> None:
         self.rooms = rooms or Rooms().start()
         if TOPIC not in self.rooms.current.image.topics:
             self.rooms.create_topic(TOPIC, 1, **config)
-        self.shards: Shards[Notebook] = Shards(
-            TOPIC,
-            1,
-            self.rooms.partitions,
-            self.rooms.current,
-            lambda _: Notebook(),
-            self.rooms.clock,
-            self.rooms.timers,
-        )
+        self.shards = shards_of(self.rooms)
         self.shards.follow(self.rooms.current.image, Changes({TOPIC}))
         self.rooms.timers.run_soon()
 
@@ -216,9 +215,7 @@ def test_loading_gives_way_and_asks_for_patience() -> None:
         world.write(*(str(n) for n in range(start, start + 500)))
         world.rooms.timers.run_soon()
     rooms = world.rooms.restart()
-    shards: Shards[Notebook] = Shards(
-        TOPIC, 1, rooms.partitions, rooms.current, lambda _: Notebook(), rooms.clock, rooms.timers
-    )
+    shards = shards_of(rooms)
     shards.follow(rooms.current.image, Changes({TOPIC}))
     notebook = next(iter(shards))
     assert 0 < len(notebook.notes) <= LOAD_TURN_RECORDS + 500

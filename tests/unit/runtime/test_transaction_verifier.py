@@ -128,6 +128,28 @@ def test_nobody_coordinates_or_nobody_answers() -> None:
     assert refused.value() == {A0: ErrorCode.NOT_COORDINATOR}
 
 
+def test_who_is_refused_for_the_sake_of_another_request_is_asked_about_again() -> None:
+    world = Verifying()
+    world.verify("tx", A0)
+    of_a_deleted_topic, innocent = world.verify("tx", B0), world.verify("tx", A1)
+    world.answer()
+    world.answer({B0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, A1: ErrorCode.OPERATION_NOT_ATTEMPTED})
+    assert of_a_deleted_topic.value() == {B0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert not innocent.done
+    assert world.asked() == [("tx", 3, True, [A1])]
+    world.answer()
+    assert innocent.value() == {}
+
+
+def test_what_was_asked_for_in_one_request_is_refused_together() -> None:
+    world = Verifying()
+    together = world.verify("tx", A1, B0)
+    codes = {B0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, A1: ErrorCode.OPERATION_NOT_ATTEMPTED}
+    world.answer(codes)
+    assert together.value() == codes
+    assert world.brokers.asked == []
+
+
 def test_an_answer_that_leaves_a_partition_out_is_no_consent() -> None:
     world = Verifying()
     told = world.verify("tx", A0)

@@ -20,6 +20,7 @@ from moldau.server.router import Router
 from moldau.settings import from_properties
 from moldau.testing.clock import FakeClock, FakeTimers
 from moldau.testing.files import MemoryFiles
+from moldau.testing.ports import at_once
 from moldau.wire.apis import ApiKey, response_class
 from moldau.wire.codec import Outgoing
 from moldau.wire.frames import read_response, request_frame
@@ -185,7 +186,7 @@ class Besieged:
             rng=Random(self.rng.random()),
             flusher=_PromptFlusher(self.timers),
             peers=self.wires,
-            apart=_at_once,
+            apart=at_once,
             disk_space=lambda: (0, 0),
             on_fault=self.faults.append,
             boot_id="the one and only",
@@ -300,10 +301,3 @@ class Besieged:
     def _all_live(self) -> bool:
         live = {broker.id for broker in self.led().current.image.live_brokers()}
         return live >= set(self.nodes)
-
-
-def _at_once(work: Callable[[], None]) -> Later[StorageFault | None]:
-    done: Later[StorageFault | None] = Later()
-    work()
-    done.complete(None)
-    return done

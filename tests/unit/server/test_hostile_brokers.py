@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,20 +23,6 @@ from moldau.wire.messages.alter_partition import (
 )
 from moldau.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from moldau.wire.schema import Message
-
-
-@pytest.fixture(params=[1, 3], ids=["alone", "three"])
-def besieged(request: pytest.FixtureRequest) -> Iterator[Besieged]:
-    found = Besieged(request.param)
-    yield found
-    found.check_health()
-
-
-@pytest.fixture
-def three() -> Iterator[Besieged]:
-    found = Besieged(3)
-    yield found
-    found.check_health()
 
 
 def a_registration(broker: int, **given: Any) -> registrations.BrokerRegistrationRequest:

@@ -47,20 +47,6 @@ SILENCE_MS = 35_000
 LAST_EPOCH = 2**31 - 1
 
 
-@pytest.fixture(params=[1, 3], ids=["alone", "three"])
-def besieged(request: pytest.FixtureRequest) -> Iterator[Besieged]:
-    found = Besieged(request.param)
-    yield found
-    found.check_health()
-
-
-@pytest.fixture
-def three() -> Iterator[Besieged]:
-    found = Besieged(3)
-    yield found
-    found.check_health()
-
-
 def waiting_in(besieged: Besieged) -> int:
     """Fetches and changes that the leader of the quorum still owes an answer, and requests the controller does."""
     leader = besieged.led()

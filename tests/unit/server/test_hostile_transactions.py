@@ -16,7 +16,7 @@ from besieged_transactions import ODD_IDS, Producer, Transacting, TransactionalP
 from moldau.base.errors import ErrorCode
 from moldau.base.later import Later
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
-from moldau.runtime.shards import _kept_hash
+from moldau.runtime.coordinator_topic import _kept_hash
 from moldau.wire.apis import ApiKey
 from moldau.wire.frames import request_frame
 from moldau.wire.messages import add_partitions_to_txn as adding

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from logging import WARNING
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from rooms import Rooms
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID
 from moldau.base.later import Later
+from moldau.base.names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from moldau.server.router import Caller, Handler
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -29,6 +31,7 @@ from moldau.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from moldau.wire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from moldau.wire.records import IN_LINE, Record, build_batch, decode_records
 
 TX = "tx"
@@ -325,3 +328,46 @@ def test_an_open_transaction_survives_and_can_be_ended(node: Node) -> None:
     assert write(again, producer, "b", sequence=1) == ErrorCode.NONE
     assert again.end(producer, committed=True).error_code == 0
     assert (again.stable, again.texts()) == (3, ["a", "b"])
+
+
+# --- a topic that somebody lays hands on ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ("delete", "__transaction_state was deleted: transactions that are open may never end"),
+        ("grow", "__transaction_state has 5 partitions instead of 2: transactions that are open may never end"),
+    ],
+)
+def test_transactions_that_their_coordinator_was_made_to_forget_hang_until_they_are_aborted_by_hand(
+    node: Node, caplog: pytest.LogCaptureFixture, how: str, told: str
+) -> None:
+    producer = node.init()
+    write(node, producer, "a")
+    if how == "delete":
+        node.rooms.delete_topic(TRANSACTION_STATE_TOPIC)
+    else:
+        node.rooms.grow_topic(TRANSACTION_STATE_TOPIC, 5)
+    node.settle()
+    assert [each.getMessage().startswith(told) for each in caplog.records if each.levelno == WARNING] == [True]
+    assert "`moldau transaction abort` ends them" in caplog.text
+    node.ask(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest(key_type=1, coordinator_keys=[TX]), 4)
+    assert node.end(producer, committed=True).error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert node.stable == 0
+    # What `moldau transaction abort` and kafka-transactions.sh ask for.
+    marker = WritableTxnMarker(*producer, False, [WritableTxnMarkerTopic("t", [0])], -1)
+    answer = node.ask(ApiKey.WRITE_TXN_MARKERS, WriteTxnMarkersRequest([marker]), 1)
+    assert answer.markers[0].topics[0].partitions[0].error_code == ErrorCode.NONE
+    assert node.stable == 2
+
+
+def test_whoever_deletes_the_offsets_of_groups_is_told_what_that_means(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.rooms.create_topic("another")
+    node.rooms.delete_topic("another")
+    assert caplog.text == ""
+    node.rooms.delete_topic(CONSUMER_OFFSETS_TOPIC)
+    assert "__consumer_offsets was deleted: offsets that groups have committed are lost" in caplog.text
+    assert caplog.text.count("\n") == 1

@@ -18,6 +18,7 @@ from moldau.cli.flags import Flag, Flags, Given
 from moldau.cli.kafka import tool
 from moldau.cli.kafka.control_records import control_text
 from moldau.cli.kafka.index_lines import Findings, dump_offset_index, dump_time_index
+from moldau.cli.kafka.metadata_lines import metadata_words
 from moldau.cli.kafka.offsets_lines import offsets_words
 from moldau.cli.kafka.transaction_log_lines import transaction_log_words
 from moldau.log import layout
@@ -26,7 +27,7 @@ from moldau.wire.batch import DELETE_HORIZON_BIT, BatchHeader, check_crc
 from moldau.wire.records import Record, control_type, decode_records, read_end_txn_marker
 
 INT_MAX: Final = 2**31 - 1
-LATER: Final = ("cluster-metadata", "remote-log-metadata", "share-group-state")
+LATER: Final = ("remote-log-metadata", "share-group-state")
 """Decoders of logs that other parts write; they come with those parts."""
 
 FLAGS: Final = Flags(
@@ -45,6 +46,7 @@ FLAGS: Final = Flags(
         Flag("value-decoder-class", "How values are read.", "String", argument_optional=True),
         Flag("offsets-decoder", "Read records as those of __consumer_offsets."),
         Flag("transaction-log-decoder", "Read records as those of __transaction_state."),
+        Flag("cluster-metadata-decoder", "Read records as those of __cluster_metadata, in its log and its snapshots."),
         *(Flag(f"{name}-decoder", "Not there yet: it comes with the part that writes such a log.") for name in LATER),
     ],
 )
@@ -52,6 +54,12 @@ FLAGS: Final = Flags(
 Decoder = Callable[[bytes], str]
 Parser = Callable[[Record], tuple[str | None, str | None]]
 """What is printed of a record's key and of its value, if anything."""
+LOG_DECODERS: Final[dict[str, Parser]] = {
+    "offsets-decoder": offsets_words,
+    "transaction-log-decoder": transaction_log_words,
+    "cluster-metadata-decoder": metadata_words,
+}
+"""If several are asked for, the first counts, as in Kafka."""
 _DECODERS: Final[dict[str, Decoder]] = {
     "StringDecoder": lambda raw: raw.decode(errors="replace"),
     "IntegerDecoder": lambda raw: str(struct.unpack(">i", raw)[0]),
@@ -162,7 +170,7 @@ class RecordPrinter:
     """What is printed of a record, as the flags ask for it."""
 
     def __init__(self, given: Given) -> None:
-        decoders = ("key-decoder-class", "value-decoder-class", "offsets-decoder", "transaction-log-decoder")
+        decoders = ("key-decoder-class", "value-decoder-class", *LOG_DECODERS)
         self._contents = given.has("print-data-log") or any(map(given.has, decoders))
         self._metadata = not given.has("skip-record-metadata")
         self._words = _parser(given)
@@ -181,10 +189,9 @@ class RecordPrinter:
 
 
 def _parser(given: Given) -> Parser:
-    if given.has("offsets-decoder"):
-        return offsets_words
-    if given.has("transaction-log-decoder"):
-        return transaction_log_words
+    for name, words in LOG_DECODERS.items():
+        if given.has(name):
+            return words
     key, value = (_decoder(given.text(name)) for name in ("key-decoder-class", "value-decoder-class"))
     return lambda record: (
         None if record.key is None else key(record.key),

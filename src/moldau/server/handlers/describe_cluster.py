@@ -27,11 +27,7 @@ class DescribeCluster:
 
     def answer(self, ask: DescribeClusterRequest, caller: Caller) -> DescribeClusterResponse:
         if ask.endpoint_type != BROKER_ENDPOINTS:
-            known = ask.endpoint_type == CONTROLLER_ENDPOINTS
-            code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
-            return DescribeClusterResponse(
-                error_code=code, error_message=f"Endpoint type {ask.endpoint_type} is not served on this listener."
-            )
+            return not_served(ask)
         brokers = [
             DescribeClusterBroker(broker.id, endpoint.host, endpoint.port, broker.rack, broker.fenced)
             for broker in self._current.image.brokers.values()
@@ -41,7 +37,18 @@ class DescribeCluster:
             cluster_id=self._cluster_id,
             controller_id=brokers[0].broker_id if brokers else -1,
             brokers=brokers,
-            cluster_authorized_operations=CLUSTER_OPERATIONS
-            if ask.include_cluster_authorized_operations
-            else NOT_ASKED,
+            cluster_authorized_operations=operations(ask),
         )
+
+
+def not_served(ask: DescribeClusterRequest) -> DescribeClusterResponse:
+    """For who asks for brokers where controllers listen, for controllers where brokers do, or for anything else."""
+    is_elsewhere = ask.endpoint_type in (BROKER_ENDPOINTS, CONTROLLER_ENDPOINTS)
+    return DescribeClusterResponse(
+        error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_elsewhere else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+        error_message=f"Endpoint type {ask.endpoint_type} is not served on this listener.",
+    )
+
+
+def operations(ask: DescribeClusterRequest) -> int:
+    return CLUSTER_OPERATIONS if ask.include_cluster_authorized_operations else NOT_ASKED

@@ -78,19 +78,14 @@ class Produce:
         if ask.acks == 0:
             passed.then(lambda passed: self._produce_unheard(ask, caller, written.passed(passed), size))
             return None
-        answer: Later[ProduceResponse] = Later()
 
-        def go_on(passed: Passed) -> None:
+        def go_on(passed: Passed) -> ProduceResponse | Later[ProduceResponse]:
             self._unverified_bytes -= size
             done = self._produce(ask, caller, written.passed(passed))
-            if isinstance(done, Later):
-                done.then(answer.complete)
-            else:
-                assert done is not None, "only who asks for no acknowledgement gets no answer"
-                answer.complete(done)
+            assert done is not None, "only who asks for no acknowledgement gets no answer"
+            return done
 
-        passed.then(go_on)
-        return answer
+        return passed.lead_to(go_on)
 
     def _produce_unheard(self, ask: ProduceRequest, caller: Caller, written: Written, size: int) -> None:
         """Without acknowledgement, and after a question to another node: there is nobody left to tell of an error."""

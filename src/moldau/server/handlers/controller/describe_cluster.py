@@ -7,9 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from moldau.base.cluster_settings import VoterAddress
-from moldau.base.errors import ErrorCode
-from moldau.server.handlers.describe_cluster import BROKER_ENDPOINTS, CONTROLLER_ENDPOINTS
-from moldau.server.handlers.metadata import CLUSTER_OPERATIONS, NOT_ASKED
+from moldau.server.handlers.describe_cluster import CONTROLLER_ENDPOINTS, not_served, operations
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_cluster import (
@@ -32,17 +30,11 @@ class DescribeControllers:
 
     def answer(self, ask: DescribeClusterRequest, caller: Caller) -> DescribeClusterResponse:
         if ask.endpoint_type != CONTROLLER_ENDPOINTS:
-            known = ask.endpoint_type == BROKER_ENDPOINTS
-            code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
-            return DescribeClusterResponse(
-                error_code=code, error_message=f"Endpoint type {ask.endpoint_type} is not served on this listener."
-            )
+            return not_served(ask)
         return DescribeClusterResponse(
             endpoint_type=CONTROLLER_ENDPOINTS,
             cluster_id=self._cluster_id,
             controller_id=self._active(),
             brokers=[DescribeClusterBroker(each.id, each.host, each.port) for each in self._controllers()],
-            cluster_authorized_operations=CLUSTER_OPERATIONS
-            if ask.include_cluster_authorized_operations
-            else NOT_ASKED,
+            cluster_authorized_operations=operations(ask),
         )

@@ -8,7 +8,7 @@ is for several members.
 from __future__ import annotations
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later
+from moldau.base.later import Later, once_there
 from moldau.runtime.group_coordinator import GroupCoordinator
 from moldau.server.handlers.answering import answered, client_of
 from moldau.server.router import Caller
@@ -35,9 +35,7 @@ class JoinGroup:
             lambda: self._coordinator.submit(ask.group_id, lambda groups: groups.join(ask, client)),
             lambda refused: JoinGroupResponse(error_code=_code(refused), member_id=ask.member_id),
         )
-        if isinstance(answer, Later):
-            return answer.map(lambda response: _fitting(response, caller.version))
-        return _fitting(answer, caller.version)
+        return once_there(answer, lambda response: _fitting(response, caller.version))
 
 
 def _fitting(response: JoinGroupResponse, version: int) -> JoinGroupResponse:
@@ -97,7 +95,7 @@ class LeaveGroup:
         )
         if not is_one:
             return answer
-        return answer.map(_of_one) if isinstance(answer, Later) else _of_one(answer)
+        return once_there(answer, _of_one)
 
 
 def _leave_refused(ask: LeaveGroupRequest, refused: KafkaError) -> LeaveGroupResponse:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later
+from moldau.base.later import Later, once_there
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.coordinator.machine import Client
 from moldau.metadata.current import CurrentImage
@@ -75,22 +75,7 @@ class TxnOffsetCommit:
         passed = self._gate.pass_through(
             transaction, [(partition, NO_SEQUENCE)], client.version >= KNOWS_ABORTABLE_FROM
         )
-        if not isinstance(passed, Later):
-            return self._commit(ask, client, partition, transaction, passed)
-        answer: Later[TxnOffsetCommitResponse] = Later()
-
-        def go_on(passed: Passed) -> None:
-            done = answered(
-                lambda: self._commit(ask, client, partition, transaction, passed),
-                lambda refused: _refused(ask, refused.code, client.version),
-            )
-            if isinstance(done, Later):
-                done.then(answer.complete)
-            else:
-                answer.complete(done)
-
-        passed.then(go_on)
-        return answer
+        return once_there(passed, lambda passed: self._commit(ask, client, partition, transaction, passed))
 
     def _commit(
         self,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
@@ -35,13 +36,19 @@ FIRST_RETRY_MS = 1
 """Markers mostly take less than the whole time between two looks: the first ones follow each other sooner."""
 
 
+@dataclass(slots=True, eq=False)
 class _InLine:
-    __slots__ = ("answer", "passed")
+    """A write that waits until its partitions are known to be part of the transaction."""
 
-    def __init__(self) -> None:
-        self.answer: Later[Passed] = Later()
-        self.passed: Passed | None = None
-        """What came of it, while others go first."""
+    transaction: InTransaction
+    wanted: Wanted
+    knows_abortable: bool
+    give_up_ms: int
+    wait_ms: int
+    """Before the next question, if there has to be one."""
+    answer: Later[Passed] = field(default_factory=Later)
+    passed: Passed | None = None
+    """What came of it, while others go first."""
 
 
 class Patience(NamedTuple):
@@ -80,44 +87,40 @@ class TransactionGate:
         guards, refused = self._begin(transaction, wanted)
         if not guards and transaction not in self._lines:
             return Passed(guards, refused)
-        place = _InLine()
+        patience = self._patience
+        give_up_ms = self._clock.elapsed_ms() + patience.retry_max_ms
+        wait_ms = min(FIRST_RETRY_MS, patience.retry_ms)
+        place = _InLine(transaction, wanted, knows_abortable, give_up_ms, wait_ms)
         self._lines.setdefault(transaction, deque()).append(place)
-        give_up_ms = self._clock.elapsed_ms() + self._patience.retry_max_ms
-
-        def ask(
-            guards: Mapping[TopicPartition, Guard], refused: Mapping[TopicPartition, KafkaError], wait_ms: int
-        ) -> None:
-            if guards:
-                self._verifier.verify(transaction, guards).then(partial(settle, guards, refused, wait_ms))
-            else:
-                self._pass(transaction, place, Passed(guards, refused))
-
-        def ask_anew(wait_ms: int) -> None:
-            ask(*self._begin(transaction, wanted), wait_ms)
-
-        def settle(
-            guards: Mapping[TopicPartition, Guard],
-            refused: Mapping[TopicPartition, KafkaError],
-            wait_ms: int,
-            codes: Codes,
-        ) -> None:
-            # The marker of the transaction before may not be here yet, which clients of version 2 need not know of.
-            # It voids the guards: they are taken anew, also if it came between the question and the answer.
-            is_early = ErrorCode.CONCURRENT_TRANSACTIONS in codes.values() and self._clock.elapsed_ms() < give_up_ms
-            is_void = not codes and self._are_void(transaction, wanted, guards)
-            if transaction.adds and (is_early or is_void):
-                longer_ms = min(2 * wait_ms, self._patience.retry_ms)
-                self._timers.after_ms(wait_ms, lambda: ask_anew(longer_ms))
-                return
-            self._forget_strangers(transaction, wanted, codes)
-            told = {name: KafkaError(_told(code, knows_abortable)) for name, code in codes.items()}
-            self._pass(transaction, place, Passed(guards, {**refused, **told}))
-
-        ask(guards, refused, min(FIRST_RETRY_MS, self._patience.retry_ms))
+        self._ask(place, Passed(guards, refused))
         return place.answer
 
-    def _pass(self, transaction: InTransaction, place: _InLine, passed: Passed) -> None:
+    def _ask(self, place: _InLine, begun: Passed) -> None:
+        if begun.guards:
+            self._verifier.verify(place.transaction, begun.guards).then(partial(self._settle, place, begun))
+        else:
+            self._pass(place, begun)
+
+    def _ask_anew(self, place: _InLine) -> None:
+        self._ask(place, Passed(*self._begin(place.transaction, place.wanted)))
+
+    def _settle(self, place: _InLine, begun: Passed, codes: Codes) -> None:
+        transaction, wanted = place.transaction, place.wanted
+        # The marker of the transaction before may not be here yet, which clients of version 2 need not know of.
+        # It voids the guards: they are taken anew, also if it came between the question and the answer.
+        is_early = ErrorCode.CONCURRENT_TRANSACTIONS in codes.values() and self._clock.elapsed_ms() < place.give_up_ms
+        is_void = not codes and self._are_void(transaction, wanted, begun.guards)
+        if transaction.adds and (is_early or is_void):
+            self._timers.after_ms(place.wait_ms, partial(self._ask_anew, place))
+            place.wait_ms = min(2 * place.wait_ms, self._patience.retry_ms)
+            return
+        self._forget_strangers(transaction, wanted, codes)
+        told = {name: KafkaError(_told(code, place.knows_abortable)) for name, code in codes.items()}
+        self._pass(place, Passed(begun.guards, {**begun.refused, **told}))
+
+    def _pass(self, place: _InLine, passed: Passed) -> None:
         place.passed = passed
+        transaction = place.transaction
         line = self._lines[transaction]
         while line and (first := line[0]).passed is not None:
             line.popleft()

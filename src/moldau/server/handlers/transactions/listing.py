@@ -6,7 +6,7 @@ from typing import Any
 
 from moldau.base.clock import Timers
 from moldau.base.errors import KafkaError
-from moldau.base.later import Later
+from moldau.base.later import Later, once_there
 from moldau.base.limits import COORDINATORS_FOUND_BYTES_MAX, TRANSACTION_REQUEST_BYTES_MAX
 from moldau.coordinator.transaction.listing import TransactionFilter, filter_of
 from moldau.runtime.transaction_coordinator import TransactionCoordinator
@@ -52,16 +52,12 @@ class ListTransactions:
         )
         if wanted.pattern is None:
             return listed
-        answer: Later[ListTransactionsResponse] = Later()
-        if isinstance(listed, Later):
-            listed.then(lambda whole: self._match(wanted.pattern, whole, answer))
-        else:
-            self._match(wanted.pattern, listed, answer)
-        return answer
+        return once_there(listed, lambda whole: self._matched(wanted.pattern, whole))
 
-    def _match(self, pattern: Any, listed: ListTransactionsResponse, answer: Later[ListTransactionsResponse]) -> None:
+    def _matched(self, pattern: Any, listed: ListTransactionsResponse) -> Later[ListTransactionsResponse]:
         """Keeps what the pattern matches, a piece in each turn of the loop: a bad one takes its time."""
         left, matching = iter(listed.transaction_states), []
+        answer: Later[ListTransactionsResponse] = Later()
 
         def go_on() -> None:
             characters = 0
@@ -76,6 +72,7 @@ class ListTransactions:
             answer.complete(listed)
 
         go_on()
+        return answer
 
 
 def _list_refused(refused: KafkaError) -> ListTransactionsResponse:

@@ -1,0 +1,84 @@
+"""Records of the metadata log as kafka-dump-log prints them: their type, their version, and their fields as JSON.
+
+Logs of Kafka's own controllers can be read too, with what Moldau does not keep (ACLs, quotas, …). Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Final
+
+from moldau.base.errors import MalformedData
+from moldau.cli.kafka.java_errors import PACKAGE
+from moldau.cli.kafka.message_json import json_text, plain
+from moldau.cli.kafka.metadata_records import KEPT_BY_KAFKA_ONLY, ClientQuotaRecord
+from moldau.metadata.records import FRAME_VERSION, RECORD_TYPES, MetadataRecord
+from moldau.wire.codec import decode_from, read_uvarint
+from moldau.wire.records import Record
+
+INT16_MAX: Final = 2**15 - 1
+_ALL_TYPES: Final = RECORD_TYPES | {record.TYPE: record for record in KEPT_BY_KAFKA_ONLY}
+_NEXT_WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
+_DOUBLE: Final = re.compile(r'(?<=[^\\]":)-?\d[^,}]*(?=,"remove":)')
+
+
+def metadata_words(record: Record) -> tuple[None, str]:
+    """What is printed as payload; of a record that cannot be read, why not, in Kafka's words. Keys say nothing."""
+    try:
+        found, version = _read(record.value or b"")
+    except MalformedData as error:
+        return None, f"Error at {record.offset}, skipping. {error}"
+    text = json_text({"type": _type_name(found), "version": version, "data": plain(found, version)})
+    if isinstance(found, ClientQuotaRecord):
+        text = _DOUBLE.sub(lambda number: java_double(float(number[0])), text)
+    return None, text
+
+
+def _read(value: bytes) -> tuple[MetadataRecord, int]:
+    frame, position = _number(value, 0, "frame version")
+    if frame == 0:
+        raise MalformedData(
+            "Could not deserialize metadata record with frame version 0. "
+            "Note that upgrades from the preview release of KRaft in 2.8 to newer versions are not supported."
+        )
+    if frame != FRAME_VERSION:
+        raise MalformedData(
+            f"Could not deserialize metadata record due to unknown frame version {frame}"
+            f"(only frame version {FRAME_VERSION} is supported)"
+        )
+    kind, position = _number(value, position, "type")
+    version, position = _number(value, position, "version")
+    record_class = _ALL_TYPES.get(kind)
+    if record_class is None:
+        raise MalformedData(f"{PACKAGE}.UnsupportedVersionException: Unknown metadata id {kind}")
+    try:
+        record, end = decode_from(record_class, value, min(version, record_class.VERSIONS[1]), position)
+    except MalformedData as error:
+        raise MalformedData(f"Failed to deserialize record with type {kind}") from error
+    if end < len(value):
+        raise MalformedData(f"Found {len(value) - end} byte(s) of garbage after {kind}")
+    return record, version
+
+
+def _number(value: bytes, position: int, what: str) -> tuple[int, int]:
+    try:
+        number, position = read_uvarint(value, position)
+    except (IndexError, MalformedData) as error:
+        raise MalformedData(f"Error while reading {what}") from error
+    if number > INT16_MAX:
+        raise MalformedData(f"Value for {what} was too large.")
+    return number, position
+
+
+def _type_name(record: MetadataRecord) -> str:
+    return _NEXT_WORD.sub("_", record.__class__.__name__).upper()
+
+
+def java_double(value: float) -> str:
+    """As Java writes it: with an exponent sooner than Python does."""
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return repr(value)
+    exact = Decimal(repr(value)).normalize()
+    sign, (first, *rest), _ = exact.as_tuple()
+    return f"{'-' if sign else ''}{first}.{''.join(map(str, rest)) or '0'}E{exact.adjusted()}"

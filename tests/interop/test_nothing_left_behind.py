@@ -1,0 +1,94 @@
+"""What a request needed goes with its answer, without waiting for the collector of cycles: a broker collects rarely,
+and would hold the records of hundreds of requests until then and let everybody wait while it does."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from moldau.testing import broker
+
+pytestmark = pytest.mark.moldau_only
+REQUESTS = 60
+OF_A_CLOSED_CONNECTION = {
+    "SocketConnection", "Conversation", "socket", "deque", "method", "partial", "tuple", "list",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with broker() as running:
+        admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
+        for made in admin.create_topics([NewTopic("t", 1)]).values():
+            made.result(10)
+        yield running.bootstrap_servers
+
+
+def left_behind(work: Callable[[], None]) -> Counter[str]:
+    """The types of what only the collector found, apart from what is left of connections that were closed."""
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        work()
+        gc.collect()
+        return Counter(name for each in gc.garbage if (name := type(each).__name__) not in OF_A_CLOSED_CONNECTION)
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+
+
+def test_by_producers(address: str) -> None:
+    def work() -> None:
+        producer = Producer({"bootstrap.servers": address, "linger.ms": 0})
+        for _ in range(REQUESTS):
+            producer.produce("t", b"value")
+            assert producer.flush(10) == 0
+
+    assert not left_behind(work)
+
+
+def test_by_transactions(address: str) -> None:
+    def work() -> None:
+        producer = Producer({"bootstrap.servers": address, "transactional.id": "mine"})
+        producer.init_transactions(30)
+        for _ in range(REQUESTS // 3):
+            producer.begin_transaction()
+            producer.produce("t", b"value")
+            producer.commit_transaction(30)
+
+    assert not left_behind(work)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_by_members_of_a_group(address: str, protocol: str) -> None:
+    producer = Producer({"bootstrap.servers": address})
+    for _ in range(REQUESTS):
+        producer.produce("t", b"value")
+    assert producer.flush(10) == 0
+
+    def work() -> None:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": address,
+                "group.id": protocol,
+                "group.protocol": protocol,
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 20,
+            }
+        )
+        consumer.subscribe(["t"])
+        for _ in range(REQUESTS):
+            found = consumer.poll(20)
+            assert found is not None
+            consumer.commit(found, asynchronous=False)
+        consumer.poll(0.5)  # with nothing there, fetches wait and are answered late
+        consumer.close()
+
+    assert not left_behind(work)
