@@ -75,10 +75,13 @@ class AdminClient(ClusterClient):
         topic = self.world.image.topics.get(name)
         if topic is None:
             self.create(name, self.rng.randint(1, 2))
-            return
+        else:
+            self.delete(topic)
+
+    def delete(self, topic: TopicImage) -> None:
         request = DeleteTopicsRequest([DeleteTopicState(None, topic.id)], (), PATIENCE_MS)
         self._ask(
-            f"deletes {name}",
+            f"deletes {topic.name}",
             ApiKey.DELETE_TOPICS,
             6,
             request,

@@ -175,8 +175,11 @@ class Audit:
         scan = self._scans.get(place)
         if scan is None or scan.log is not log or scan.generation != log._generation:
             scan = self._scans[place] = Scan(log, log._generation)
+        scan.offset = max(scan.offset, log.start_offset)
         up_to = partition.high_watermark
         ledger = self.ledger(partition.topic_id, partition.name.partition)
+        if not log.config.is_compacted:
+            ledger.begins(machine.host, log.start_offset)
         if is_newest_leader:
             up_to = max(up_to, ledger.end)
         up_to = min(up_to, log.end_offset)

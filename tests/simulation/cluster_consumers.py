@@ -10,6 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from cluster_client import NOBODY, ClusterClient, Leader
+from cluster_ledger import Ledger
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
@@ -36,6 +37,7 @@ FETCH_WAIT_MS = 400
 FETCH_TIMEOUT_MS = 2_000
 END_GAP_MS = 1_500
 LATEST = -1
+EARLIEST = -2
 FETCH_BYTES = 4_096
 RACKS = ("east", "west")
 GONE = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -189,7 +191,9 @@ class Consumer(ClusterClient):
             found = answered.get(place.partition)
             if not self._is_current(place):
                 continue
-            if found is None or found.error_code:
+            if found is not None and found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self._may_be_gone(place):
+                self._begin_at_start(place)
+            elif found is None or found.error_code:
                 code = ErrorCode.UNKNOWN_SERVER_ERROR if found is None else ErrorCode(found.error_code)
                 if code is not ErrorCode.OFFSET_OUT_OF_RANGE or place.replica == NOBODY:
                     self._judge(code, f"{place.partition} at {place.position}")
@@ -220,14 +224,17 @@ class Consumer(ClusterClient):
             )
         place.high_watermark, place.high_watermark_epoch = found.high_watermark, epoch
         end = self.readable_end(place, epoch, found)
-        if found.log_start_offset > 0:
-            self.world.violated(f"{self.name}: {place.partition} begins at {found.log_start_offset}")
+        self.begins(place, epoch, found.log_start_offset)
         for batch in whole_batches(found.records):
             self._read(place, batch, end)
 
     def readable_end(self, place: Place, epoch: int, found: Any) -> int:
         """Nothing that is shown may reach it. `epoch` is -1 for what a follower says."""
         return int(found.high_watermark)
+
+    def begins(self, place: Place, epoch: int, start_offset: int) -> None:
+        """It is told where the log begins. `epoch` is -1 for what a follower says."""
+        self._ledger(place).begins(self.name, start_offset)
 
     def was_read(self, place: Place, header: BatchHeader, batch: memoryview) -> None:
         """The next batch."""
@@ -273,7 +280,9 @@ class Consumer(ClusterClient):
             self._rest([place])
             return
         is_cut = found.leader_epoch < place.last_epoch or found.end_offset < place.position
-        if is_cut and not self._may_be_another:
+        # A log that begins here need not know the epochs of what was before it.
+        is_known = place.position > self._ledger(place).start
+        if is_cut and is_known and not self._may_be_another:
             self.world.violated(
                 f"{self.name} has read {place.partition} up to {place.position} of epoch {place.last_epoch}; "
                 f"now epoch {found.leader_epoch} ends at {found.end_offset}"
@@ -281,6 +290,46 @@ class Consumer(ClusterClient):
         place.checked_epoch = epoch
         place.is_fetching = False
         self._go_on()
+
+    # --- where the beginning is -----------------------------------------------------------------------------------
+
+    def _ledger(self, place: Place) -> Ledger:
+        return self.world.audit.ledger(place.topic_id, place.partition)
+
+    def _may_be_gone(self, place: Place) -> bool:
+        """What would come next, by what people have deleted. A follower may only be behind: the leader is asked."""
+        return place.replica == NOBODY and place.position < self._ledger(place).start
+
+    def _begin_at_start(self, place: Place) -> None:
+        leader = self.leader_of(place.partition)
+        if leader is None:
+            self._rest([place])
+            return
+        asked = ListOffsetsPartition(place.partition, leader.epoch, EARLIEST)
+        request = ListOffsetsRequest(-1, self.isolation_level, [ListOffsetsTopic(self.topic, [asked])])
+        self.ask(
+            leader.node_id, ApiKey.LIST_OFFSETS, 8, request, lambda reply: self._start_found(place, reply), "start"
+        )
+
+    def _start_found(self, place: Place, reply: ListOffsetsResponse | KafkaError) -> None:
+        if not self._is_current(place):
+            return
+        code = reply.code if isinstance(reply, KafkaError) else ErrorCode(reply.topics[0].partitions[0].error_code)
+        if isinstance(reply, KafkaError) or code is not ErrorCode.NONE:
+            self._judge(code, f"{place.partition} looks for its beginning")
+            self._rest([place])
+            return
+        start = reply.topics[0].partitions[0].offset
+        if not self._may_be_another:
+            self._ledger(place).begins(self.name, start)
+        if start > place.position:
+            place.position, place.last_epoch = start, -1
+            self.skipped(place)
+        place.is_fetching = False
+        self._go_on()
+
+    def skipped(self, place: Place) -> None:
+        """It goes on further up: what it would have read is gone."""
 
     # --- where the end is -----------------------------------------------------------------------------------------
 
@@ -310,6 +359,8 @@ class Consumer(ClusterClient):
             self._judge(code, f"{place.partition} looks for its end")
             return
         end = reply.topics[0].partitions[0].offset
-        if end < known and not self._may_be_another:
+        # Before a start that was moved, or is moved no more after a crash, a transaction may be open as it ever was.
+        is_deleted = end <= self._ledger(place).start > 0
+        if end < known and not is_deleted and not self._may_be_another:
             self.world.violated(f"{self.name}: the end of {place.partition} goes back from {known} to {end}")
         place.end = max(place.end, end)

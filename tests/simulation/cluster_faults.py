@@ -120,7 +120,7 @@ class Faults:
     def _later(self, delay_ms: int, call: Call) -> None:
         self._world.timers.after_ms(delay_ms, call)
 
-    def _for_a_while(self, mend: Call, low_ms: int = SHORT_MS[0], high_ms: int = SHORT_MS[1]) -> None:
+    def for_a_while(self, mend: Call, low_ms: int = SHORT_MS[0], high_ms: int = SHORT_MS[1]) -> None:
         self._numbers += 1
         number = self._numbers
         self._troubles[number] = mend
@@ -168,7 +168,7 @@ class Faults:
         self.count("a process is suspended", machine.host)
         life = machine.life
         life.stop()
-        self._for_a_while(life.go_on)
+        self.for_a_while(life.go_on)
 
     def quorum_elected(self, node_id: int) -> None:
         """The moment after an election is a delicate one: the leader is cut off, and one who voted for it may die."""
@@ -177,12 +177,12 @@ class Faults:
         host = self._world.machines[node_id].host
         self.count("an election is disturbed", host)
         others = [each for each in self._hosts() if each != host]
-        self._later(self._rng.randint(0, 8), lambda: self._cut_off(host, others))
+        self._later(self._rng.randint(0, 8), lambda: self.cut_off(host, others))
         voters = [each for each in self._world.machines.values() if each.is_controller and each.node_id != node_id]
         victim = self._rng.choice(voters)
         self._later(self._rng.randint(0, 8), lambda: self._kill_briefly(victim))
 
-    def _cut_off(self, host: str, others: list[str]) -> None:
+    def cut_off(self, host: str, others: list[str]) -> None:
         if not self.is_over:
             self._cut([pair for other in others for pair in ((host, other), (other, host))])
 
@@ -217,10 +217,13 @@ class Faults:
     def log_is_cleaned(self, machine: Machine) -> None:
         """From now on something is written beside a log, renamed and removed: a delicate time."""
         self.counts["a log is cleaned"] += 1
-        may_be = not self.is_over and not self._tainted and machine.files.power_lost_at is None
-        if may_be and self._rng.random() < CLEANING_SHARE:
+        if self.may_be_cut_short(machine) and self._rng.random() < CLEANING_SHARE:
             self.count("a cleaning is disturbed", machine.host)
             machine.files.power_lost_at = machine.files.operations + self._rng.randint(0, CLEANING_OPERATIONS_MAX)
+
+    def may_be_cut_short(self, machine: Machine) -> bool:
+        """Whether its power may go at some operation to come."""
+        return not self.is_over and not self._tainted and machine.files.power_lost_at is None
 
     def lose_power(self, machine: Machine, when: str) -> None:
         self.count(f"power is lost {when}", machine.host)
@@ -246,6 +249,8 @@ class Faults:
         others = [each for each in self._world.machines.values() if each is not machine]
         if self._troubles or self._tainted or not all(each.is_well and each.is_in_the_image() for each in others):
             return False
+        if any(each.leadership is not None and each.leadership.proposed is not None for each in machine.partitions()):
+            return False  # it may be alone in sync, by what it has asked for
         by_id = {each.node_id for each in others}
         return all(
             machine.node_id not in state.isr or any(each in by_id for each in state.isr)
@@ -296,7 +301,7 @@ class Faults:
             for source, target in pairs:
                 network.mend(source, target)
 
-        self._for_a_while(mend)
+        self.for_a_while(mend)
 
     def _isolate(self) -> None:
         host = self._some().host
@@ -304,7 +309,7 @@ class Faults:
         if self._rng.random() < 0.5:
             others += [client.name for client in self._world.clients]
         self.count("a machine is cut off", host)
-        self._cut_off(host, others)
+        self.cut_off(host, others)
 
     def _split(self) -> None:
         """In two, with the clients on either side."""
@@ -336,13 +341,13 @@ class Faults:
     def _clog(self, pair: tuple[str, str]) -> None:
         if not self.is_over:
             self._world.network.cut(*pair)
-            self._for_a_while(lambda: self._world.network.mend(*pair), 500, 3_000)
+            self.for_a_while(lambda: self._world.network.mend(*pair), 500, 3_000)
 
     def _slow_host(self) -> None:
         host = self._some().host
         self.count("a machine's network is slow", host)
         self._world.network.slow_down(host, self._rng.choice([5, 20, 60]))
-        self._for_a_while(lambda: self._world.network.speed_up(host))
+        self.for_a_while(lambda: self._world.network.speed_up(host))
 
     def _lose_messages(self) -> None:
         self.count("the network loses messages")
@@ -351,7 +356,7 @@ class Faults:
         def mend() -> None:
             self._world.network.loss = LOSS
 
-        self._for_a_while(mend)
+        self.for_a_while(mend)
 
     # --- clocks and disks -----------------------------------------------------------------------------------------
 
@@ -371,23 +376,23 @@ class Faults:
         machine = self._some()
         self.count("a disk is slow", machine.host)
         machine.flush_ms = SLOW_FLUSH_MS
-        self._for_a_while(machine.heal_disk)
+        self.for_a_while(machine.heal_disk)
 
     def _full_disk(self) -> None:
         machine = self._some()
         self.count("a disk is full", machine.host)
         machine.files.bytes_left = self._rng.randint(0, 3_000)
         machine.files.truncate_fails = self._rng.random() < 0.2
-        self._for_a_while(machine.heal_disk)
+        self.for_a_while(machine.heal_disk)
 
     def _failing_sync(self) -> None:
         machine = self._some()
         self.count("a disk does not sync", machine.host)
         machine.files.sync_fails = True
-        self._for_a_while(machine.heal_disk, 50, 1_500)
+        self.for_a_while(machine.heal_disk, 50, 1_500)
 
     def _short_writes(self) -> None:
         machine = self._some()
         self.count("writes come out short", machine.host)
         machine.files.write_bytes_max = self._rng.randint(16, 200)
-        self._for_a_while(machine.heal_disk)
+        self.for_a_while(machine.heal_disk)

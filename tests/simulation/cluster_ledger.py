@@ -36,10 +36,22 @@ class Ledger:
         self.promised_end = 0
         """Behind the last record that was acknowledged."""
         self.acknowledged = 0
+        self.start = 0
+        """What lies below may be gone."""
 
     @property
     def end(self) -> int:
         return len(self.values)
+
+    def delete_below(self, offset: int) -> None:
+        """Somebody has asked for that. What is to go was seen before."""
+        assert offset <= self.end
+        self.start = max(self.start, offset)
+
+    def begins(self, who: str, offset: int) -> None:
+        """Somebody has nothing below an offset."""
+        if offset > self.start:
+            self._complain(f"{who} has {self.name} from {offset} on, from {self.start} on it must be there")
 
     def show(self, who: str, header: BatchHeader, batch: memoryview) -> None:
         """Somebody shows a batch as committed."""

@@ -169,7 +169,7 @@ class Machine:
         life.act(lambda: self._open(life))
 
     def _open(self, life: Life) -> None:
-        timers = LifeTimers(self._world.timers, life, self.clock)
+        timers = self._world.timers_of(self, life)
         ports = Ports(
             clock=self.clock,
             timers=timers,

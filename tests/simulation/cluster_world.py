@@ -20,6 +20,7 @@ from cluster_committers import Committer
 from cluster_consumers import RACKS, Consumer
 from cluster_faults import Faults
 from cluster_ledger import Ledger
+from cluster_life import Life, LifeTimers
 from cluster_network import Network
 from cluster_node import CLIENT_PORT, CONTROLLER_PORT, Machine
 from cluster_producers import CarelessProducer, Producer
@@ -147,6 +148,9 @@ class World:
 
     def topic_configs(self, name: str) -> dict[str, str]:
         return {}
+
+    def timers_of(self, machine: Machine, life: Life) -> LifeTimers:
+        return LifeTimers(self.timers, life, machine.clock)
 
     def new_ledger(self, topic: str, partition: int) -> Ledger:
         return Ledger(f"{topic}-{partition}", self.violated)

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from cluster_consumers import Place
 from cluster_ledger import NAME_HEADER, name_of
-from cluster_producers import Producer
-from compaction_ledger import CompactedLedger
+from cluster_producers import Batch, Lane, Producer, produced
+from compaction_ledger import CompactedLedger, Deleted
 from transactions_producer import TransactionalProducer
-from transactions_reader import CommittedReader
+from transactions_reader import EPOCH_OF_FOLLOWERS, CommittedReader
 
+from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
 from moldau.wire.batch import BatchHeader
+from moldau.wire.messages.produce import ProduceResponse
 from moldau.wire.records import IN_LINE, Record, decode_records
 
 if TYPE_CHECKING:
@@ -38,6 +40,19 @@ class KeyedProducer(Producer):
     def record(self, name: bytes) -> Record:
         return keyed(self.rng, self.world.clock.now_ms(), name)
 
+    def _replied(self, lane: Lane, batch: Batch, attempt: int, reply: ProduceResponse | KafkaError) -> None:
+        code, _ = produced(reply)
+        if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and batch in lane.queue and self._was_deleted(lane, batch):
+            self.told(f"{lane.partition}@{batch.first} is deleted already", code)
+            lane.queue.remove(batch)
+        else:
+            super()._replied(lane, batch, attempt, reply)
+
+    def _was_deleted(self, lane: Lane, batch: Batch) -> bool:
+        """It was there and is gone: after a restart nobody may know of it any more."""
+        ledger = self.world.audit.ledger(lane.topic_id, lane.partition)
+        return batch.values[0] in ledger.values[: ledger.start]
+
 
 class KeyedTransactionalProducer(TransactionalProducer):
     def record(self, name: bytes) -> Record:
@@ -52,6 +67,8 @@ class Reading:
     jumps: int
     until: int = -1
     """What was decided when it began."""
+    start: int = 0
+    """The last offset at which it was told that the log begins."""
     epochs: set[int] = field(default_factory=set)
     last: dict[bytes, int] = field(default_factory=dict)
     """Of each key the last offset that was read."""
@@ -67,8 +84,12 @@ class TableReader(CommittedReader):
 
     def __init__(self, world: CompactionWorld, name: str, topic: str, rng: Random) -> None:
         self._retention_ms = world.delete_retention_ms
-        self._is_strict = world.is_no_replica_away_for_longer
+        self._ends = world.ends
         self._readings: dict[tuple[Uuid, int], Reading] = {}
+        self._starts: dict[tuple[Uuid, int], tuple[int, int]] = {}
+        """Where the log begins, and in which leader epoch that was told."""
+        self._deleted: dict[int, Deleted] = {}
+        """What was promised to be deleted when it asked, for each partition."""
         self.readings = 0
         super().__init__(world, name, topic, rng)
 
@@ -79,6 +100,39 @@ class TableReader(CommittedReader):
             jumps = self.world.faults.counts[CLOCK_JUMPS]
             found = self._readings[key] = Reading(self.world.elapsed_ms, jumps)
         return found
+
+    def _compacted(self, place: Place) -> CompactedLedger:
+        ledger = self._new_ledger(place.topic_id, place.partition)
+        assert isinstance(ledger, CompactedLedger)
+        return ledger
+
+    # --- where it begins --------------------------------------------------------------------------------------------
+
+    def _fetch(self, node_id: int, places: list[Place]) -> None:
+        for place in places:
+            self._deleted[place.partition] = self._compacted(place).deleted
+        super()._fetch(node_id, places)
+
+    def skipped(self, place: Place) -> None:
+        reading = self._reading(place)
+        reading.start = max(reading.start, place.position)
+
+    def begins(self, place: Place, epoch: int, start_offset: int) -> None:
+        super().begins(place, epoch, start_offset)
+        key, ledger = (place.topic_id, place.partition), self._compacted(place)
+        reading = self._reading(place)
+        reading.start = max(reading.start, start_offset)
+        if epoch == EPOCH_OF_FOLLOWERS:
+            return
+        known, known_epoch = self._starts.get(key, (0, EPOCH_OF_FOLLOWERS))
+        if epoch == known_epoch and start_offset < known:
+            self.world.violated(f"{self.name}: {ledger.name} begins at {start_offset}, in epoch {epoch} at {known}")
+        self._starts[key] = (start_offset, epoch)
+        deleted = self._deleted[place.partition]
+        if start_offset < deleted.below and epoch >= deleted.epoch and self._ends() == deleted.ends:
+            self.world.violated(f"{self.name}: {ledger.name} begins at {start_offset}, {deleted} was promised")
+
+    # --- what is in it ----------------------------------------------------------------------------------------------
 
     def readable_end(self, place: Place, epoch: int, found: Any) -> int:
         reading = self._reading(place)
@@ -110,17 +164,14 @@ class TableReader(CommittedReader):
 
     def _judge_reading(self, place: Place, reading: Reading) -> None:
         self.readings += 1
-        ledger = self._new_ledger(place.topic_id, place.partition)
-        assert isinstance(ledger, CompactedLedger)
+        ledger = self._compacted(place)
         is_short = self.world.elapsed_ms - reading.began_ms < self._retention_ms
         is_of_one = len(reading.epochs) == 1 and -1 not in reading.epochs
-        is_strict = (
-            self._is_strict and is_short and is_of_one and reading.jumps == self.world.faults.counts[CLOCK_JUMPS]
-        )
+        is_strict = is_short and is_of_one and reading.jumps == self.world.faults.counts[CLOCK_JUMPS]
         self.world.trace(f"{self.name} has read {ledger.name}: {reading.count} records up to {place.position}")
         for key, last in ledger.last_of_each_key(min(reading.until, ledger.end)).items():
             seen = reading.last.get(key, -1)
-            if seen >= last or (seen < 0 and ledger.is_deleted_from(last)):
+            if last < reading.start or seen >= last or (seen < 0 and ledger.is_deleted_from(last)):
                 continue
             if is_strict or not ledger.is_deleted_from(last):
                 self.world.violated(

@@ -22,6 +22,16 @@ class Kept(NamedTuple):
     is_tombstone: bool
 
 
+class Deleted(NamedTuple):
+    """What DeleteRecords has promised last."""
+
+    below: int
+    epoch: int
+    """Of the leader."""
+    ends: int
+    """How many processes had ended by then: where a log begins is on disk only now and then."""
+
+
 class CompactedLedger(TransactionalLedger):
     def __init__(self, name: str, complain: Complain) -> None:
         super().__init__(name, complain)
@@ -29,6 +39,7 @@ class CompactedLedger(TransactionalLedger):
         """By offset, without markers."""
         self._of_key: dict[bytes, list[int]] = {}
         """The offsets of each key, rising."""
+        self.deleted = Deleted(0, 0, 0)
 
     def show(self, who: str, header: BatchHeader, batch: memoryview) -> None:
         known = self._batches.get(header.base_offset)
@@ -100,11 +111,13 @@ class CompactedLedger(TransactionalLedger):
         assert key is not None
         return any(each >= offset and self._kept[each].is_tombstone for each in self._of_key[key])
 
-    def judge_left(self, who: str, before: Container[int], left: Container[int], cleaned_up_to: int) -> None:
+    def judge_left(
+        self, who: str, before: Container[int], left: Container[int], start_offset: int, cleaned_up_to: int
+    ) -> None:
         """Somebody has cleaned the log up to an offset, and this is what is left of it all. What was not there before
         a replica may never have had: its leader had cleaned it away for the sake of what the replica has yet to get."""
         for key, last in self.last_of_each_key(cleaned_up_to).items():
-            if last in left or self.is_followed(last, left):
+            if last < start_offset or last in left or self.is_followed(last, left):
                 continue
             if last not in before and (self.is_deleted_from(last) or self.is_followed(last)):
                 continue

@@ -1,4 +1,6 @@
-"""Looks at every log that was cleaned: whether all is left that must be, and nothing went sooner than it may."""
+"""Looks at every log that was cleaned, or was found at a start, or is half swapped: whether all is left that must be,
+and nothing went sooner than it may.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from compaction_ledger import CompactedLedger
 
 from moldau.base.ids import Uuid
+from moldau.log.cleaning.swap import SwapWork
 from moldau.wire.batch import DELETE_HORIZON_BIT, split_batches
 from moldau.wire.records import decode_records
 
@@ -30,7 +33,9 @@ class Look:
 
     log: Any
     generation: int
-    cleaned_up_to: int = 0
+    cleaned_up_to: int = -1
+    swap: SwapWork | None = None
+    """That was half done."""
     left: dict[int, int] = field(default_factory=dict)
     """Offsets that were there, and until when they may not go."""
 
@@ -70,14 +75,20 @@ class CleaningWatch:
         before = self._looks.get(place)
         if before is None or before.log is not log or before.generation != log.generation:
             before = self._looks[place] = Look(log, log.generation)
-        if log.cleaned_up_to == before.cleaned_up_to:
+        swap = log._swapping
+        if swap is not None and not swap.replaced:
+            swap = None
+        if log.cleaned_up_to == before.cleaned_up_to and swap in (None, before.swap):
             return
-        self.rounds += 1
+        is_new = before.cleaned_up_to < 0
+        self.rounds += not is_new and swap is None
+        cleaned_up_to = log.cleaned_up_to if swap is None else swap.cleaned.cleaned_up_to
         left = self._read(machine.host, ledger, partition)
-        ledger.judge_left(machine.host, before.left, left, min(log.cleaned_up_to, ledger.end))
-        self._judge_tombstones(machine, ledger, log, before.left, left)
+        known = min(partition.high_watermark if is_new else cleaned_up_to, ledger.end)
+        ledger.judge_left(machine.host, before.left, left, log.start_offset, known)
+        self._judge_tombstones(machine, ledger, log, before.left, left, cleaned_up_to)
         self.gone += len(before.left.keys() - left.keys())
-        self._looks[place] = Look(log, log.generation, log.cleaned_up_to, left)
+        self._looks[place] = Look(log, log.generation, log.cleaned_up_to, swap, left)
 
     def _read(self, who: str, ledger: CompactedLedger, partition: Any) -> dict[int, int]:
         """After a start the log may be clean beyond the high watermark that is known: there it may also be another."""
@@ -98,20 +109,30 @@ class CleaningWatch:
                         left[record.offset] = horizon_ms
         return left
 
+    def began_ms(self, log: Any, otherwise_ms: int) -> int:
+        """When the round began that was looked at, by the clock of its node."""
+        return otherwise_ms
+
     def _judge_tombstones(
-        self, machine: Machine, ledger: CompactedLedger, log: Any, before: dict[int, int], left: dict[int, int]
+        self,
+        machine: Machine,
+        ledger: CompactedLedger,
+        log: Any,
+        before: dict[int, int],
+        left: dict[int, int],
+        cleaned_up_to: int,
     ) -> None:
         clocks = [shown for _, shown in self._clocks[machine.node_id]]
         hidden = ledger.hidden()
         for offset, horizon_ms in before.items():
-            if offset in left or offset in hidden or not ledger.is_tombstone(offset):
+            if offset < log.start_offset or offset in left or offset in hidden or not ledger.is_tombstone(offset):
                 continue
-            if not ledger.is_followed(offset, below=log.cleaned_up_to) and not 0 <= horizon_ms <= max(clocks):
+            if not ledger.is_followed(offset, below=cleaned_up_to) and not 0 <= horizon_ms <= max(clocks):
                 self._world.violated(
                     f"{machine.host} has dropped the tombstone of {ledger.name} at {offset} before its time: "
                     f"{horizon_ms} by its clock, which shows {max(clocks)}"
                 )
-        soonest_ms = min(clocks) + log.config.delete_retention_ms
+        soonest_ms = self.began_ms(log, min(clocks)) + log.config.delete_retention_ms
         for offset, horizon_ms in left.items():
             is_new = horizon_ms != NO_HORIZON and before.get(offset, NO_HORIZON) != horizon_ms
             if is_new and before and offset in before and horizon_ms < soonest_ms:

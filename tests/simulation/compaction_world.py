@@ -9,8 +9,13 @@ from random import Random
 import cluster_world
 import transactions_world
 from cluster_ledger import Ledger
-from compaction_clients import KeyedProducer, KeyedTransactionalProducer, TableReader
+from cluster_life import Life, LifeTimers
+from cluster_node import Machine
+from compaction_admin import TableAdmin
+from compaction_clients import CLOCK_JUMPS, KeyedProducer, KeyedTransactionalProducer, TableReader
 from compaction_ledger import CompactedLedger
+from compaction_retention import RetentionWatch
+from compaction_swaps import SlowTurns, SwapTroubles
 
 SIZES = cluster_world.SIZES
 SMALL = cluster_world.SMALL
@@ -21,6 +26,7 @@ class Report(cluster_world.Report):
     rounds: int
     gone: int
     readings: int
+    expired: int
 
     @staticmethod
     def shown(reports: Sequence[Report]) -> str:
@@ -28,7 +34,8 @@ class Report(cluster_world.Report):
         return (
             f"{told}; {sum(each.rounds for each in reports):,} rounds of cleaning took away "
             f"{sum(each.gone for each in reports):,} records; tables were read "
-            f"{sum(each.readings for each in reports):,} times"
+            f"{sum(each.readings for each in reports):,} times; "
+            f"{sum(each.expired for each in reports):,} segments were too old or too much"
         )
 
 
@@ -37,15 +44,26 @@ class CompactionWorld(transactions_world.TransactionsWorld):
 
     def __init__(self, seed: int, size: cluster_world.Size = SMALL, tail: int = cluster_world.TAIL) -> None:
         self.tables: list[TableReader] = []
-        self.is_no_replica_away_for_longer = seed % 2 == 0
-        """Than tombstones are kept. A replica that was would have values that others have forgotten, as with Kafka."""
-        self.delete_retention_ms = 20_000 if self.is_no_replica_away_for_longer else 3_000
+        self.delete_retention_ms = 3_000 if seed % 2 else 20_000
+        """Replicas are away for longer than the one."""
+        self.has_retention = seed % 4 >= 2
+        """Tables lose what is too old or too much, besides; and they are cleaned in many small pieces."""
+        self.table_rng = Random(f"tables of {seed}")
         super().__init__(seed, size, tail)
+        if self.has_retention:
+            self.audit.cleanings = RetentionWatch(self, self.audit.ledger)
+        self.table_admin: TableAdmin | None = None
 
     def lasting_topics(self) -> list[str]:
         return [f"table-{number}" for number in range(self.size.topics)]
 
+    def more_properties(self, rng: Random) -> dict[str, str]:
+        properties = super().more_properties(rng)
+        return properties | {"log.retention.check.interval.ms": "1000"} if self.has_retention else properties
+
     def topic_configs(self, name: str) -> dict[str, str]:
+        if self.has_retention:
+            return self._retained_configs()
         if name in self.fleeting:
             return {}
         return {
@@ -55,40 +73,99 @@ class CompactionWorld(transactions_world.TransactionsWorld):
             "segment.ms": "700",
         }
 
+    def _retained_configs(self) -> dict[str, str]:
+        rng = self.table_rng
+        return {
+            "cleanup.policy": "compact,delete",
+            "delete.retention.ms": str(self.delete_retention_ms),
+            "min.cleanable.dirty.ratio": "0.01",
+            "segment.ms": rng.choice(["300", "700"]),
+            # A segment is no longer than its index: a few batches, and as few make one when they are cleaned.
+            "segment.index.bytes": rng.choice(["48", "96"]),
+            "index.interval.bytes": "100",
+            "retention.ms": rng.choice(["9000", "20000", "-1"]),
+            "retention.bytes": rng.choice(["-1", "3000", "6000"]),
+        }
+
+    def timers_of(self, machine: Machine, life: Life) -> LifeTimers:
+        if self.has_retention:
+            return SlowTurns(self, machine, life, self.table_rng)
+        return super().timers_of(machine, life)
+
     def new_ledger(self, topic: str, partition: int) -> Ledger:
-        if topic in self.lasting_topics():
+        if topic in self.lasting_topics() or (self.has_retention and topic in self.fleeting):
             return CompactedLedger(f"{topic}-{partition}", self.violated)
         return super().new_ledger(topic, partition)
+
+    def ends(self) -> int:
+        """How many processes have ended so far."""
+        return sum(machine.lives + (machine.life is None) for machine in self.machines.values())
+
+    def run(self) -> cluster_world.Report:
+        if not isinstance(self.audit.cleanings, RetentionWatch):
+            return super().run()
+        self.table_admin = TableAdmin(self, "table-admin", Random(self.table_rng.random()))
+        troubles = SwapTroubles(self, self.table_admin, Random(self.table_rng.random()))
+        with self.audit.cleanings.watching(), troubles.watching():
+            return super().run()
 
     def populate(self) -> None:
         rng, size = self.client_rng, self.size
         self.clients.append(self.admin)
         for name in self.topics:
             self.admin.create(name, 1 if name in self.fleeting else rng.randint(1, 2))
-        for name in self.lasting_topics():
+        for name in self.topics if self.has_retention else self.lasting_topics():
             for number in range(2):
                 gap_ms = rng.randint(size.gap_ms, size.gap_ms * 2)
                 self.producers.append(KeyedProducer(self, f"k{number}-{name}", name, Random(rng.random()), gap_ms))
-            for number in range(2):
+            for number in range(2 if name not in self.fleeting else 1):
                 self.tables.append(TableReader(self, f"t{number}-{name}", name, Random(rng.random())))
         for number in range(size.producers // 2):
             self.seat(f"x{number}", self.lasting_topics(), KeyedTransactionalProducer)
         self.clients += [*self.producers, *self.tables]
+        if self.table_admin is not None:
+            self.clients.append(self.table_admin)
 
     def use(self) -> Callable[[], str]:
         is_used = super().use()
+        if self.table_admin is not None:
+            self.table_admin.settle()
         rounds = self.audit.cleanings.rounds
-        if self.faults.counts["a clock jumps"]:
+        return lambda: is_used() or self._is_cleaned(rounds) or self._is_trimmed()
+
+    def _is_cleaned(self, rounds: int) -> str:
+        if self.faults.counts[CLOCK_JUMPS]:
             # A segment that begins with a marker from the future is not closed before that has come.
-            return is_used
-        return lambda: is_used() or ("" if self.audit.cleanings.rounds > rounds else "no log is cleaned")
+            return ""
+        return "" if self.audit.cleanings.rounds > rounds else "no log is cleaned"
+
+    def _is_trimmed(self) -> str:
+        if self.table_admin is None or self.table_admin.trimmed.issuperset(self.lasting_topics()):
+            return ""
+        return "nothing can be deleted"
 
     def is_drained(self) -> str:
         if why := super().is_drained():
             return why
         for table in self.tables:
-            if not table.readings:
+            if not table.readings and table.topic not in self.fleeting:
                 return f"{table.name} was never read whole"
+        return ""
+
+    def are_replicas_equal(self) -> str:
+        """No log begins before that of its leader."""
+        if why := super().are_replicas_equal():
+            return why
+        starts = {
+            partition.name: partition.log.start_offset
+            for machine in self.machines.values()
+            for partition in machine.partitions()
+            if partition.is_leader
+        }
+        for machine in self.machines.values():
+            for partition in machine.partitions():
+                if partition.log.start_offset < starts.get(partition.name, 0):
+                    return f"{machine.host} has {partition.name} from {partition.log.start_offset} on: {starts}"
         return ""
 
     def judge_processed(self) -> None:
@@ -110,6 +187,7 @@ class CompactionWorld(transactions_world.TransactionsWorld):
             cleanings.rounds,
             cleanings.gone,
             sum(table.readings for table in self.tables),
+            cleanings.expired if isinstance(cleanings, RetentionWatch) else 0,
         )
 
 

@@ -223,7 +223,7 @@ class Population:
 
     def _create(self, name: str) -> None:
         topic = CreatableTopic(name, self._rng.randint(1, 4), 1)
-        self._administer(lambda admin: admin.create_topics(CreateTopicsRequest([topic])))
+        self._administer(lambda admin: admin.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest([topic])))
 
     def _administer(self, what: Any) -> None:
         process = self._world.process

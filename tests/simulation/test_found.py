@@ -64,7 +64,9 @@ class Broker:
         return self.answer(self.process.handlers[api].answer(request, Caller("PLAINTEXT", "h:1", "test", version)))
 
     def create(self, name: str) -> bytes:
-        made = self.answer(self.process.admin.create_topics(CreateTopicsRequest([CreatableTopic(name, 1, 1)])))
+        made = self.answer(
+            self.process.admin.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest([CreatableTopic(name, 1, 1)]))
+        )
         assert not made.topics[0].error_code
         return bytes(made.topics[0].topic_id)
 
@@ -126,7 +128,7 @@ def test_a_topic_is_not_told_the_offsets_of_an_earlier_one_of_its_name(broker: B
     broker.commit("a", 5, first_id)
     made_anew = [DeleteTopicsRequest(topic_names=["a"]), CreateTopicsRequest([CreatableTopic("a", 1, 1)])]
     broker.process.admin.ask(ApiKey.DELETE_TOPICS, made_anew[0])
-    broker.process.admin.create_topics(made_anew[1])
+    broker.process.admin.ask(ApiKey.CREATE_TOPICS, made_anew[1])
     broker.process.assembly.driver.log.flush()
     broker.restart()
     second_id = broker.process.current.image.topics["a"].id

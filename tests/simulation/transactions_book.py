@@ -6,11 +6,15 @@ nothing is. Of a commit of which nobody heard, all or nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
 from transactions_ledger import Part, TransactionalLedger
+
+from moldau.base.ids import Uuid
+
+Values = dict[str, list[bytes]]
 
 
 class Fate(Enum):
@@ -30,8 +34,15 @@ class Written:
     name: str
     fate: Fate = Fate.OPEN
     is_commit_asked: bool = False
-    values: dict[str, list[bytes]] = field(default_factory=dict)
+    values: Values = field(default_factory=dict)
     """What was sent to each partition, by the partition's name."""
+    fleeting: dict[str, Uuid | None] = field(default_factory=dict)
+    """Of partitions whose topic may be deleted, and made anew: to which topic it was sent, None where a name was said
+    and nobody knows who had it."""
+
+    @property
+    def transactional_id(self) -> str:
+        return self.name.rsplit(".", 2)[0]
 
 
 class Book:
@@ -63,35 +74,70 @@ class Book:
 
     # --- at the end -----------------------------------------------------------------------------------------------
 
-    def judge(self, ledgers: Iterable[TransactionalLedger]) -> None:
-        """All logs are complete, and every transaction in them has ended."""
+    def judge(self, ledgers: Mapping[tuple[Uuid, int], TransactionalLedger]) -> None:
+        """All logs are complete, and every transaction in them has ended. Of topics that are gone there is none."""
         found: dict[str, dict[str, Part]] = {}
-        for ledger in ledgers:
-            for part in () if ledger.is_internal else ledger.parts:
+        topic_ids = {ledger.name: topic_id for (topic_id, _), ledger in ledgers.items()}
+        for ledger in ledgers.values():
+            if ledger.is_internal:
+                continue
+            self._judge_producers(ledger)
+            for part in ledger.parts:
                 if part.values and (written := self._of(part.values[0])) is not None:
                     self._note(found.setdefault(written.name, {}), ledger.name, part)
         for written in self.transactions.values():
-            self._judge(written, found.get(written.name, {}))
+            parts = found.get(written.name, {})
+            self._judge(written, parts, _to_be_found(written, parts, topic_ids))
+
+    def _judge_producers(self, ledger: TransactionalLedger) -> None:
+        """Who was followed by another producer id writes nothing any more."""
+        followed: dict[str, list[int]] = {}
+        for part in ledger.parts:
+            if not part.values or (written := self._of(part.values[0])) is None:
+                continue
+            ids = followed.setdefault(written.transactional_id, [])
+            if part.producer_id in ids[:-1]:
+                self._complain(
+                    f"{ledger.name} has {part.values[0]!r} of producer {part.producer_id} at {part.first_offset}, "
+                    f"{ids[-1]} had taken its place"
+                )
+            if part.producer_id not in ids:
+                ids.append(part.producer_id)
 
     def _note(self, parts: dict[str, Part], where: str, part: Part) -> None:
         if where in parts:
             self._complain(f"{where} has {part.values[0]!r} at {part.first_offset}, in another transaction than before")
         parts[where] = part
 
-    def _judge(self, written: Written, parts: dict[str, Part]) -> None:
+    def _judge(self, written: Written, parts: dict[str, Part], values: Values) -> None:
+        """`values` is what there must be of it if it is committed."""
         committed = {where: part.values for where, part in parts.items() if part.is_committed}
         if committed and not written.is_commit_asked:
             self._complain(f"{written.name} is committed in {sorted(committed)}: it was {written.fate.value}")
-        elif written.fate is Fate.COMMITTED and committed != written.values:
-            self._complain(f"{written.name} was {written.fate.value}, but {_missing(written, committed)}")
-        elif written.fate is Fate.DOUBTFUL and committed and committed != written.values:
-            self._complain(f"{written.name} is torn: {_missing(written, committed)}")
+        elif written.fate is Fate.COMMITTED and committed != values:
+            self._complain(f"{written.name} was {written.fate.value}, but {_missing(values, committed)}")
+        elif written.fate is Fate.DOUBTFUL and committed and committed != values:
+            self._complain(f"{written.name} is torn: {_missing(values, committed)}")
         elif written.fate in (Fate.ABORTED, Fate.REFUSED) and committed:
             self._complain(f"{written.name} is committed in {sorted(committed)} although it was {written.fate.value}")
 
 
-def _missing(written: Written, committed: dict[str, list[bytes]]) -> str:
-    for where, values in written.values.items():
+def _to_be_found(written: Written, parts: dict[str, Part], topic_ids: dict[str, Uuid]) -> Values:
+    """Without what went with its topic. Where it went by name, what is found may be the rest of it, and is all that
+    can be asked for."""
+    values = dict(written.values)
+    for where, topic_id in written.fleeting.items():
+        found = parts[where].values if where in parts else []
+        is_gone = not found if topic_id is None else topic_ids.get(where) != topic_id
+        if is_gone:
+            del values[where]
+        elif topic_id is None and values[where][-len(found) :] == found:
+            values[where] = found
+    return values
+
+
+def _missing(wanted: Values, committed: Values) -> str:
+    for where, values in wanted.items():
         if committed.get(where) != values:
             return f"{where} has {committed.get(where, [])} of it where {values} were written"
     return f"it has more than was written: {sorted(committed)}"

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from moldau.base.errors import ErrorCode
+from moldau.base.ids import TopicPartition
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.transaction import adding, ending, initializing
-from moldau.coordinator.transaction.transaction import State
+from moldau.coordinator.transaction.transaction import State, check_producer
 from moldau.coordinator.transaction.transactions import Transactions
 from moldau.log.cleaning.key_map import KeyMap
 from moldau.log.cleaning.retention import Retention
 from moldau.log.cleaning.transactions import TransactionWalk
 from moldau.log.log import Log
+from moldau.log.producers import Producers
 from moldau.replica.partition import Partition
 from moldau.replica.verification import Verifications
 from moldau.runtime import log_cleaner, log_cleaner_choice
+from moldau.runtime.marker_sender import MarkerSender
 from moldau.server.handlers.transactions.gate import NOTHING, TransactionGate
 from moldau.server.handlers.transactions.write_markers import WriteTxnMarkers
 
@@ -65,6 +68,49 @@ def a_new_coordinator_does_not_go_on_with_what_was_decided(patch: Patch) -> None
     patch.setattr(Transactions, "_resume", lambda *_: None)
 
 
+def markers_wait_for_topics_that_are_gone(patch: Patch) -> None:
+    honest = MarkerSender._place
+
+    def stubborn(self: MarkerSender, sending: Any, partitions: Iterable[TopicPartition]) -> None:
+        known, gone = [], []
+        for each in partitions:
+            (known if each.topic in self._current.image.topics else gone).append(each)
+        self._retry(sending, gone)
+        honest(self, sending, known)
+
+    patch.setattr(MarkerSender, "_place", stubborn)
+
+
+def a_topic_that_is_gone_takes_all_markers_with_it(patch: Patch) -> None:
+    honest = MarkerSender._place
+
+    def hasty(self: MarkerSender, sending: Any, partitions: Iterable[TopicPartition]) -> None:
+        is_whole = all(each.topic in self._current.image.topics for each in sending.left)
+        if not is_whole:
+            sending.left.clear()
+        honest(self, sending, partitions if is_whole else [])
+
+    patch.setattr(MarkerSender, "_place", hasty)
+
+
+def who_has_used_up_all_epochs_begins_anew_under_the_same_id(patch: Patch) -> None:
+    honest = initializing.initialized
+
+    def thrifty(transaction: Any, *rest: Any) -> Any:
+        return replace(honest(transaction, *rest), producer_id=transaction.producer_id)
+
+    patch.setattr(initializing, "initialized", thrifty)
+
+
+def an_id_that_was_followed_by_another_is_not_fenced(patch: Patch) -> None:
+    def lax(transaction: Any, producer: Any) -> None:
+        if producer.producer_id == transaction.producer_id:
+            check_producer(transaction, producer)
+
+    for module in (adding, ending):
+        patch.setattr(module, "check_producer", lax)
+
+
 # --- partitions ---------------------------------------------------------------------------------------------------
 
 
@@ -89,6 +135,26 @@ def open_transactions_do_not_hold_readers_up(patch: Patch) -> None:
 
 def nobody_is_told_what_was_aborted(patch: Patch) -> None:
     patch.setattr(Log, "aborted_in", lambda *_: ())
+
+
+def what_was_aborted_from_below_the_start_on_is_not_told(patch: Patch) -> None:
+    honest = Log.aborted_in
+
+    def short(self: Log, *rest: Any) -> Any:
+        return [each for each in honest(self, *rest) if each.first_offset >= self.start_offset]
+
+    patch.setattr(Log, "aborted_in", short)
+
+
+def transactions_from_below_the_start_on_do_not_hold_readers_up(patch: Patch) -> None:
+    honest = Producers.first_unstable_offset
+
+    def stable(self: Log, high_watermark: int) -> int:
+        unstable = honest(self.producers, high_watermark)
+        is_ours = unstable is not None and unstable >= self.start_offset
+        return min(unstable, high_watermark) if is_ours and unstable is not None else high_watermark
+
+    patch.setattr(Log, "last_stable_offset", stable)
 
 
 # --- offsets ------------------------------------------------------------------------------------------------------
@@ -136,6 +202,10 @@ def what_was_aborted_takes_the_place_of_what_was_not(patch: Patch) -> None:
     patch.setattr(TransactionWalk, "is_aborted", lambda *_: False)
 
 
+def nobody_waits_for_those_who_are_away(patch: Patch) -> None:
+    patch.setattr(log_cleaner_choice.DirtyLog, "is_no_replica_away", True)
+
+
 TRANSACTION_WAYS: dict[Way, int] = {
     an_end_is_told_before_it_is_committed: 1,
     who_comes_back_leaves_its_transaction_open: 0,
@@ -143,9 +213,15 @@ TRANSACTION_WAYS: dict[Way, int] = {
     nobody_loses_patience: 0,
     a_new_coordinator_does_not_go_on_with_what_was_decided: 0,
     a_marker_counts_before_the_in_sync_replicas_have_it: 0,
+    markers_wait_for_topics_that_are_gone: 7,
+    a_topic_that_is_gone_takes_all_markers_with_it: 10,
+    who_has_used_up_all_epochs_begins_anew_under_the_same_id: 18,
+    an_id_that_was_followed_by_another_is_not_fenced: 11,
     nothing_is_verified: 0,
     open_transactions_do_not_hold_readers_up: 0,
     nobody_is_told_what_was_aborted: 0,
+    what_was_aborted_from_below_the_start_on_is_not_told: 2,
+    transactions_from_below_the_start_on_do_not_hold_readers_up: 2,
     offsets_count_before_the_marker: 0,
     aborted_offsets_count: 0,
 }
@@ -154,5 +230,6 @@ COMPACTION_WAYS: dict[Way, int] = {
     tombstones_go_at_once: 0,
     what_is_not_decided_is_cleaned: 0,
     what_was_aborted_takes_the_place_of_what_was_not: 0,
+    nobody_waits_for_those_who_are_away: 161,
 }
 """Each with a seed that is known to show it soon."""

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from cluster_client import ClusterClient, Leader
 
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import Uuid
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from moldau.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from moldau.wire.schema import Message
 
 if TYPE_CHECKING:
-    from cluster_world import World
+    from transactions_world import TransactionsWorld
 
 T = TypeVar("T")
 Then = Callable[[Any], None]
@@ -50,6 +51,8 @@ EARLY = frozenset(
     }
 )
 """The same will be answered otherwise a little later."""
+GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+"""There is no such topic, or somebody has not heard of it yet."""
 WITHOUT_EFFECT = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS})
 
 
@@ -65,9 +68,13 @@ class Answered(NamedTuple):
 class TransactionalClient(ClusterClient):
     """One process. `is_replaced` is set by whoever starts another one in its place, once that was acknowledged."""
 
-    def __init__(self, world: World, name: str, topics: Sequence[str], rng: Random) -> None:
+    world: TransactionsWorld
+
+    def __init__(self, world: TransactionsWorld, name: str, topics: Sequence[str], rng: Random) -> None:
         self._topics = list(topics)
         self.routes: dict[Place, Leader] = {}
+        self._topic_ids: dict[str, Uuid] = {}
+        """The latest topic of each name."""
         self._coordinators: dict[tuple[int, str], int] = {}
         self.is_replaced = False
         super().__init__(world, name, "", rng)
@@ -117,11 +124,24 @@ class TransactionalClient(ClusterClient):
         for topic in response.topics:
             if topic.error_code == ErrorCode.NONE:
                 self._learn(topic)
-        is_whole = all(topic.error_code == ErrorCode.NONE for topic in response.topics)
+            elif self.world.may_go(topic.name):
+                self._forget(topic.name)
+        lasting = [topic for topic in response.topics if not self.world.may_go(topic.name)]
+        is_whole = all(topic.error_code == ErrorCode.NONE for topic in lasting)
         if not is_whole or any(leader.node_id not in self.brokers for leader in self.routes.values()):
             self.retry(self.refresh)
 
+    def _forget(self, name: str) -> None:
+        for place in [place for place in self.routes if place[0] == name]:
+            del self.routes[place]
+
     def _learn(self, topic: Any) -> None:
+        known_id = self._topic_ids.setdefault(topic.name, topic.topic_id)
+        if topic.topic_id != known_id:
+            if not self.world.audit.was_made_later(topic.topic_id, known_id):
+                return  # told by one who does not know yet that it was deleted
+            self._topic_ids[topic.name] = topic.topic_id
+            self._forget(topic.name)
         for each in topic.partitions:
             place = (topic.name, each.partition_index)
             known = self.routes.get(place)
@@ -173,6 +193,7 @@ class TransactionalClient(ClusterClient):
         version: int,
         request: Message,
         code_of: Callable[[Any], int],
+        early: frozenset[ErrorCode] = EARLY,
     ) -> Script[Answered]:
         """Asks the coordinator, whoever it is by then, until it answers something that is not to be asked again."""
         failures, is_doubtful = 0, False
@@ -182,7 +203,7 @@ class TransactionalClient(ClusterClient):
             reply = yield self.request(node_id, api, version, request, f"coordinator-{kind}")
             code = reply.code if isinstance(reply, KafkaError) else ErrorCode(code_of(reply))
             self.told(f"{what} at n{node_id}", code)
-            if code not in LOST and code not in EARLY:
+            if code not in LOST and code not in early:
                 return Answered(code, reply, is_doubtful, was_replaced)
             if code in LOST:
                 self._coordinators.pop((kind, key), None)

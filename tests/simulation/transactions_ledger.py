@@ -5,6 +5,7 @@ and up to where it was decided.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from cluster_ledger import Complain, Ledger
 
@@ -28,6 +29,16 @@ class Part:
     values: list[bytes] = field(default_factory=list)
 
 
+class Claim(NamedTuple):
+    """Somebody says that everything below the one is decided, as far as the log is committed by the other."""
+
+    who: str
+    last_stable_offset: int
+    high_watermark: int
+    start_offset: int
+    """Where the log begins for it: of transactions that have nothing behind it, it need not know."""
+
+
 class TransactionalLedger(Ledger):
     def __init__(self, name: str, complain: Complain) -> None:
         super().__init__(name, complain)
@@ -37,7 +48,12 @@ class TransactionalLedger(Ledger):
         self._epochs: dict[int, int] = {}
         self._plain: list[int] = []
         """Offsets of what belongs to no transaction."""
-        self._claims: list[tuple[str, int, int]] = []
+        self._claims: list[Claim] = []
+        self._lane_ends: dict[str, int] = {}
+        """Where the last record of each lane is."""
+        self._repeats: set[int] = set()
+        """Offsets of what was written once before, where a log does not reach any more: a replica that begins behind
+        that cannot know."""
 
     def _extend(self, header: BatchHeader, batch: memoryview) -> None:
         if header.producer_id >= 0:
@@ -61,14 +77,25 @@ class TransactionalLedger(Ledger):
                 f"{first} in a transaction of epoch {part.producer_epoch}"
             )
         part.offsets += range(first, self.end)
-        part.values += self.values[first:]
+        part.values += [self.values[each] for each in range(first, self.end) if each not in self._repeats]
         names = {value.partition(b"/")[0] for value in part.values}
         if len(names) > 1 and not self.is_internal:
             self._complain(f"{self.name} has records of several transactions in one: {sorted(names)} up to {first}")
 
     def _judge(self, value: bytes) -> None:
         """What stands behind a semicolon is for others."""
-        super()._judge(value.partition(b";")[0])
+        if self.is_internal:
+            return
+        if self.start and value in self.values[: self.start]:
+            self._repeats.add(self.end)
+            return
+        name = value.partition(b";")[0]
+        lane, _, number = name.decode().rpartition("/")
+        if self._lane_ends.get(lane, self.start) < self.start:
+            # A replica that begins behind all of it takes anything: its producer will have to abort.
+            self._next_numbers[lane] = int(number)
+        self._lane_ends[lane] = self.end
+        super()._judge(name)
 
     def _check_epoch(self, header: BatchHeader) -> None:
         known = self._epochs.get(header.producer_id, -1)
@@ -91,27 +118,35 @@ class TransactionalLedger(Ledger):
 
     # --- what is decided ------------------------------------------------------------------------------------------
 
-    def claim(self, who: str, last_stable_offset: int, high_watermark: int) -> None:
-        """Somebody says that everything below the one is decided, as far as the log is committed by the other."""
-        self._claims.append((who, last_stable_offset, high_watermark))
+    def claim(self, who: str, last_stable_offset: int, high_watermark: int, start_offset: int) -> None:
+        self._claims.append(Claim(who, last_stable_offset, high_watermark, start_offset))
 
     def judge_claims(self) -> None:
         """Those about what is known by now."""
-        ready = [claim for claim in self._claims if claim[2] <= self.end]
+        ready = [claim for claim in self._claims if claim.high_watermark <= self.end]
         if not ready:
             return
-        self._claims = [claim for claim in self._claims if claim[2] > self.end]
-        for who, last_stable_offset, high_watermark in set(ready):
+        self._claims = [claim for claim in self._claims if claim.high_watermark > self.end]
+        for claim in sorted(set(ready)):
+            who, last_stable_offset, high_watermark, start_offset = claim
             for part in self.parts:
                 is_ended = part.end_offset != NOT_ENDED and part.end_offset < high_watermark
-                if part.first_offset < last_stable_offset and not is_ended:
+                if not is_ended and any(start_offset <= each < last_stable_offset for each in part.offsets):
                     self._complain(
                         f"{who} says that {self.name} is decided up to {last_stable_offset} of {high_watermark}: a "
                         f"transaction of producer {part.producer_id} began at {part.first_offset}, "
                         f"its marker is at {part.end_offset}"
                     )
+            if last_stable_offset < start_offset:
+                self._complain(
+                    f"{who} says that {self.name} is decided up to {last_stable_offset} and begins at {start_offset}"
+                )
             if last_stable_offset > high_watermark:
                 self._complain(f"{who} says that {self.name} is decided beyond its high watermark {high_watermark}")
+
+    def last_plain_offset(self) -> int:
+        """Of what belongs to no transaction."""
+        return self._plain[-1] if self._plain else self.end
 
     def committed(self) -> list[tuple[int, bytes]]:
         """What a reader who wants only that must be given, in its order."""
@@ -120,3 +155,12 @@ class TransactionalLedger(Ledger):
             if part.is_committed:
                 offsets += part.offsets
         return [(offset, self.values[offset]) for offset in sorted(offsets)]
+
+
+class FleetingLedger(TransactionalLedger):
+    """Of a topic that took the name of another. Who writes by name may have begun there."""
+
+    def _judge(self, value: bytes) -> None:
+        lane, _, number = value.partition(b";")[0].decode().rpartition("/")
+        self._next_numbers.setdefault(lane, int(number))
+        super()._judge(value)

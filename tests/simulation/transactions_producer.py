@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cluster_ledger import name_of
 from transactions_book import Fate, Written
-from transactions_client import TRANSACTION, Answered, Place, Script, TransactionalClient
+from transactions_client import EARLY, GONE, TRANSACTION, Answered, Place, Script, TransactionalClient
 from transactions_writing import Lane, Writing
 
 from moldau.base.errors import ErrorCode
@@ -34,7 +34,7 @@ FENCED = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
-ABORTABLE = frozenset({ErrorCode.TRANSACTION_ABORTABLE})
+ABORTABLE = frozenset({ErrorCode.TRANSACTION_ABORTABLE}) | GONE
 COMMIT_SHARE = 0.75
 STALL_SHARE = 0.05
 TIMEOUTS_MS = (1_500, 3_000, 6_000)
@@ -60,7 +60,6 @@ class TransactionalProducer(TransactionalClient):
         on_initialized: Callable[[TransactionalProducer], None],
         on_ended: Callable[[TransactionalProducer], None],
     ) -> None:
-        self.world: TransactionsWorld
         super().__init__(world, name, topics, rng)
         self._book = world.book
         self.transactional_id = transactional_id
@@ -141,10 +140,18 @@ class TransactionalProducer(TransactionalClient):
     # --- the coordinator ------------------------------------------------------------------------------------------
 
     def coordinate(
-        self, what: str, api: ApiKey, version: int, request: Any, code_of: Callable[[Any], int]
+        self,
+        what: str,
+        api: ApiKey,
+        version: int,
+        request: Any,
+        code_of: Callable[[Any], int],
+        early: frozenset[ErrorCode] = EARLY,
     ) -> Script[Any]:
         """`Fenced` or `Abortable` for what is refused."""
-        answered = yield from self.coordinated(TRANSACTION, self.transactional_id, what, api, version, request, code_of)
+        answered = yield from self.coordinated(
+            TRANSACTION, self.transactional_id, what, api, version, request, code_of, early
+        )
         self._judge(what, answered)
         return answered.reply
 
@@ -164,10 +171,10 @@ class TransactionalProducer(TransactionalClient):
         reply = yield from self.coordinate(
             "is given an epoch", ApiKey.INIT_PRODUCER_ID, 5, request, lambda reply: reply.error_code
         )
-        self.world.audit.producer_id_given(self.transactional_id, reply.producer_id)
         self._take_epoch(reply.producer_id, reply.producer_epoch)
 
     def _take_epoch(self, producer_id: int, producer_epoch: int) -> None:
+        self.world.audit.producer_id_given(self.transactional_id, producer_id)
         self.producer_id, self.producer_epoch = producer_id, producer_epoch
         self._lanes.clear()
         self._is_doubtful = False
@@ -185,7 +192,9 @@ class TransactionalProducer(TransactionalClient):
             v3_and_below_producer_epoch=self.producer_epoch,
             v3_and_below_topics=[AddPartitionsToTxnTopic(name, numbers) for name, numbers in by_topic.items()],
         )
-        yield from self.coordinate("adds partitions", ApiKey.ADD_PARTITIONS_TO_TXN, 3, request, _worst_added)
+        # What may never come back is not waited for.
+        early = EARLY - GONE if any(self.world.may_go(topic) for topic in by_topic) else EARLY
+        yield from self.coordinate("adds partitions", ApiKey.ADD_PARTITIONS_TO_TXN, 3, request, _worst_added, early)
         self._added.update(f"{topic}-{partition}" for topic, partition in new)
 
     # --- writing and ending ---------------------------------------------------------------------------------------
@@ -196,6 +205,8 @@ class TransactionalProducer(TransactionalClient):
         for (topic, partition), given in batches.items():
             values = [name_of(record) for batch in given for record in batch]
             written.values.setdefault(f"{topic}-{partition}", []).extend(values)
+            if self.world.may_go(topic):
+                self._note_topic(written, (topic, partition))
             if self.is_v2:
                 self._added.add(f"{topic}-{partition}")
         writing = Writing(self, self._lanes, batches)
@@ -203,6 +214,12 @@ class TransactionalProducer(TransactionalClient):
         if code is not ErrorCode.NONE:
             self._is_doubtful = True
             raise Abortable
+
+    def _note_topic(self, written: Written, place: Place) -> None:
+        """To which of those that have the name it is about to write. Who writes by name cannot know."""
+        lane, route = self._lanes.get(place), self.routes.get(place)
+        topic_id = lane.topic_id if lane is not None else None if route is None else route.topic_id
+        written.fleeting[f"{place[0]}-{place[1]}"] = topic_id if self.is_v2 else None
 
     def end(self, written: Written, is_commit: bool) -> Script[None]:
         if not self._added:

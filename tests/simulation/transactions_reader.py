@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 READ_COMMITTED = 1
 EPOCH_OF_FOLLOWERS = -1
+AGAIN_MS = (500, 3_000)
 
 
 class AbortedFilter:
@@ -39,6 +41,22 @@ class AbortedFilter:
         return not (header.is_transactional and header.producer_id in self._producers)
 
 
+@dataclass(slots=True)
+class Session:
+    """A partition, read without a gap."""
+
+    topic_id: Uuid
+    partition: int
+    begin: int
+    end: int
+    given: list[tuple[int, bytes]] = field(default_factory=list)
+    """To the application: offsets and values."""
+
+    def part_of(self, committed: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+        """What it must have been given."""
+        return [each for each in committed if self.begin <= each[0] < self.end]
+
+
 class CommittedReader(Consumer):
     isolation_level = READ_COMMITTED
 
@@ -46,8 +64,9 @@ class CommittedReader(Consumer):
         self._book = world.book
         self._new_ledger = world.transactional_ledger
         self._filter = AbortedFilter(())
-        self.given: dict[tuple[Uuid, int], list[tuple[int, bytes]]] = {}
-        """To the application, of each partition: offsets and values."""
+        self.sessions: list[Session] = []
+        self._sessions: dict[tuple[Uuid, int], Session] = {}
+        """Those that go on."""
         self._stable: dict[tuple[Uuid, int], tuple[int, int]] = {}
         """The last stable offset, and in which leader epoch it was told."""
         super().__init__(world, name, topic, rng)
@@ -62,14 +81,45 @@ class CommittedReader(Consumer):
                 f"{found.last_stable_offset} in epoch {epoch}"
             )
         self._stable[key] = (found.last_stable_offset, epoch)
-        self._new_ledger(*key).claim(self.name, found.last_stable_offset, found.high_watermark)
+        ledger = self._new_ledger(*key)
+        ledger.claim(self.name, found.last_stable_offset, found.high_watermark, found.log_start_offset)
         return int(found.last_stable_offset)
 
     def was_read(self, place: Place, header: BatchHeader, batch: memoryview) -> None:
+        session = self._sessions.get((place.topic_id, place.partition))
+        if session is None:
+            session = self._begin_session(place, 0)
+        session.end = header.next_offset
         if not self._filter.passes(header, batch):
             return
-        given = self.given.setdefault((place.topic_id, place.partition), [])
         for record in decode_records(batch, header):
+            if record.offset < session.begin:
+                continue  # a batch comes whole
             value = name_of(record)
             self._book.was_read(self.name, f"{self.topic}-{place.partition} at {record.offset}", value)
-            given.append((record.offset, value))
+            session.given.append((record.offset, value))
+
+    def skipped(self, place: Place) -> None:
+        self._begin_session(place, place.position)
+
+    def _begin_session(self, place: Place, begin: int) -> Session:
+        session = Session(place.topic_id, place.partition, begin, begin)
+        self._sessions[place.topic_id, place.partition] = session
+        self.sessions.append(session)
+        return session
+
+
+class LateReader(CommittedReader):
+    """Begins anew every now and then, as one who knows nothing: where the log begins by then."""
+
+    def __init__(self, world: TransactionsWorld, name: str, topic: str, rng: Random) -> None:
+        self._again_at_ms: dict[tuple[Uuid, int], int] = {}
+        super().__init__(world, name, topic, rng)
+
+    def take(self, place: Place, epoch: int, found: Any) -> None:
+        super().take(place, epoch, found)
+        key, now_ms = (place.topic_id, place.partition), self.world.elapsed_ms
+        if now_ms >= self._again_at_ms.setdefault(key, now_ms) and not self.world.faults.is_over:
+            self._again_at_ms[key] = now_ms + self.rng.randint(*AGAIN_MS)
+            self._sessions.pop(key, None)
+            place.position, place.last_epoch = 0, -1

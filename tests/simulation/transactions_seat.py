@@ -64,8 +64,18 @@ class Seat:
         for each in self.incarnations:
             is_rival = each is not incarnation and each.transactional_id == incarnation.transactional_id
             if is_rival and each.producer_id >= 0:
-                late = min(each, incarnation, key=lambda one: (one.producer_id, one.producer_epoch))
-                late.is_replaced = True
+                late = self._earlier(each, incarnation)
+                if late is not None:
+                    late.is_replaced = True
+
+    def _earlier(self, one: TransactionalProducer, other: TransactionalProducer) -> TransactionalProducer | None:
+        """Who was given its epoch first; None if nobody can tell. Of two producer ids the greater need not be the
+        later: each node has a block of them."""
+        if one.producer_id == other.producer_id:
+            return min(one, other, key=lambda each: each.producer_epoch)
+        order = self._world.producer_ids_of(self.transactional_id)
+        known = [each for each in (one, other) if each.producer_id in order]
+        return min(known, key=lambda each: order.index(each.producer_id)) if known else None
 
     def _ended(self, incarnation: TransactionalProducer) -> None:
         """By itself: it was fenced, or nothing is left to do."""

@@ -15,15 +15,17 @@ from cluster_ledger import Ledger
 from cluster_producers import Producer
 from compaction_ledger import CompactedLedger
 from transactions_book import Book, Fate
-from transactions_ledger import TransactionalLedger
+from transactions_hazards import Eraser, Hazards, undecided
+from transactions_ledger import FleetingLedger, TransactionalLedger
 from transactions_processor import INPUT, OUTPUT, Processor
 from transactions_producer import TransactionalProducer
-from transactions_reader import CommittedReader
+from transactions_reader import CommittedReader, LateReader, Session
 from transactions_seat import Seat, Told
+from transactions_state import StateLedger, Successions
 
 from moldau.base.ids import Uuid
-from moldau.base.names import CONSUMER_OFFSETS_TOPIC
-from moldau.runtime.shards import java_hash
+from moldau.base.names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from moldau.runtime.coordinator_topic import java_hash
 
 SIZES = cluster_world.SIZES
 SMALL = cluster_world.SMALL
@@ -53,6 +55,11 @@ class TransactionsWorld(cluster_world.World):
         self.outputs = 1
         """How many partitions of the output are written to, however many there will be."""
         self.processed = 0
+        self.accounts: list[str] = []
+        self.doomed: list[str] = []
+        """Topics that are deleted one day, and not made again."""
+        self.hazards = Hazards(seed)
+        self._successions: Successions = {}
         super().__init__(seed, size, tail)
 
     def lasting_topics(self) -> list[str]:
@@ -73,9 +80,20 @@ class TransactionsWorld(cluster_world.World):
         }
 
     def new_ledger(self, topic: str, partition: int) -> Ledger:
-        is_compacted = topic.startswith("__")
-        kind = CompactedLedger if is_compacted else TransactionalLedger
-        return kind(f"{topic}-{partition}", self.violated)
+        name = f"{topic}-{partition}"
+        if topic == TRANSACTION_STATE_TOPIC:
+            return StateLedger(name, self.violated, self._successions, self._used_up)
+        if topic.startswith("__"):
+            return CompactedLedger(name, self.violated)
+        return (TransactionalLedger if topic in self.lasting_topics() else FleetingLedger)(name, self.violated)
+
+    def _used_up(self, transactional_id: str) -> None:
+        self.faults.count("an id runs out of epochs", transactional_id)
+
+    def producer_ids_of(self, transactional_id: str) -> list[int]:
+        """That spoke for it one after the other, as far as it is committed."""
+        self.audit.check()
+        return self._successions.get(transactional_id, [])
 
     def transactional_ledger(self, topic_id: Uuid, partition: int) -> TransactionalLedger:
         ledger = self.audit.ledger(topic_id, partition)
@@ -89,19 +107,30 @@ class TransactionsWorld(cluster_world.World):
             return False
         return bool(topic.partitions[java_hash(group_id) % len(topic.partitions)].leader == node_id)
 
+    def run(self) -> cluster_world.Report:
+        with self.hazards.late_epochs():
+            return super().run()
+
+    def may_go(self, topic: str) -> bool:
+        return topic in self.fleeting or topic in self.doomed
+
     # --- who works ------------------------------------------------------------------------------------------------
 
     def populate(self) -> None:
         rng, size = self.client_rng, self.size
         self.clients.append(self.admin)
+        if self.hazards.deletes_topics:
+            self.doomed = ["doomed"]
+            self.topics += self.doomed
         for name in self.topics:
-            count = 1 if name in self.fleeting else rng.randint(1, 3)
+            count = 1 if self.may_go(name) else rng.randint(1, 3)
             self.admin.create(name, count)
             if name == OUTPUT:
                 self.outputs = count
-        accounts = [name for name in self.topics if name.startswith("accounts")]
+        accounts = self.accounts = [name for name in self.topics if name.startswith("accounts")]
+        others = [*self.fleeting, *self.doomed] if self.hazards.deletes_topics else []
         for number in range(size.producers):
-            self.seat(f"x{number}", accounts, TransactionalProducer)
+            self.seat(f"x{number}", [*accounts, *others], TransactionalProducer)
         self.seat("feeder", [INPUT], TransactionalProducer)
         self.producers.append(Producer(self, f"p-{INPUT}", INPUT, Random(rng.random()), 2 * size.gap_ms))
         self.producers.append(Producer(self, f"p-{accounts[0]}", accounts[0], Random(rng.random()), 4 * size.gap_ms))
@@ -109,7 +138,20 @@ class TransactionsWorld(cluster_world.World):
         for name in [*accounts, OUTPUT, INPUT]:
             self.readers.append(CommittedReader(self, f"rc-{name}", name, Random(rng.random())))
         self.consumers.append(Consumer(self, f"ru-{accounts[0]}", accounts[0], Random(rng.random())))
+        self._endanger()
         self.clients += [*self.producers, *self.readers, *self.consumers]
+
+    def _endanger(self) -> None:
+        rng = self.hazards.rng
+        if self.hazards.deletes_topics:
+            for name in (*self.fleeting, *self.doomed):
+                self.readers.append(CommittedReader(self, f"rc-{name}", name, Random(rng.random())))
+        if self.hazards.deletes_records:
+            self.readers += [LateReader(self, f"late-{name}", name, Random(rng.random())) for name in self.accounts]
+        if self.hazards.deletes_topics or self.hazards.deletes_records:
+            eraser = Eraser(self, "eraser", Random(rng.random()))
+            self.clients.append(eraser)
+            eraser.begin(self.hazards)
 
     def seat(self, name: str, topics: list[str], kind: type[TransactionalProducer]) -> None:
         rng = self.client_rng
@@ -169,6 +211,8 @@ class TransactionsWorld(cluster_world.World):
 
     def _are_transactions_over(self) -> str:
         for machine in self.machines.values():
+            if why := undecided(machine):
+                return why
             for each in machine.partitions():
                 hanging = each.log.producers.oldest_open_transaction
                 if hanging is not None:
@@ -183,12 +227,14 @@ class TransactionsWorld(cluster_world.World):
         }
         for ledger in ledgers.values():
             ledger.judge_claims()
-        self.book.judge(ledgers.values())
+        self.book.judge(ledgers)
+        committed = {place: ledger.committed() for place, ledger in ledgers.items()}
         for reader in self.readers:
-            for place, given in reader.given.items():
-                if place in ledgers and given != ledgers[place].committed():
+            for session in reader.sessions:
+                place = (session.topic_id, session.partition)
+                if place in ledgers and session.given != session.part_of(committed[place]):
                     self.violated(
-                        f"{reader.name} was given of {ledgers[place].name} {_difference(given, ledgers[place])}"
+                        f"{reader.name} was given of {ledgers[place].name} {_difference(session, committed[place])}"
                     )
         self.judge_processed()
 
@@ -230,11 +276,12 @@ class TransactionsWorld(cluster_world.World):
         )
 
 
-def _difference(given: list[tuple[int, bytes]], ledger: TransactionalLedger) -> str:
-    for got, right in zip(given, ledger.committed(), strict=False):
+def _difference(session: Session, committed: list[tuple[int, bytes]]) -> str:
+    wanted = session.part_of(committed)
+    for got, right in zip(session.given, wanted, strict=False):
         if got != right:
             return f"{got} where {right} was to come"
-    return f"{len(given)} records, {len(ledger.committed())} are committed"
+    return f"{len(session.given)} records from {session.begin} to {session.end}, {len(wanted)} are committed"
 
 
 World = TransactionsWorld

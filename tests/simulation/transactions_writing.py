@@ -13,6 +13,7 @@ from cluster_producers import ACKS_ALL, MOVED, TRY_AGAIN, WAIT_MS, produced
 from transactions_client import Place, Then
 
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import Uuid
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from moldau.wire.records import Record, build_batch
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from transactions_producer import TransactionalProducer
 
 IN_FLIGHT_MAX = 5
+PATIENCE_MS = 2_500
+"""So long it tries to write to a topic that may be gone."""
 ABORTS = frozenset(
     {
         ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -45,6 +48,10 @@ AGAIN = frozenset(
 class Lane:
     """A partition as one epoch of a producer sees it."""
 
+    topic_id: Uuid | None = None
+    """Of the topic to which it writes there: another of its name has none of what was written."""
+    end_offset: int = 0
+    """Behind the last that was acknowledged."""
     next_sequence: int = 0
     is_known: bool = False
     """Something of this epoch was acknowledged: the partition knows it."""
@@ -69,6 +76,7 @@ class Queue:
     attempt: int = 0
     is_waiting: bool = False
     failures: int = 0
+    began_ms: int = 0
 
 
 class Writing:
@@ -82,7 +90,11 @@ class Writing:
         self._queues = []
         for place, given in batches.items():
             lane = lanes.setdefault(place, Lane())
-            self._queues.append(Queue(place, lane, deque(self._batch(lane, records) for records in given)))
+            if lane.topic_id is None and (leader := client.routes.get(place)) is not None:
+                lane.topic_id = leader.topic_id
+            queue = Queue(place, lane, deque(self._batch(lane, records) for records in given))
+            queue.began_ms = client.world.elapsed_ms
+            self._queues.append(queue)
 
     def _batch(self, lane: Lane, records: list[Record]) -> Batch:
         sequence, lane.next_sequence = lane.next_sequence, lane.next_sequence + len(records)
@@ -118,9 +130,13 @@ class Writing:
     def _send(self, queue: Queue, batch: Batch) -> None:
         client = self._client
         leader = client.route(queue.place)
+        if self._is_lost(queue):
+            self._over(ErrorCode.UNKNOWN_TOPIC_ID)
+            return
         if leader is None:
             self._again(queue)
             return
+        queue.lane.topic_id = leader.topic_id
         batch.was_sent_in_time |= not client.is_replaced
         topic, partition = queue.place
         attempt = queue.attempt
@@ -137,6 +153,15 @@ class Writing:
             lambda reply: self._replied(queue, batch, attempt, leader.node_id, reply),
             "write",
         )
+
+    def _is_lost(self, queue: Queue) -> bool:
+        """The topic was deleted, or it seems so: it is not found for long, or is another by now."""
+        client, lane = self._client, queue.lane
+        if not client.world.may_go(queue.place[0]):
+            return False
+        leader = client.routes.get(queue.place)
+        is_another = leader is not None and lane.topic_id not in (None, leader.topic_id)
+        return is_another or client.world.elapsed_ms - queue.began_ms > PATIENCE_MS
 
     def _replied(
         self, queue: Queue, batch: Batch, attempt: int, node_id: int, reply: ProduceResponse | KafkaError
@@ -156,6 +181,9 @@ class Writing:
             self._over(code)
             return
         if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            if self._may_be_forgotten(queue):
+                self._over(code)
+                return
             if batch is queue.in_flight[0]:
                 client.world.violated(
                     f"{client.name}: {batch.values[0]!r} is out of order, although all before it are there"
@@ -166,6 +194,15 @@ class Writing:
             client.refresh()
         self._again(queue)
 
+    def _may_be_forgotten(self, queue: Queue) -> bool:
+        """All that it wrote there is deleted: a leader that came later knows nothing of it. So it is with a topic that
+        is another by now, for one who writes by name."""
+        lane, topic = queue.lane, queue.place[0]
+        assert lane.topic_id is not None
+        ledger = self._client.world.audit.ledger(lane.topic_id, queue.place[1])
+        is_by_name = not self._client.is_v2 and self._client.world.may_go(topic)
+        return is_by_name or 0 < lane.end_offset <= ledger.start
+
     def _acknowledged(self, queue: Queue, batch: Batch, offset: int) -> None:
         client = self._client
         batch.is_acknowledged = queue.lane.is_known = True
@@ -173,7 +210,11 @@ class Writing:
         queue.failures = 0
         topic, partition = queue.place
         client.world.trace(f"{client.name} {topic}-{partition} {batch.values[0].decode()} at {offset}")
-        client.world.audit.acknowledged(client.routes[queue.place].topic_id, partition, offset, batch.values)
+        queue.lane.end_offset = offset + len(batch.values)
+        if client.is_v2 or not client.world.may_go(topic):
+            # To whom a name belonged there nobody can tell.
+            assert queue.lane.topic_id is not None
+            client.world.audit.acknowledged(queue.lane.topic_id, partition, offset, batch.values)
         if not batch.was_sent_in_time:
             client.world.violated(f"{client.name} has written {batch.values[0]!r}, although another took its place")
         self._fill(queue)
@@ -190,6 +231,9 @@ class Writing:
     def _resend(self, queue: Queue) -> None:
         queue.is_waiting = False
         if self._then is None:
+            return
+        if self._is_lost(queue):
+            self._over(ErrorCode.UNKNOWN_TOPIC_ID)
             return
         if self._client.route(queue.place) is None:
             self._client.refresh()

@@ -17,7 +17,14 @@ from moldau.log.segment import Segment
 
 class CompactedLog(LocalLog):
     def cleaning_job(
-        self, first_dirty_offset: int, up_to: int, now_ms: int, *, map_bytes_max: int, io_buffer_bytes: int
+        self,
+        first_dirty_offset: int,
+        up_to: int,
+        now_ms: int,
+        *,
+        map_bytes_max: int,
+        io_buffer_bytes: int,
+        may_forget: bool = True,
     ) -> CleaningJob:
         """A round over everything below `up_to`, where a segment begins and no transaction is open any more."""
         old = [segment for segment in self.segments if segment.base_offset < up_to]
@@ -29,7 +36,7 @@ class CompactedLog(LocalLog):
             self.directory, self._generation, tuple(SourceSegment(each.base_offset, each.size) for each in old),
             first_dirty_offset, up_to, tuple(sorted(aborted, key=lambda txn: txn.first_offset)), producers, now_ms,
             config.delete_retention_ms, config.segment_bytes, config.segment_index_bytes, config.index_interval_bytes,
-            map_bytes_max, io_buffer_bytes,
+            map_bytes_max, io_buffer_bytes, may_forget,
         )  # fmt: skip
 
     def _last_of(self, entry: ProducerEntry) -> LastOfProducer:

@@ -188,6 +188,7 @@ class LogCleaner:
                 now_ms,
                 map_bytes_max=settings.map_bytes_max,
                 io_buffer_bytes=settings.io_buffer_bytes,
+                may_forget=dirty.is_no_replica_away,
             )
         except (StorageFault, MalformedData) as fault:
             self._give_up(each, str(fault))

@@ -30,6 +30,12 @@ class DirtyLog(NamedTuple):
         return self.dirty_bytes / max(self.clean_bytes + self.dirty_bytes, 1)
 
     @property
+    def is_no_replica_away(self) -> bool:
+        """Then all replicas have everything that is committed, and nothing else is cleaned."""
+        state = self.partition.state
+        return len(state.isr) == len(state.replicas)
+
+    @property
     def is_due(self) -> bool:
         is_filthy = self.dirty_ratio > self.partition.log.config.min_cleanable_dirty_ratio
         return self.dirty_bytes > 0 and (is_filthy or self.is_overdue)
@@ -55,10 +61,11 @@ def dirty_log(partition: Partition, now_ms: int) -> DirtyLog:
 
 
 def _first_dirty_offset(log: Log) -> int:
-    """What is known to be clean may have been deleted since, or lost: then everything counts as dirty."""
-    if log.start_offset <= log.cleaned_up_to <= log.end_offset:
-        return log.cleaned_up_to
-    return log.start_offset
+    """What is known to be clean may have been deleted since, or lost: then everything counts as dirty, also what lies
+    below the start and is still there. If that was left as it is but for tombstones whose time has come, a crash that
+    forgets the start would bring back what they speak of."""
+    first = log.segments.first.base_offset
+    return log.cleaned_up_to if first <= log.cleaned_up_to <= log.end_offset else first
 
 
 def _first_uncleanable(segments: list[Segment], dirty_from: int, settled: int, min_lag_ms: int, now_ms: int) -> int:

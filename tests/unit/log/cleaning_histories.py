@@ -65,6 +65,7 @@ class History:
         self.first_cleaned_ms: dict[int, int] = {}
         """Tombstone -> when a round first went over it."""
         self.touched_up_to = 0
+        self.may_forget = True
 
     # --- what happens -------------------------------------------------------------------------------------------
 
@@ -150,7 +151,14 @@ class History:
         if up_to <= log.segments.first.base_offset:
             return None
         dirty = min(log.cleaned_up_to, up_to)
-        job = log.cleaning_job(dirty, up_to, self.now_ms, map_bytes_max=map_bytes_max, io_buffer_bytes=io_buffer_bytes)
+        job = log.cleaning_job(
+            dirty,
+            up_to,
+            self.now_ms,
+            map_bytes_max=map_bytes_max,
+            io_buffer_bytes=io_buffer_bytes,
+            may_forget=self.may_forget,
+        )
         self.touched_up_to = max(self.touched_up_to, up_to)
         for offset, put in self.puts.items():
             if offset < up_to and put.value is None:

@@ -112,6 +112,17 @@ def test_a_marker_outlives_its_records_for_as_long_as_a_tombstone() -> None:
     assert rounds_with_markers(history, 3) == [[(11, False)], [(11, True)], []]
 
 
+def test_a_marker_waits_for_replicas_that_are_away() -> None:
+    history = History("away")
+    history._append(11)
+    history.end_transaction(11, is_commit=False)
+    history.log.producers.expire(history.now_ms + 1, 0)
+    history.may_forget = False
+    assert rounds_with_markers(history, 4) == [[(11, False)], [(11, True)], [(11, True)], [(11, True)]]
+    history.may_forget = True
+    assert rounds_with_markers(history, 1) == [[]]
+
+
 def test_a_marker_stays_while_nothing_else_knows_the_epoch_of_its_producer() -> None:
     history = History("epoch")
     history._append(12)

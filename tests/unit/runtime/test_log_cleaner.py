@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 from cleaning_desk import BACKOFF_MS, Desk
@@ -13,6 +14,8 @@ from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.log import checkpoints, layout
 from moldau.runtime.log_cleaner_ports import CleaningFailed
 from moldau.runtime.log_cleaner_settings import CleanerSettings, cleaner_settings
+from moldau.wire.batch import split_batches
+from moldau.wire.records import decode_records
 
 HOUR_MS = 3600 * 1000
 
@@ -132,6 +135,23 @@ def test_a_follower_cleans_its_own_log(desk: Desk) -> None:
     assert desk.read("t") == [(1, "b", "1"), (2, "a", "2")]
 
 
+def test_while_a_replica_is_away_tombstones_stay_beyond_their_time_and_all_else_is_cleaned(desk: Desk) -> None:
+    """It may have the value, and would keep it for ever if it never got the tombstone."""
+    desk.create_topic("t", delete_retention_ms="1000", min_cleanable_dirty_ratio="0.01")
+    desk.write("t", {"a": "1"})
+    desk.write("t", {"a": None})
+    partition = desk.rooms.partition("t")
+    partition.state = replace(partition.state, replicas=(*partition.state.replicas, 7))
+    for value in ("1", "2"):
+        desk.write("t", {"b": value})
+        desk.settle()
+    assert desk.read("t") == [(1, "a", None), (3, "b", "2")]
+    partition.state = replace(partition.state, isr=partition.state.replicas)
+    desk.write("t", {"b": "3"})
+    desk.settle()
+    assert desk.read("t") == [(4, "b", "3")]
+
+
 # --- what befalls a log meanwhile -------------------------------------------------------------------------------
 
 
@@ -230,6 +250,27 @@ def test_segments_below_the_start_of_a_compacted_log_go(desk: Desk) -> None:
     desk.log("t").delete_records(2)
     desk.settle(1)
     assert [each.base_offset for each in desk.log("t").segments] == [2, 3]
+
+
+def test_a_tombstone_below_the_start_does_not_go_before_what_it_speaks_of(desk: Desk) -> None:
+    """A crash may forget that they were deleted: where a log begins is written down only now and then."""
+    desk.create_topic(
+        "t",
+        cleanup_policy="compact,delete",
+        retention_ms="-1",
+        delete_retention_ms="1",
+        min_cleanable_dirty_ratio="0.01",
+    )
+    desk.write("t", {"a": "1"}, roll=False)
+    desk.write("t", {"a": None}, roll=False)
+    desk.write("t", {"b": "1"})
+    desk.rooms.partition("t").delete_records(2)
+    for value in ("1", "2"):
+        desk.write("t", {"c": value})
+        desk.settle()
+    first = desk.log("t").segments.first
+    found = desk.rooms.files.open(first.log_path).pread(first.size, 0)
+    assert [each.offset for _, batch in split_batches(memoryview(found)) for each in decode_records(batch)] == [2, 4]
 
 
 def test_the_files_that_were_replaced_go_after_their_delay(desk: Desk) -> None:

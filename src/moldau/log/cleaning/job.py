@@ -47,6 +47,9 @@ class CleaningJob(NamedTuple):
     """What a round may take in all: the map of keys has the larger part of it."""
     io_buffer_bytes: int
     """What is read at a time, more if a batch is larger. About twenty times as much is computed on the way."""
+    may_forget: bool = True
+    """Whether tombstones and spent markers go when their time has come. Not while a replica is away: it may have what
+    they speak of, and would never get them."""
 
 
 class CleanedGroup(NamedTuple):

@@ -1,7 +1,8 @@
 """What stays of a piece: which records, and of which batches at least the header.
 
 A record stays if it is the last of its key, and if it has a value or may not be forgotten yet. Tombstones and spent
-markers get a delete horizon when they are first met, `delete.retention.ms` from then, and go when it is past (KIP-534).
+markers get a delete horizon when they are first met, `delete.retention.ms` from then, and go when it is past (KIP-534)
+and no replica is away.
 Batches that lose all records go too, but for two kinds: the last ones of a producer that is still known, and the last
 one of a segment. Of those the header stays, so that sequences and offsets are not lost.
 """
@@ -46,7 +47,7 @@ class Retention:
         is_discarded = np.zeros(piece.starts.size, np.bool_)
         is_spent = np.zeros(piece.starts.size, np.bool_)
         keeps_header = self._is_last_of_producer(piece)
-        horizons = piece.delete_horizons
+        is_past = self._is_past(piece)
         is_control = piece.is_control
         for index in np.flatnonzero(piece.is_transactional | is_control).tolist():
             producer_id, last_offset = int(piece.producer_ids[index]), int(piece.last_offsets[index])
@@ -58,7 +59,7 @@ class Retention:
                 # Where Kafka was here before, the record is gone and the header is all there is.
                 keeps_header[index] = True
             else:
-                is_discarded[index] = is_spent[index] and 0 <= horizons[index] <= self._job.now_ms
+                is_discarded[index] = is_spent[index] and is_past[index]
         if is_end:
             keeps_header[-1] = True
         return BatchFate(is_discarded, is_spent, keeps_header)
@@ -85,11 +86,17 @@ class Retention:
         is_beyond = rows.offsets >= self._cleaned_up_to
         is_last = rows.offsets >= self._keys.last_offsets(rows.keys)
         kept: Mask = rows.has_key & is_last
-        is_past = (piece.delete_horizons >= 0) & (piece.delete_horizons <= self._job.now_ms)
+        is_past = self._is_past(piece)
         if is_past.any():
             kept &= ~(rows.is_tombstone & is_past[rows.batch_of])
         kept |= is_beyond
         return kept
+
+    def _is_past(self, piece: Piece) -> Mask:
+        """Whether what a batch has to say of others need not be known any longer."""
+        if not self._job.may_forget:
+            return np.zeros(piece.starts.size, np.bool_)
+        return (piece.delete_horizons >= 0) & (piece.delete_horizons <= self._job.now_ms)
 
     def horizon_ms(self) -> int:
         return self._job.now_ms + self._job.delete_retention_ms

@@ -1,0 +1,175 @@
+"""The time in which cleaned segments take the place of old ones, one a turn of the loop: made long, and something made
+to happen in it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cluster_life import Life, LifeTimer, LifeTimers
+from cluster_node import Machine
+
+from moldau.base.errors import StorageFault
+from moldau.log import layout
+from moldau.log.compacted_log import CompactedLog
+from moldau.log.local_log import LocalLog
+
+if TYPE_CHECKING:
+    from compaction_admin import TableAdmin
+    from compaction_world import CompactionWorld
+
+TURN_MS = (0, 3, 30, 150, 500)
+"""A turn of the loop takes up to one of these, for as long as a process lives."""
+SHARE = 0.3
+"""Of swaps in which something happens."""
+OPERATIONS_OF_GROUP = 13
+"""Renames, about."""
+FULL_MS = 1_500
+
+
+class SlowTurns(LifeTimers):
+    """A loop with much else to do: who gives way to others waits."""
+
+    def __init__(self, world: CompactionWorld, machine: Machine, life: Life, rng: Random) -> None:
+        super().__init__(world.timers, life, machine.clock)
+        self._rng = rng
+        self.turn_ms = rng.choice(TURN_MS)
+
+    def after_ms(self, delay_ms: int, call: Callable[[], None]) -> LifeTimer:
+        return super().after_ms(delay_ms or self._rng.randint(0, self.turn_ms), call)
+
+
+class SwapTroubles:
+    def __init__(self, world: CompactionWorld, admin: TableAdmin, rng: Random) -> None:
+        self._world = world
+        self._admin = admin
+        self._rng = rng
+        self._generations: dict[Any, int] = {}
+        """Of each log when its last swap began."""
+        self._acts: dict[Callable[[Machine, Any, int], None], int] = {
+            self._power: 5,
+            self._kill: 2,
+            self._depose: 4,
+            self._stop: 2,
+            self._cut_off: 3,
+            self._move: 3,
+            self._delete: 3,
+            self._fill: 3,
+            self._trim: 3,
+            self._forget: 3,
+        }
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        begin, take_back = CompactedLog.begin_swap, LocalLog._take_back_swap
+
+        def begun(log: Any, job: Any, cleaned: Any) -> Any:
+            work = begin(log, job, cleaned)
+            if work is not None:
+                self._begun(log, len(cleaned.groups))
+            return work
+
+        def taken_back(log: Any) -> None:
+            if log._swapping is not None:
+                self._world.faults.count(f"a swap is taken back: {self._why(log)}", str(log.partition))
+            take_back(log)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(CompactedLog, "begin_swap", begun)
+            patch.setattr(LocalLog, "_take_back_swap", taken_back)
+            yield
+
+    def _why(self, log: Any) -> str:
+        half = "half done" if log._swapping.replaced else "named" if log._swapping.named else "begun"
+        if log.fault is not None:
+            return f"{half}, deleted"
+        return f"{half}, cut" if self._generations.get(log) != log.generation else f"{half}, no room"
+
+    def _begun(self, log: Any, groups: int) -> None:
+        world = self._world
+        world.faults.counts["a swap of several segments"] += groups > 1
+        self._generations[log] = log.generation
+        machine = next((each for each in world.machines.values() if _has(each, log)), None)
+        if machine is None or groups < 2 or world.faults.is_over or self._rng.random() >= SHARE:
+            return
+        act = self._rng.choices(list(self._acts), list(self._acts.values()))[0]
+        life = machine.life
+
+        def happen() -> None:
+            if machine.life is life and world.faults.may_be_cut_short(machine):
+                world.faults.count(f"while segments are swapped:{act.__name__.replace('_', ' ')}", machine.host)
+                act(machine, log, groups)
+
+        world.timers.after_ms(self._rng.randint(0, 20 * groups), happen)
+
+    # --- what may happen --------------------------------------------------------------------------------------------
+
+    def _power(self, machine: Machine, log: Any, groups: int) -> None:
+        machine.files.power_lost_at = machine.files.operations + self._rng.randint(0, OPERATIONS_OF_GROUP * groups)
+
+    def _kill(self, machine: Machine, log: Any, groups: int) -> None:
+        machine.end(self._rng.randint(20, 1_000))
+
+    def _depose(self, machine: Machine, log: Any, groups: int) -> None:
+        """Another one leads from now on, and has perhaps less."""
+        topic = self._world.newest_image().topics.get(log.partition.topic)
+        if topic is not None and log.partition.partition < len(topic.partitions):
+            leader = self._world.machines.get(topic.partitions[log.partition.partition].leader)
+            if leader is not None and leader.is_up:
+                leader.end(self._rng.randint(20, 3_000))
+
+    def _stop(self, machine: Machine, log: Any, groups: int) -> None:
+        life = machine.life
+        if life is not None and not life.is_stopped:
+            life.stop()
+            self._world.faults.for_a_while(life.go_on, 200, 3_000)
+
+    def _cut_off(self, machine: Machine, log: Any, groups: int) -> None:
+        """From all but the clients: what it is given as a leader will be cut off again."""
+        others = [each.host for each in self._world.machines.values() if each is not machine]
+        self._world.faults.cut_off(machine.host, others)
+
+    def _move(self, machine: Machine, log: Any, groups: int) -> None:
+        self._admin.move_away(log.partition.topic, log.partition.partition, machine.node_id)
+
+    def _delete(self, machine: Machine, log: Any, groups: int) -> None:
+        if log.partition.topic in self._world.fleeting:
+            self._world.admin.delete_or_make()
+
+    def _fill(self, machine: Machine, log: Any, groups: int) -> None:
+        """Not even a name finds room, for once."""
+        files, honest = machine.files, machine.files.rename
+
+        def rename(source: str, target: str) -> None:
+            if target.endswith(layout.SWAP):
+                files.__dict__.pop("rename", None)
+                raise StorageFault(target, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+            honest(source, target)
+
+        def mend() -> None:
+            files.__dict__.pop("rename", None)
+            machine.heal_disk()
+
+        files.__dict__["rename"] = rename
+        files.bytes_left = 0
+        self._world.faults.for_a_while(mend, 50, FULL_MS)
+
+    def _trim(self, machine: Machine, log: Any, groups: int) -> None:
+        if log.partition.topic in self._world.lasting_topics():
+            self._admin.trim(log.partition.topic)
+
+    def _forget(self, machine: Machine, log: Any, groups: int) -> None:
+        """It is not to be compacted any more, and most of it is too much."""
+        if log.partition.topic in self._world.lasting_topics():
+            configs = {"cleanup.policy": self._rng.choice(["delete", "compact,delete"]), "retention.bytes": "500"}
+            self._admin.change(log.partition.topic, configs)
+
+
+def _has(machine: Machine, log: Any) -> bool:
+    return any(partition.log is log for partition in machine.partitions())
