@@ -81,7 +81,11 @@ def kafka_python(bootstrap: str, group: str, topic: str, notes: IO[str], told: T
     )
     print("joined", flush=True)
     while not told.to_stop:
-        for records in consumer.poll(timeout_ms=500).values():
+        try:
+            polled = consumer.poll(timeout_ms=500)
+        except kafka.errors.KafkaConnectionError:
+            continue  # the broker is down: this client lets a poll fail by it, and goes on with the next
+        for records in polled.values():
             notes.writelines(f"{each.partition} {each.offset}\n" for each in records)
         notes.flush()
     consumer.close()

@@ -12,10 +12,15 @@ from dataclasses import dataclass, field
 from moldau.base.errors import StorageFault
 from moldau.log.checkpoints import replace_file
 from moldau.log.files import File, Files
+from moldau.log.turns import Turns
 
 
 @dataclass(slots=True)
 class FlushWork:
+    turns: Turns
+    turn: int
+    """Who cuts, cleans or closes a log does not wait for the flush that a thread is at or has yet to begin, but does
+    all of it again: then there is nothing left to do for the thread, and what it was to write is old."""
     files_layer: Files
     directory: str
     up_to: int
@@ -34,20 +39,26 @@ class FlushWork:
 
     def sync(self) -> None:
         """Safe in a thread. Raises StorageFault; the log learns of it on its own the next time it is asked."""
-        try:
-            for name, content in self.checkpoints:
-                replace_file(self.files_layer, self.directory, name, content)
-            for path in self.paths:
-                self.files_layer.sync(path)
-            if self.active is not None:
-                self.active.sync()
-            # Last: a name that survives a crash must lead to a file that is whole.
-            if self.directory_changed:
-                self.files_layer.sync_directory(self.directory)
-            if self.is_new:
-                self.files_layer.sync_directory(self.directory.rpartition("/")[0])
-        except StorageFault as fault:
-            self.fault = fault
-            raise
+        with self.turns.at(self.turn) as is_due:
+            if is_due:
+                try:
+                    self._sync()
+                except StorageFault as fault:
+                    self.fault = fault
+                    raise
+                self.turns.done(self.turn)
         self.is_done = True
         self.active = None
+
+    def _sync(self) -> None:
+        for name, content in self.checkpoints:
+            replace_file(self.files_layer, self.directory, name, content)
+        for path in self.paths:
+            self.files_layer.sync(path)
+        if self.active is not None:
+            self.active.sync()
+        # Last: a name that survives a crash must lead to a file that is whole.
+        if self.directory_changed:
+            self.files_layer.sync_directory(self.directory)
+        if self.is_new:
+            self.files_layer.sync_directory(self.directory.rpartition("/")[0])

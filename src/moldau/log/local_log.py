@@ -23,6 +23,7 @@ from moldau.log.rebuild import reload_producers, write_snapshot
 from moldau.log.retention import expired_count
 from moldau.log.segment import RELATIVE_OFFSET_MAX, Segment
 from moldau.log.segments import Segments
+from moldau.log.turns import Turns
 from moldau.wire.crc import crc32c
 
 ALL_FILES: Final = (*layout.SEGMENT_FILES, layout.SNAPSHOT)
@@ -67,6 +68,7 @@ class LocalLog:
         self._directory_changed = bool(self._unsynced)
         self._is_new = is_new
         """The directory's own name may not be on disk yet."""
+        self._turns = Turns()
         self._flushing: FlushWork | None = None
         self._swapping: SwapWork | None = None
         self._flushed_ms = now_ms
@@ -165,7 +167,9 @@ class LocalLog:
         pending = self._unsynced or self._directory_changed or self.epochs.is_dirty
         if self.recovery_point == self.end_offset and not pending:
             return None
-        work = FlushWork(self._files, self.directory, self.end_offset, self._generation)
+        work = FlushWork(
+            self._turns, self._turns.take(), self._files, self.directory, self.end_offset, self._generation
+        )
         if self.epochs.is_dirty:
             work.checkpoints.append((layout.LEADER_EPOCH_CHECKPOINT, self.epochs.encode()))
             self.epochs.is_dirty = False

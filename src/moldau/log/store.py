@@ -14,6 +14,7 @@ from functools import partial
 from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.ids import TopicPartition, Uuid
 from moldau.log import checkpoints, layout
+from moldau.log.checkpoint_files import Checkpoint, CheckpointFiles
 from moldau.log.config import LogConfig
 from moldau.log.epochs import LeaderEpochs
 from moldau.log.files import Files, write_all
@@ -52,7 +53,7 @@ class LogStore:
         self._logs: dict[TopicPartition, Log] = {}
         self._topic_ids: dict[TopicPartition, Uuid] = {}
         self._doomed: list[tuple[int, str]] = []
-        self._written: dict[str, bytes] = {}
+        self._checkpoints = CheckpointFiles(files, directory)
         self._checkpointed: set[TopicPartition] = set()
         """Partitions of which the checkpoints on disk speak, whether they are still there or not."""
 
@@ -83,10 +84,10 @@ class LogStore:
             report.broker_epoch = checkpoints.decode_clean_shutdown(marker or b"")
             self._files.unlink(f"{self.directory}/{layout.CLEAN_SHUTDOWN}")
             self._files.sync_directory(self.directory)
-        recovery_points = self._read_checkpoint(layout.RECOVERY_POINTS)
-        starts = self._read_checkpoint(layout.LOG_STARTS)
-        self.high_watermarks = self._read_checkpoint(layout.HIGH_WATERMARKS)
-        cleaned = self._read_checkpoint(layout.CLEANER_OFFSETS)
+        recovery_points = self._checkpoints.read(layout.RECOVERY_POINTS)
+        starts = self._checkpoints.read(layout.LOG_STARTS)
+        self.high_watermarks = self._checkpoints.read(layout.HIGH_WATERMARKS)
+        cleaned = self._checkpoints.read(layout.CLEANER_OFFSETS)
         self._checkpointed = {*recovery_points, *starts, *cleaned}
         for name in sorted(names):
             partition = layout.partition_of(name)
@@ -137,12 +138,6 @@ class LogStore:
         if recovered.is_worth_telling:
             report.recovered.append(recovered)
 
-    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        path = f"{self.directory}/{name}"
-        # No file says as much as an empty one: neither need be written for that.
-        self._written[name] = self._files.read(path) or checkpoints.encode_offsets({})
-        return checkpoints.read_offsets(self._files, path) or {}
-
     # --- while running ------------------------------------------------------------------------------------------
 
     def create(
@@ -178,10 +173,7 @@ class LogStore:
         """What they say of a log that is gone must not be believed of a new one with its name: a start that was moved
         would hide records, a high watermark would show what never was committed. They are written again at the next
         turn; until then a crash means reading everything."""
-        for name in (layout.RECOVERY_POINTS, layout.LOG_STARTS, layout.CLEANER_OFFSETS, layout.HIGH_WATERMARKS):
-            self._files.unlink(f"{self.directory}/{name}")
-            self._written.pop(name, None)
-        self._files.sync_directory(self.directory)
+        self._checkpoints.forget()
         self._checkpointed.clear()
 
     def assign_topic_id(self, partition: TopicPartition, topic_id: Uuid) -> None:
@@ -219,7 +211,8 @@ class LogStore:
         if offset < log.recovery_point:
             points = {each.partition: each.recovery_point for each in self}
             points[log.partition] = offset
-            self.write_checkpoint(layout.RECOVERY_POINTS, checkpoints.encode_offsets(points))
+            self._checkpoints.void()
+            self.write_checkpoint(self._checkpoints.computed(layout.RECOVERY_POINTS, points))
 
     def take_doomed(self, now_ms: int) -> Callable[[], None] | None:
         """What removes all that was deleted long enough ago, segments and whole partitions; None if nothing was. Safe
@@ -241,11 +234,11 @@ class LogStore:
 
     def write_checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
         """Recovery points, log starts, clean parts and, if given, high watermarks, all at once."""
-        for content in self.checkpoints(high_watermarks):
-            self.write_checkpoint(*content)
+        for each in self.checkpoints(high_watermarks):
+            self.write_checkpoint(each)
 
-    def checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> list[tuple[str, bytes]]:
-        """(name, content) of the checkpoint files as they should be now. Cheap: writing them may then wait."""
+    def checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> list[Checkpoint]:
+        """The checkpoint files as they should be now. Cheap: writing them may then wait."""
         for log in self:
             # A start beyond what is durable could, after a crash, lie beyond the end of the log.
             if log.start_offset > log.recovery_point:
@@ -259,13 +252,11 @@ class LogStore:
         self._checkpointed = set(self._logs)
         if high_watermarks is not None:
             offsets.append((layout.HIGH_WATERMARKS, dict(high_watermarks)))
-        return [(name, checkpoints.encode_offsets(each)) for name, each in offsets]
+        return [self._checkpoints.computed(*each) for each in offsets]
 
-    def write_checkpoint(self, name: str, content: bytes) -> None:
-        """Safe in a thread, one at a time. A file that would not change is left alone."""
-        if self._written.get(name) != content:
-            checkpoints.replace_file(self._files, self.directory, name, content)
-            self._written[name] = content
+    def write_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Safe in a thread."""
+        self._checkpoints.write(checkpoint)
 
     def _directory_of(self, partition: TopicPartition) -> str:
         return f"{self.directory}/{partition}"

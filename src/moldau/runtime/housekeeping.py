@@ -45,8 +45,8 @@ class Housekeeping:
         contents = self._store.checkpoints(self.high_watermarks())
 
         def write() -> None:
-            for name, content in contents:
-                self._store.write_checkpoint(name, content)
+            for each in contents:
+                self._store.write_checkpoint(each)
 
         self._writing = apart(write).map(lambda fault: _heeded(fault, on_fault))
 

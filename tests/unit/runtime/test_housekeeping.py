@@ -108,8 +108,7 @@ def test_checkpoints_bring_the_high_watermark_over_a_crash(rooms: Rooms) -> None
     rooms.partition("a", 1).delete_records(3)
     keep = chores(rooms)
     assert {str(each): offset for each, offset in keep.high_watermarks().items()} == {"a-0": 0, "a-1": 7}
-    for name, content in rooms.store.checkpoints(keep.high_watermarks()):
-        rooms.store.write_checkpoint(name, content)
+    rooms.store.write_checkpoints(keep.high_watermarks())
     again = rooms.crash()
     assert again.partition("a", 1).log.start_offset == 3
     assert again.partition("a", 1).log.end_offset >= 3, "a start is never written down beyond what is durable"

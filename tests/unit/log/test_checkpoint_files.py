@@ -1,0 +1,71 @@
+"""Checkpoints that are written while what they speak of changes."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store
+
+from moldau.log import layout
+from moldau.log.checkpoints import read_offsets
+from moldau.log.config import LogConfig
+from moldau.log.files import DiskFiles
+from moldau.log.log import Log
+from moldau.log.store import LogStore
+from moldau.testing.files import MemoryFiles
+
+
+@pytest.fixture
+def files() -> MemoryFiles:
+    return MemoryFiles()
+
+
+def filled(store: LogStore, count: int = 5) -> Log:
+    log = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
+    for number in range(count):
+        log.append(batch_of([b"%d" % number]), leader_epoch=2, now_ms=NOW_MS)
+    log.flush()
+    return log
+
+
+def test_what_was_computed_before_a_log_was_cut_is_not_written_after_it(files: MemoryFiles) -> None:
+    """Else a crash would trust bytes that were never synced."""
+    store, _ = load_store(files)
+    filled(store)
+    computed = store.checkpoints({PARTITION: 5})
+    store.truncate(PARTITION, 2)
+    for each in computed:
+        store.write_checkpoint(each)
+    assert read_offsets(files, f"{store.directory}/{layout.RECOVERY_POINTS}") == {PARTITION: 2}
+
+
+def test_what_was_computed_of_a_log_that_is_gone_is_not_written_of_the_next_of_its_name(files: MemoryFiles) -> None:
+    store, _ = load_store(files)
+    filled(store).delete_records(4)
+    store.write_checkpoints({PARTITION: 5})
+    computed = store.checkpoints({PARTITION: 5})
+    store.delete(PARTITION, bytes(16), NOW_MS)
+    filled(store, 9)
+    for each in computed:
+        store.write_checkpoint(each)
+    store, _ = load_store(files.restart())
+    found = store.get(PARTITION)
+    assert found is not None
+    assert (found.start_offset, store.high_watermarks) == (0, {})
+
+
+def test_a_log_is_cut_again_and_again_while_checkpoints_are_written(tmp_path: Path) -> None:
+    store = LogStore(DiskFiles(), str(tmp_path))
+    store.load(lambda _: LogConfig(), NOW_MS)
+    log = filled(store, 60)
+    with ThreadPoolExecutor(1) as thread:
+        written = []
+        for offset in range(59, 0, -1):
+            written += [thread.submit(store.write_checkpoint, each) for each in store.checkpoints({PARTITION: offset})]
+            store.truncate(PARTITION, offset)
+    for each in written:
+        each.result()
+    assert read_offsets(DiskFiles(), f"{tmp_path}/{layout.RECOVERY_POINTS}") == {PARTITION: log.end_offset}
+    store.abandon()
