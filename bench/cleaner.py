@@ -7,6 +7,7 @@ writing, syncing and swapping are in it. Only ours: where Kafka keeps its files 
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -145,8 +146,14 @@ def fill(process: MoldauProcess, server: Server, value_bytes: int, compression: 
     sizes = _segment_sizes(process.data / f"{topic}-0")
     active, whole = max(sizes), sum(sizes.values())
     cleaned = whole - sizes[active]
-    time.sleep(REST_S)
+    _rest()
     return Dirty(process, server, topic, active, cleaned, log_bytes * cleaned // whole)
+
+
+def _rest() -> None:
+    """What was written or deleted before is not on its way to the disk any more."""
+    os.sync()
+    time.sleep(REST_S)
 
 
 def _key(number: int) -> bytes:
@@ -209,6 +216,7 @@ def latency_while_cleaning(process: MoldauProcess, scale: float, seconds: float)
         producer = producing(server, topic, 0, batch, cleanup)
 
         def idle() -> Measured:
+            _rest()
             deadline = time.perf_counter() + seconds
             return _p99(partial(producer.run, 1), lambda: time.perf_counter() > deadline)
 
