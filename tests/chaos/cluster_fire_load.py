@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 from cluster_fire_history import History, Place, Read, Value, decode
@@ -17,6 +17,7 @@ SEND_EVERY_S = 0.03
 RECORDS_AT_ONCE = 6
 POLL_S = 0.1
 DRAIN_PATIENCE_S = 90.0
+LEAVE_PATIENCE_S = 30.0
 DELIVERY_MS = 300_000
 """Longer than any fault: a producer with retries is to hear of none."""
 SOON = {
@@ -61,8 +62,15 @@ class Load:
     def __exit__(self, *_: object) -> None:
         self._reading.clear()  # first: who is still sending then has nothing to wait for
         self._sending.clear()
-        for thread in (*self._senders, *self._readers):
-            thread.join()
+        self._join((*self._senders, *self._readers))
+
+    def _join(self, threads: Iterable[threading.Thread]) -> None:
+        for thread in threads:
+            thread.join(DRAIN_PATIENCE_S + LEAVE_PATIENCE_S)
+            if thread.is_alive():
+                fault = f"{thread.name} does not come back: has librdkafka locked itself up? See its issue 5476."
+                self.faults.append(fault)
+                print(fault, flush=True)
 
     def acks(self) -> dict[int, int]:
         """How many records have been acknowledged, by partition."""
@@ -72,14 +80,12 @@ class Load:
     def finish(self) -> History:
         """Sends nothing more, lets the readers come to the end, and reads the whole topic once more."""
         self._sending.clear()
-        for sender in self._senders:
-            sender.join()
+        self._join(self._senders)
         assert not self.faults, self.faults[:5]
         self._read_all()
         self._await_readers()
         self._reading.clear()
-        for reader in self._readers:
-            reader.join()
+        self._join(self._readers)
         assert not self.faults, self.faults[:5]
         return self.history
 
@@ -90,7 +96,7 @@ class Load:
             except BaseException as fault:
                 self.faults.append(f"{work.__name__} {arguments}: {fault!r}")
 
-        return threading.Thread(target=run, name=f"{work.__name__} {arguments}")
+        return threading.Thread(target=run, name=f"{work.__name__} {arguments}", daemon=True)
 
     def _send(self, producer_number: int) -> None:
         producer = Producer(
