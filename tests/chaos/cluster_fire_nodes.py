@@ -48,10 +48,11 @@ RECOVERY_S = 120.0 if KAFKA_LIBS else 30.0
 are measured in bench/."""
 
 
-def until(is_so: Callable[[], bool], what: str, patience_s: float) -> None:
+def until(is_so: Callable[[], bool], what: str, patience_s: float, told: Callable[[], str] = str) -> None:
+    """`told` tells, if it never is, how things are instead."""
     deadline = time.monotonic() + patience_s
     while not is_so():
-        assert time.monotonic() < deadline, f"not within {patience_s:g} s: {what}"
+        assert time.monotonic() < deadline, f"not within {patience_s:g} s: {what} {told()}"
         time.sleep(0.05)
 
 
@@ -162,6 +163,14 @@ class Cluster:
         return bool(partitions) and all(
             each.leader >= 0 and len(each.isrs) == len(each.replicas) for each in partitions
         )
+
+    def told(self, topic: str) -> str:
+        """Who leads and who is in sync, as far as anybody knows."""
+        try:
+            partitions = self.admin.list_topics(topic, timeout=5).topics[topic].partitions.values()
+        except KafkaException as unknown:
+            return str(unknown)
+        return "; ".join(f"{each.id} is led by {each.leader}, in sync {each.isrs}" for each in partitions)
 
     def _brokers_known(self) -> int:
         self.assert_alive()
