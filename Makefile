@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quickstart test test-inside test-outside unit simulate interop spark examples chaos lint format bench bench-groups bench-cluster bench-transactions bench-spark scale lock clean
+.PHONY: help setup demo quickstart test test-spark test-clients unit simulate interop spark examples chaos lint format bench bench-groups bench-cluster bench-transactions bench-spark scale lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,14 +27,14 @@ demo: $(READY) ## a bookstore: broker, events, a pipeline on Spark, new topics, 
 quickstart: $(READY) ## start a broker, create a topic, produce and consume with three clients
 	$(BIN)/python examples/quickstart/demo.py
 
-test: lint $(READY) ## lint, types and all tests: those that compute and those that wait side by side
-	@$(MAKE) --no-print-directory --jobs 2 --keep-going test-inside test-outside
+test: lint $(READY) ## lint, types and all tests, in two halves side by side that take about as long
+	@$(MAKE) --no-print-directory --jobs 2 --keep-going test-spark test-clients
 
-test-inside: $(READY)
-	@$(BIN)/python -u -m pytest tests/tidy tests/unit tests/scripts tests/simulation | awk '{ print "inside  ", $$0; fflush() }'
+test-spark: $(READY)
+	@$(BIN)/python -u -m pytest tests/tidy tests/unit tests/scripts tests/spark | awk '{ print "spark    ", $$0; fflush() }'
 
-test-outside: $(READY)
-	@$(BIN)/python -u -m pytest tests/interop tests/spark | awk '{ print "outside ", $$0; fflush() }'
+test-clients: $(READY)
+	@$(BIN)/python -u -m pytest tests/simulation tests/interop | awk '{ print "clients  ", $$0; fflush() }'
 
 unit: $(READY) ## the tests without sockets, in seconds
 	$(BIN)/python -m pytest tests/unit tests/scripts tests/tidy
