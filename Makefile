@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quickstart test test-spark test-clients unit simulate interop spark examples chaos lint format bench bench-groups bench-cluster bench-transactions bench-spark scale lock clean
+.PHONY: help setup demo quickstart test test-unit-spark test-simulation-interop unit simulate interop spark examples chaos lint format bench bench-groups bench-cluster bench-transactions bench-spark scale lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,13 +28,13 @@ quickstart: $(READY) ## start a broker, create a topic, produce and consume with
 	$(BIN)/python examples/quickstart/demo.py
 
 test: lint $(READY) ## lint, types and all tests, in two halves side by side that take about as long
-	@$(MAKE) --no-print-directory --jobs 2 --keep-going test-spark test-clients
+	@$(MAKE) --no-print-directory --jobs 2 --keep-going test-unit-spark test-simulation-interop
 
-test-spark: $(READY)
-	@$(BIN)/python -u -m pytest tests/tidy tests/unit tests/scripts tests/spark | awk '{ print "spark    ", $$0; fflush() }'
+test-unit-spark: $(READY)
+	@$(BIN)/python -u -m pytest tests/tidy tests/unit tests/scripts tests/spark | awk '{ print "unit, spark          ", $$0; fflush() }'
 
-test-clients: $(READY)
-	@$(BIN)/python -u -m pytest tests/simulation tests/interop | awk '{ print "clients  ", $$0; fflush() }'
+test-simulation-interop: $(READY)
+	@$(BIN)/python -u -m pytest tests/simulation tests/interop | awk '{ print "simulation, interop  ", $$0; fflush() }'
 
 unit: $(READY) ## the tests without sockets, in seconds
 	$(BIN)/python -m pytest tests/unit tests/scripts tests/tidy

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from cluster_fire_proxy import Network
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
 KAFKA_LIBS = os.environ.get("MOLDAU_CHAOS_KAFKA_LIBS")
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
@@ -48,11 +48,11 @@ RECOVERY_S = 120.0 if KAFKA_LIBS else 30.0
 are measured in bench/."""
 
 
-def until(is_so: Callable[[], bool], what: str, patience_s: float, told: Callable[[], str] = str) -> None:
+def until(is_so: Callable[[], bool], what: str, patience_s: float, told: Callable[[], str] = lambda: "") -> None:
     """`told` tells, if it never is, how things are instead."""
     deadline = time.monotonic() + patience_s
     while not is_so():
-        assert time.monotonic() < deadline, f"not within {patience_s:g} s: {what} {told()}"
+        assert time.monotonic() < deadline, f"not within {patience_s:g} s: {what}{told()}"
         time.sleep(0.05)
 
 
@@ -156,21 +156,22 @@ class Cluster:
 
     def is_in_sync(self, topic: str) -> bool:
         self.assert_alive()
-        try:
-            partitions = self.admin.list_topics(topic, timeout=5).topics[topic].partitions.values()
-        except KafkaException:
-            return False
+        partitions = self._partitions_of(topic)
         return bool(partitions) and all(
             each.leader >= 0 and len(each.isrs) == len(each.replicas) for each in partitions
         )
 
     def told(self, topic: str) -> str:
         """Who leads and who is in sync, as far as anybody knows."""
+        told = [f"{each.id} is led by {each.leader}, in sync {each.isrs}" for each in self._partitions_of(topic)]
+        return "; ".join(told) or f"of {topic} nobody tells anything"
+
+    def _partitions_of(self, topic: str) -> list[PartitionMetadata]:
+        """None if nobody answers."""
         try:
-            partitions = self.admin.list_topics(topic, timeout=5).topics[topic].partitions.values()
-        except KafkaException as unknown:
-            return str(unknown)
-        return "; ".join(f"{each.id} is led by {each.leader}, in sync {each.isrs}" for each in partitions)
+            return list(self.admin.list_topics(topic, timeout=5).topics[topic].partitions.values())
+        except KafkaException:
+            return []
 
     def _brokers_known(self) -> int:
         self.assert_alive()

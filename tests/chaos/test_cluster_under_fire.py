@@ -58,7 +58,7 @@ def await_writes(running: Cluster, load: Load, what: str) -> float:
         assert not load.faults, load.faults[:3]
         return all(count > before[partition] for partition, count in load.acks().items())
 
-    until(all_went_on, f"every partition is written {what}", RECOVERY_S, lambda: running.told(TOPIC))
+    until(all_went_on, f"every partition is written {what}", RECOVERY_S, lambda: f"; {running.told(TOPIC)}")
     return time.monotonic() - began
 
 

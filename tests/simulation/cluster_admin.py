@@ -20,6 +20,12 @@ from moldau.wire.messages.alter_partition_reassignments import (
 )
 from moldau.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from moldau.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from moldau.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from moldau.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from moldau.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 
@@ -29,6 +35,20 @@ if TYPE_CHECKING:
 PATIENCE_MS = 4_000
 PARTITIONS_MAX = 5
 PREFERRED = 0
+NOWHERE = -1
+
+
+def deletion(name: str, index: int, offset: int, patience_ms: int = PATIENCE_MS) -> DeleteRecordsRequest:
+    """Of all records of a partition below an offset."""
+    return DeleteRecordsRequest([DeleteRecordsTopic(name, [DeleteRecordsPartition(index, offset)])], patience_ms)
+
+
+def deleted(reply: DeleteRecordsResponse | KafkaError) -> tuple[ErrorCode, int]:
+    """What became of it, and where the log begins if all is well."""
+    if isinstance(reply, KafkaError):
+        return reply.code, NOWHERE
+    found = reply.topics[0].partitions[0]
+    return ErrorCode(found.error_code), found.low_watermark
 
 
 class AdminClient(ClusterClient):

@@ -40,7 +40,8 @@ LATEST = -1
 EARLIEST = -2
 FETCH_BYTES = 4_096
 RACKS = ("east", "west")
-GONE = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+"""There is no such topic, or somebody has not heard of it yet."""
 TRY_AGAIN = {
     *GONE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from cluster_admin import PATIENCE_MS, AdminClient
+from cluster_admin import PATIENCE_MS, AdminClient, deleted, deletion
 from compaction_ledger import CompactedLedger, Deleted
 
 from moldau.base.errors import ErrorCode, KafkaError
@@ -16,7 +16,6 @@ from moldau.wire.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
-from moldau.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from moldau.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -119,21 +118,19 @@ class TableAdmin(AdminClient):
             return
         offset = ledger.start + int((ledger.end - ledger.start) * self.rng.random())
         ledger.delete_below(offset)
-        asked = DeleteRecordsTopic(name, [DeleteRecordsPartition(index, offset)])
         lives = {machine.node_id: machine.lives for machine in self.world.machines.values() if machine.life is not None}
 
         def then(reply: Any) -> None:
-            found = None if isinstance(reply, KafkaError) else reply.topics[0].partitions[0]
-            code = reply.code if isinstance(reply, KafkaError) else ErrorCode(reply.topics[0].partitions[0].error_code)
+            code, start = deleted(reply)
             self.told(f"deletes {name}-{index} below {offset}", code)
-            if found is not None and code is ErrorCode.NONE:
-                if found.low_watermark < offset:
-                    self.world.violated(f"{name}-{index} begins at {found.low_watermark}, asked was for {offset}")
+            if code is ErrorCode.NONE:
+                if start < offset:
+                    self.world.violated(f"{name}-{index} begins at {start}, asked was for {offset}")
                 self._promised(ledger, name, index, offset, epoch, lives)
             elif code not in REFUSED:
                 self.world.violated(f"{self.name} may not delete {name}-{index} below {offset}: {code.name}")
 
-        request = DeleteRecordsRequest([asked], PATIENCE_MS // 2)
+        request = deletion(name, index, offset, PATIENCE_MS // 2)
         self.ask(leader, ApiKey.DELETE_RECORDS, 2, request, then, "trim", PATIENCE_MS)
 
     def _promised(

@@ -51,8 +51,6 @@ EARLY = frozenset(
     }
 )
 """The same will be answered otherwise a little later."""
-GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
-"""There is no such topic, or somebody has not heard of it yet."""
 WITHOUT_EFFECT = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS})
 
 

@@ -13,14 +13,13 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from cluster_admin import PATIENCE_MS, AdminClient
+from cluster_admin import AdminClient, deleted, deletion
 from cluster_consumers import TRY_AGAIN
 
-from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.errors import ErrorCode
 from moldau.coordinator.transaction import initializing
 from moldau.coordinator.transaction.transaction import PREPARED, PRODUCER_EPOCH_MAX, State, Transaction
 from moldau.wire.apis import ApiKey
-from moldau.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 
 if TYPE_CHECKING:
     from cluster_node import Machine
@@ -161,16 +160,15 @@ class Eraser(AdminClient):
             return
         self.world.faults.count("records are deleted", f"{ledger.name} below {offset}")
         ledger.delete_below(offset)
-        request = DeleteRecordsRequest([DeleteRecordsTopic(name, [DeleteRecordsPartition(index, offset)])], PATIENCE_MS)
+        request = deletion(name, index, offset)
         what = f"deletes {ledger.name} below {offset}"
         self.ask(leader, ApiKey.DELETE_RECORDS, 2, request, lambda reply: self._deleted(what, offset, reply), "admin")
 
     def _deleted(self, what: str, offset: int, reply: Any) -> None:
-        found = None if isinstance(reply, KafkaError) else reply.topics[0].partitions[0]
-        code = reply.code if isinstance(reply, KafkaError) else ErrorCode(reply.topics[0].partitions[0].error_code)
+        code, start = deleted(reply)
         self.told(what, code)
         # A leader may not know yet that all have what others have shown.
         if code not in TRY_AGAIN and code not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
             self.world.violated(f"{self.name} {what}: {code.name}")
-        if found is not None and code is ErrorCode.NONE and found.low_watermark < offset:
-            self.world.violated(f"{self.name} {what}: all is well, and {found.low_watermark} is the lowest")
+        if code is ErrorCode.NONE and start < offset:
+            self.world.violated(f"{self.name} {what}: all is well, and {start} is the lowest")

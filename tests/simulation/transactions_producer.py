@@ -11,9 +11,10 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from cluster_consumers import GONE
 from cluster_ledger import name_of
 from transactions_book import Fate, Written
-from transactions_client import EARLY, GONE, TRANSACTION, Answered, Place, Script, TransactionalClient
+from transactions_client import EARLY, TRANSACTION, Answered, Place, Script, TransactionalClient
 from transactions_writing import Lane, Writing
 
 from moldau.base.errors import ErrorCode

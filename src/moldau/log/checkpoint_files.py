@@ -39,7 +39,7 @@ class CheckpointFiles:
         return checkpoints.read_offsets(self._files, path) or {}
 
     def computed(self, name: str, offsets: Mapping[TopicPartition, int]) -> Checkpoint:
-        return Checkpoint(name, checkpoints.encode_offsets(dict(offsets)), self._turns.take())
+        return Checkpoint(name, checkpoints.encode_offsets(offsets), self._turns.take())
 
     def write(self, checkpoint: Checkpoint) -> None:
         """Safe in a thread. A file that would not change is left alone."""

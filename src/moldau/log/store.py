@@ -244,14 +244,14 @@ class LogStore:
             if log.start_offset > log.recovery_point:
                 log.flush()
         starts = {log.partition: log.start_offset for log in self if log.start_offset > log.segments.first.base_offset}
-        offsets = [
+        offsets: list[tuple[str, Mapping[TopicPartition, int]]] = [
             (layout.RECOVERY_POINTS, {log.partition: log.recovery_point for log in self}),
             (layout.LOG_STARTS, starts),
             (layout.CLEANER_OFFSETS, {log.partition: log.cleaned_up_to for log in self if log.cleaned_up_to}),
         ]
         self._checkpointed = set(self._logs)
         if high_watermarks is not None:
-            offsets.append((layout.HIGH_WATERMARKS, dict(high_watermarks)))
+            offsets.append((layout.HIGH_WATERMARKS, high_watermarks))
         return [self._checkpoints.computed(*each) for each in offsets]
 
     def write_checkpoint(self, checkpoint: Checkpoint) -> None:

@@ -2,9 +2,8 @@
 
 A record stays if it is the last of its key, and if it has a value or may not be forgotten yet. Tombstones and spent
 markers get a delete horizon when they are first met, `delete.retention.ms` from then, and go when it is past (KIP-534)
-and no replica is away.
-Batches that lose all records go too, but for two kinds: the last ones of a producer that is still known, and the last
-one of a segment. Of those the header stays, so that sequences and offsets are not lost.
+and no replica is away. Batches that lose all records go too, but for two kinds: the last ones of a producer that is
+still known, and the last one of a segment. Of those the header stays, so that sequences and offsets are not lost.
 """
 
 from __future__ import annotations
