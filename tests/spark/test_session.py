@@ -54,6 +54,13 @@ def test_the_defaults_are_sane(spark: SparkSession) -> None:
     assert spark.conf.get("spark.ui.enabled") == "false"
 
 
+def test_workers_are_forked_from_one_that_has_imported_everything(spark: SparkSession) -> None:
+    def look(_: object) -> list[bool]:
+        return [name in sys.modules for name in ("moldau.spark.fetching", "pyarrow.compute", "runpy")]
+
+    assert spark.sparkContext.parallelize([0], 1).map(look).first() == [True, True, True]
+
+
 def test_asking_again_gives_the_running_session(spark: SparkSession) -> None:
     """As Spark's getOrCreate: what can be set at run time is set, and our defaults do not return."""
     spark.conf.set("spark.sql.session.timeZone", "Europe/Prague")

@@ -11,19 +11,18 @@ that Spark opens, and say so at each start.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shlex
 import shutil
-import stat
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal
+
+from moldau.spark.scripts import place_script
 
 VERSION_MIN: Final = 17
 VERSION_TIMEOUT_S: Final = 30.0
@@ -103,51 +102,10 @@ def _bundled() -> Path | None:
 
 
 def _home_for(java: Path, version: int, environ: Mapping[str, str]) -> Path:
-    """A JAVA_HOME whose `bin/java` runs `java` without what it cannot follow.
-
-    The directory is named after what is in it, so that processes with different Javas never share one, and the script
-    arrives by a rename, so that processes that start at once never run half of one.
-    """
+    """A JAVA_HOME whose `bin/java` runs `java` without what it cannot follow."""
     dropped = _DROPPED + (_DROPPED_SINCE_24 if version >= 24 else ())
-    script = _SCRIPT.format(dropped=" | ".join(map(shlex.quote, dropped)), java=shlex.quote(str(java)))
-    digest = hashlib.sha256(script.encode()).hexdigest()[:16]
-    for parent in _private_directories(environ):
-        home = parent / f"java-{digest}"
-        try:
-            _write_script(home / "bin" / "java", script)
-        except OSError:
-            continue  # read-only or full: the next one
-        return home
-    raise MissingJava("no directory can be written for Spark's Java: set XDG_CACHE_HOME to one that can")
-
-
-def _write_script(target: Path, script: str) -> None:
-    if target.is_file() and target.read_text() == script and os.access(target, os.X_OK):
-        return
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=".java-")
-    try:
-        with os.fdopen(handle, "w") as file:
-            file.write(script)
-        os.chmod(name, 0o700)
-        os.replace(name, target)
-    except OSError:
-        os.unlink(name)
-        raise
-
-
-def _private_directories(environ: Mapping[str, str]) -> Iterator[Path]:
-    """The user's cache, else a directory under the temporary one that is the user's alone.
-
-    What is found there is executed: a directory that another user owns or may write to is not taken.
-    """
-    cache = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "moldau"
-    shared = Path(tempfile.gettempdir()) / f"moldau-{os.getuid()}"
-    for directory in (cache, shared):
-        try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = directory.lstat()
-        except OSError:
-            continue
-        if found.st_uid == os.getuid() and stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o022:
-            yield directory
+    text = _SCRIPT.format(dropped=" | ".join(map(shlex.quote, dropped)), java=shlex.quote(str(java)))
+    script = place_script("java", text, environ)
+    if script is None:
+        raise MissingJava("no directory can be written for Spark's Java: set XDG_CACHE_HOME to one that can")
+    return script.parent.parent

@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from moldau.spark import archive
-from moldau.spark.java import find_java
+from moldau.spark.class_archive import class_archive
+from moldau.spark.java import JavaHome, find_java
+from moldau.spark.workers.starting import start_fork_server
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -30,6 +32,16 @@ NEEDED: Final = ("pyspark", "pyarrow", "numpy")
 LOOPBACK: Final = "127.0.0.1"
 JAVA_OPTIONS: Final = "spark.driver.defaultJavaOptions"
 """Those that stand before spark.driver.extraJavaOptions, which is for the caller."""
+
+QUICK_START: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""For seconds of work: no second compiler, one thread that collects garbage."""
+LATE_OPTIMIZER: Final = (
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+)
+"""The second compiler waits for ten times the calls: it took a third of the CPU time of a start for what ran once."""
 
 # Not among them is spark.python.unix.domain.socket.enabled, though it makes small micro-batches quicker: with it, every
 # Python worker that was idle for a minute ends with a traceback on stderr. It is for those who send stderr to a file.
@@ -68,25 +80,39 @@ def start(name: str, master: str | None, quick_start: bool, given: Mapping[str, 
     conf = {key: _text(value) for key, value in given.items()}
     if master is not None:
         conf["spark.master"] = master
-    environment = {}
+    environment: dict[str, str] = {}
     if SparkContext._active_spark_context is None:
-        _choose_python(conf)
         conf = {"spark.app.name": name, **_conf_for_start(conf, quick_start)}
-        environment = _environment_for_start(conf)
+        environment |= _python_of_workers(conf)
+        if not (_is_submitted() or SparkContext._gateway is not None):
+            java = find_java()
+            conf[JAVA_OPTIONS] = _with_class_archive(conf.get(JAVA_OPTIONS, ""), java)
+            environment |= _environment_for_start(conf, java)
     with _environment(environment):
         session = SparkSession.builder.config(map={**conf}).getOrCreate()
     _register_sources(session)
     return session
 
 
-def _choose_python(conf: Mapping[str, str]) -> None:
-    """Workers must run the Python that has our packages, not the first on the PATH.
+def _python_of_workers(conf: Mapping[str, str]) -> Mapping[str, str]:
+    """Chooses the Python of workers; returns what must be in the environment while Spark starts.
 
-    PySpark reads the variable only, and Spark's configuration of the same meaning is to win over it.
+    It is the one that has our packages, not the first on the PATH. PySpark reads the variable only, and Spark's
+    configuration of the same meaning is to win over it. Where nobody chose another and workers are on this machine,
+    they are forked from one process that has imported everything.
     """
-    if chosen := conf.get("spark.pyspark.python"):
-        os.environ["PYSPARK_PYTHON"] = chosen
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    chosen = conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
+    os.environ["PYSPARK_PYTHON"] = chosen
+    is_ours = chosen == sys.executable and local_cores(conf["spark.master"]) is not None
+    return start_fork_server() if is_ours and _is_whole_install() else {}
+
+
+def _is_whole_install() -> bool:
+    """Whether Spark and PySpark are one installed package: else the PySpark of workers may be another than ours."""
+    import pyspark
+    from pyspark.find_spark_home import _find_spark_home
+
+    return not _is_submitted() and Path(_find_spark_home()) == Path(pyspark.__file__).parent
 
 
 def _check_packages() -> None:
@@ -108,16 +134,20 @@ def _conf_for_start(given: Mapping[str, str], quick_start: bool) -> dict[str, st
 
 def _java_options(quick_start: bool) -> list[str]:
     options = [] if _has_log4j_file() else [f"-Dlog4j2.configurationFile={LOG4J_FILE.as_uri()}"]
-    return [*options, "-XX:TieredStopAtLevel=1"] if quick_start else options
+    return [*options, *(QUICK_START if quick_start else LATE_OPTIMIZER)]
 
 
-def _environment_for_start(conf: Mapping[str, str]) -> dict[str, str]:
-    """What the JVM must find in its environment, if we are the ones to start it."""
-    from pyspark import SparkContext
+def _with_class_archive(options: str, java: JavaHome) -> str:
+    from pyspark.find_spark_home import _find_spark_home
 
-    if _is_submitted() or SparkContext._gateway is not None:
-        return {}
-    environment = {"JAVA_HOME": str(find_java().path)}
+    archive = class_archive(java, Path(_find_spark_home()))
+    quoted = [f'"{option}"' for option in (archive.options_to_use if archive else [])]
+    return " ".join([*quoted, options]).strip()
+
+
+def _environment_for_start(conf: Mapping[str, str], java: JavaHome) -> dict[str, str]:
+    """What the JVM that we are about to start must find in its environment."""
+    environment = {"JAVA_HOME": str(java.path)}
     # Spark asks the resolver for the name of this host and warns, or hangs on a laptop that changes networks. Only
     # executors on other machines need to reach the driver by more than loopback.
     if is_on_loopback(conf["spark.master"]) and "SPARK_LOCAL_IP" not in os.environ:

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from moldau.spark import spark_session
-from moldau.spark.spark_session import MissingPackage, is_on_loopback, local_cores, read_spark_defaults
+from moldau.spark.spark_session import (
+    LATE_OPTIMIZER,
+    QUICK_START,
+    MissingPackage,
+    is_on_loopback,
+    local_cores,
+    read_spark_defaults,
+)
 
 CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
 
@@ -88,12 +95,12 @@ def test_java_options_of_others_are_kept(conf_dir: Path) -> None:
     options = conf_for(quick_start=True)["spark.driver.defaultJavaOptions"].split()
     assert options[0].startswith("-Dlog4j2.configurationFile=file:///")
     # Java follows the last of two that contradict.
-    assert options[1:] == ["-XX:TieredStopAtLevel=1", "-Da=b", "-XX:TieredStopAtLevel=4"]
+    assert options[1:] == [*QUICK_START, "-Da=b", "-XX:TieredStopAtLevel=4"]
 
 
 def test_a_log4j_file_of_the_person_replaces_ours(conf_dir: Path) -> None:
     (conf_dir / "log4j2.xml").touch()
-    assert "spark.driver.defaultJavaOptions" not in conf_for()
+    assert conf_for()["spark.driver.defaultJavaOptions"].split() == list(LATE_OPTIMIZER)
 
 
 def test_spark_defaults_in_every_form() -> None:

@@ -11,7 +11,7 @@ import binascii
 import csv
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Any, Final
 
@@ -43,6 +43,8 @@ FLOAT_MAX: Final = 3.4028235677973366e38
 """The least number that no longer rounds to a single-precision number."""
 SECONDS: Final = (-62_135_596_800, 253_402_300_800)
 """The years 1 to 9999, in seconds since 1970: [from, to)."""
+LONG_EXPONENT: Final = "[eE][+-]?[0-9]{4}"
+_BLANK: Final = r"[ \t\r\n]"
 _DATE: Final = re.compile(r"\s*[+-]?\d{4,7}(-\d{1,2}(-\d{1,2}([T ].*)?)?)?\s*", re.DOTALL)
 _CLOCK: Final = r"\d{1,2}:\d{1,2}(:\d{1,2}(\.\d*)?)?\s*(Z|[A-Za-z_/]+|([A-Z]{2,3})?[+-]\d{1,2}(:?\d{1,2}){0,2})?"
 _TIME: Final = re.compile(rf"\s*([+-]?\d{{4,7}}(-\d{{1,2}}(-\d{{1,2}}([T ]({_CLOCK})?)?)?)?|T?{_CLOCK})\s*")
@@ -95,15 +97,22 @@ def misread_decimals(schema: StructType) -> str | None:
     everywhere; texts only as the values of decimal fields, for "12e34567" may be somebody's id. The pattern means the
     same to Java and to Python.
     """
-    names = sorted(set(_decimal_names(schema, "")))
+    names = decimal_names(schema)
     if not names:
         return None
+    bare = rf"(?:[:,\[]|{_BLANK})-?[0-9][0-9.]*{LONG_EXPONENT}"
+    return f'{bare}|{decimal_texts(names)}[^"]*(?:{LONG_EXPONENT}|,)'
+
+
+def decimal_texts(names: Sequence[str]) -> str:
+    """A pattern for the beginning of a text in a field of one of these names."""
     fields = "|".join(re.escape(name) for name in names)
-    exponent = "[eE][+-]?[0-9]{4}"
-    blank = r"[ \t\r\n]"
-    bare = rf"(?:[:,\[]|{blank})-?[0-9][0-9.]*{exponent}"
-    text = rf'"(?:{fields})"{blank}*:{blank}*"[^"]*(?:{exponent}|,)'
-    return f"{bare}|{text}"
+    return rf'"(?:{fields})"{_BLANK}*:{_BLANK}*"'
+
+
+def decimal_names(schema: StructType) -> list[str]:
+    """The names of all fields, at any depth, that hold decimals."""
+    return sorted(set(_decimal_names(schema, "")))
 
 
 def _decimal_names(of: DataType, name: str) -> Iterator[str]:

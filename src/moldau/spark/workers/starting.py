@@ -1,0 +1,79 @@
+"""The driver's part: starts the fork server and makes the launcher that Spark is told to take for its Python."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from moldau.spark.scripts import place_script
+from moldau.spark.workers import launcher
+from moldau.spark.workers.launcher import SERVER_VARIABLE
+
+_SCRIPT: Final = """\
+#!/bin/sh
+# Written by moldau.spark.workers, which tells why; made anew when it is missing.
+exec {python} -I -S {launcher} "$@"
+"""
+SINGLE_THREADED: Final = {
+    # A process with several threads must not fork. These two libraries start some when they are imported.
+    "OPENBLAS_NUM_THREADS": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
+SEED: Final = "PYTHONHASHSEED"
+
+
+@functools.cache
+def start_fork_server() -> Mapping[str, str]:
+    """The environment with which Spark's Python processes are forked; {} if that cannot be had.
+
+    One server for all sessions of this process, and for as long as it lives.
+    """
+    script = Path(launcher.__file__)
+    if not script.is_file() or not hasattr(os, "fork"):
+        return {}  # imported from an archive, or on Windows
+    text = _SCRIPT.format(python=shlex.quote(sys.executable), launcher=shlex.quote(str(script)))
+    python = place_script("python", text)
+    if python is None:
+        return {}
+    directory = tempfile.mkdtemp(prefix="moldau-")  # only for this user, and short: a socket's path has 100 bytes
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    address = os.path.join(directory, "fork-server")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(address)
+        listener.listen(128)
+        _start(listener, _environment(os.environ))
+    return {SERVER_VARIABLE: address, "PYSPARK_PYTHON": str(python)}
+
+
+def _start(listener: socket.socket, environment: Mapping[str, str]) -> None:
+    command = [sys.executable, "-u", "-m", "moldau.spark.workers.fork_server", str(listener.fileno())]
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        env=environment,
+        pass_fds=[listener.fileno()],
+        start_new_session=True,
+    )
+    atexit.register(_stop, process)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    process.stdin.close()
+    process.wait()
+
+
+def _environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Hashes of text must be the same in all workers: forks have them from the server, and Spark's default is 0."""
+    return {**SINGLE_THREADED, SEED: "0", **environ}

@@ -1,0 +1,207 @@
+"""Processes asked for through the launcher, with a real fork server that preloads nothing."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from moldau.spark.workers import fork_server, launcher
+from moldau.spark.workers.launcher import SERVER_VARIABLE, without_zips
+
+SERVE = "from moldau.spark.workers import fork_server; fork_server.PRELOADED = ('json.tool',); fork_server.main()"
+LAUNCHER = [sys.executable, "-I", "-S", launcher.__file__]
+PATIENCE_S = 120
+"""Only for a test that hangs: everything here ends by itself."""
+
+
+class Server:
+    def __init__(self, directory: Path) -> None:
+        self.address = str(directory / "fork-server")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            listener.bind(self.address)
+            listener.listen(16)
+            self.process = subprocess.Popen(
+                [sys.executable, "-u", "-c", SERVE, str(listener.fileno())],
+                stdin=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                pass_fds=[listener.fileno()],
+            )
+
+    def environment(self, **more: str) -> dict[str, str]:
+        return {**os.environ, SERVER_VARIABLE: self.address, **more}
+
+    def run(
+        self, *arguments: str, given: str = "", cwd: Path | None = None, **more: str
+    ) -> subprocess.CompletedProcess[str]:
+        return run_launcher(self.environment(**more), *arguments, given=given, cwd=cwd)
+
+    def stop(self) -> str:
+        """Ends it as its driver does, and returns what it said."""
+        _, said = self.process.communicate(timeout=PATIENCE_S)
+        return str(said)
+
+
+def run_launcher(
+    environment: Mapping[str, str], *arguments: str, given: str = "", cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*LAUNCHER, *arguments],
+        input=given,
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=cwd,
+        timeout=PATIENCE_S,
+    )
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    running = Server(tmp_path)
+    yield running
+    if running.process.poll() is None:
+        running.stop()
+
+
+@pytest.fixture
+def modules(tmp_path: Path) -> Path:
+    """A directory of small programs, to be found by PYTHONPATH."""
+    directory = tmp_path / "modules"
+    directory.mkdir()
+    (directory / "tell.py").write_text(
+        "import json, os, sys\n"
+        "parent = open(f'/proc/{os.getppid()}/cmdline').read() if os.path.isdir('/proc/self') else 'fork_server'\n"
+        "print(json.dumps([sys.argv, sys.path[0], os.getcwd(), os.environ['COLOUR'], __name__, parent]))\n"
+        "print('aside', file=sys.stderr)\n"
+    )
+    (directory / "end.py").write_text("import sys\nsys.exit(int(sys.argv[1]) if sys.argv[1:] else 'a reason')\n")
+    (directory / "die.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    (directory / "wait.py").write_text("import os, sys\nprint(os.getpid(), flush=True)\nsys.stdin.read()\n")
+    return directory
+
+
+def test_a_forked_process_is_what_python_would_have_started(server: Server, modules: Path, tmp_path: Path) -> None:
+    ran = server.run("-m", "tell", "a", "b c", cwd=tmp_path, PYTHONPATH=str(modules), COLOUR="blue")
+    argv, first, directory, colour, name, parent = json.loads(ran.stdout)
+    assert (argv[1:], first, directory, colour, name) == (
+        ["a", "b c"],
+        str(tmp_path),
+        str(tmp_path),
+        "blue",
+        "__main__",
+    )
+    assert Path(argv[0]).name == "tell.py"
+    assert "fork_server" in parent
+    assert (ran.stderr, ran.returncode) == ("aside\n", 0)
+
+
+def test_a_preloaded_module_runs_as_main_with_its_standard_files(server: Server) -> None:
+    ran = server.run("-m", "json.tool", "--compact", given='{"a": [1, 2]}')
+    assert (ran.stdout, ran.stderr, ran.returncode) == ('{"a":[1,2]}\n', "", 0)
+
+
+@pytest.mark.parametrize(("arguments", "status", "said"), [(["7"], 7, ""), (["0"], 0, ""), ([], 1, "a reason\n")])
+def test_exit_statuses_come_through(
+    server: Server, modules: Path, arguments: list[str], status: int, said: str
+) -> None:
+    ran = server.run("-m", "end", *arguments, PYTHONPATH=str(modules))
+    assert (ran.returncode, ran.stderr) == (status, said)
+
+
+def test_a_process_that_is_killed_is_told_of_as_a_shell_does(server: Server, modules: Path) -> None:
+    assert server.run("-m", "die", PYTHONPATH=str(modules)).returncode == 128 + signal.SIGKILL
+
+
+def test_an_exception_is_printed_and_fails(server: Server) -> None:
+    ran = server.run("-m", "no_such_module")
+    assert ran.returncode == 1
+    assert "No module named no_such_module" in ran.stderr
+
+
+def test_a_killed_launcher_takes_its_process_along(server: Server, modules: Path) -> None:
+    environment = server.environment(PYTHONPATH=str(modules))
+    with subprocess.Popen(
+        [*LAUNCHER, "-m", "wait"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as waiting:
+        assert waiting.stdout is not None
+        process = int(waiting.stdout.readline())
+        waiting.kill()
+        assert waiting.stdout.read() == "", "the end of its output shows that the process is gone"
+    assert server.run("-m", "json.tool", given="1").returncode == 0, "others are served as before"
+    assert process != waiting.pid
+
+
+def test_processes_outlive_each_other_and_the_server(server: Server, modules: Path) -> None:
+    environment = server.environment(PYTHONPATH=str(modules))
+    with subprocess.Popen(
+        [*LAUNCHER, "-m", "wait"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as waiting:
+        assert waiting.stdout is not None
+        process = int(waiting.stdout.readline())
+        assert server.run("-m", "end", "3", PYTHONPATH=str(modules)).returncode == 3
+        server.stop()
+        os.kill(process, 0)
+        assert waiting.wait(PATIENCE_S) == launcher.STATUS_UNKNOWN
+        assert waiting.stdin is not None
+        waiting.stdin.close()
+        assert waiting.stdout.read() == ""
+
+
+def test_without_a_server_the_launcher_becomes_python(server: Server, modules: Path) -> None:
+    server.stop()
+    ran = server.run("-m", "end", "4", PYTHONPATH=str(modules))
+    assert ran.returncode == 4
+
+
+def test_other_calls_than_of_modules_are_for_python(server: Server) -> None:
+    assert server.run("-c", "import sys; print('%d.%d' % sys.version_info[:2])").stdout.startswith("3.")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"\x00\x00",
+        b"\x00\x00\x00\x05hello",
+        b"\xff\xff\xff\xff",
+        b"\x00\x00\x00\x02{}",
+        b'\x00\x00\x00\x12{"arguments":["x"]',
+        b"\x00\x00\x01\x00[",
+    ],
+)
+def test_a_broken_request_is_told_of_and_disturbs_nobody(server: Server, message: bytes) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as hostile:
+        hostile.connect(server.address)
+        hostile.sendall(message)
+        hostile.shutdown(socket.SHUT_WR)
+        assert hostile.recv(1) == b""
+    assert server.run("-m", "json.tool", given="1").stdout == "1\n"
+    assert "fork server: a launcher's request failed: " in server.stop()
+
+
+def test_what_cannot_be_preloaded_is_left_out() -> None:
+    loaded: list[str] = []
+
+    def load(name: str) -> None:
+        if name == "absent":
+            raise ModuleNotFoundError(name)
+        loaded.append(name)
+
+    fork_server.preload(("a", "absent", "b"), load)
+    gc.unfreeze()
+    assert loaded == ["a", "b"]
+
+
+def test_spark_s_zips_are_taken_off_the_path() -> None:
+    path = ["/spark/python/lib/pyspark.zip", "/spark/python/lib/py4j-0.10.9.9-src.zip", "/mine", "x.zip"]
+    assert without_zips(os.pathsep.join(path)) == os.pathsep.join(["/mine", "x.zip"])
