@@ -20,20 +20,22 @@ PACKAGE = ROOT / "src" / "moldau"
 GENERATED = PACKAGE / "wire" / "messages"
 
 MAY_IMPORT = {
+    "platforms": set(),
     "base": set(),
     "wire": {"base"},
     "columns": {"base"},
-    "log": {"base", "wire", "columns"},
+    "log": {"platforms", "base", "wire", "columns"},
     "raft": {"base", "wire"},
     "metadata": {"base", "wire"},
     "coordinator": {"base", "wire", "metadata"},
     "replica": {"base", "wire", "log", "metadata"},
     "client": {"base", "wire"},
-    "runtime": {"base", "wire", "log", "raft", "metadata", "coordinator", "replica", "client"},
-    "server": {"base", "wire", "log", "metadata", "coordinator", "replica", "runtime"},
-    "spark": {"base", "wire", "columns", "client"},
-    "pipelines": {"base", "wire", "client", "spark"},
+    "runtime": {"platforms", "base", "wire", "log", "raft", "metadata", "coordinator", "replica", "client"},
+    "server": {"platforms", "base", "wire", "log", "metadata", "coordinator", "replica", "runtime"},
+    "spark": {"platforms", "base", "wire", "columns", "client"},
+    "pipelines": {"platforms", "base", "wire", "client", "spark"},
     "cli": {
+        "platforms",
         "base",
         "wire",
         "client",

