@@ -19,6 +19,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from committed_records import committed_records
 from confluent_kafka import Producer
 

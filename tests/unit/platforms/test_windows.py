@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import pytest
 
 from moldau.platforms.support import refusal
 
+PATIENCE_S = 300.0
+"""What is not refused would run until it is told to stop."""
 WITHOUT_POSIX = """
 import asyncio, contextlib, importlib, io, json, os, pkgutil, runpy, signal, socket, subprocess, sys, tempfile
 import click, confluent_kafka.admin, numpy, rich.console, rich.live
@@ -79,7 +82,14 @@ class Ended(NamedTuple):
 
 def tried(script: str, *words: str) -> subprocess.CompletedProcess[str]:
     quiet = "ignore::RuntimeWarning:runpy"  # which says that a module is there already
-    return subprocess.run([sys.executable, "-W", quiet, "-c", script, *words], capture_output=True, text=True)
+    with TemporaryDirectory() as directory:  # what is refused would leave its data there
+        return subprocess.run(
+            [sys.executable, "-W", quiet, "-c", script, *words],
+            capture_output=True,
+            text=True,
+            cwd=directory,
+            timeout=PATIENCE_S,
+        )
 
 
 def run_as_windows(*lines: str) -> list[Ended]:
