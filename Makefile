@@ -1,6 +1,6 @@
 # Moldau. A bare `make` prints what there is; every target sets up `.venv` by itself.
+# For `set -o pipefail`, said where it is needed: the make of macOS (3.81) knows no .SHELLFLAGS.
 SHELL := /bin/bash
-.SHELLFLAGS := -o pipefail -c
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -31,10 +31,10 @@ test: lint $(READY) ## lint, types and all tests, in two halves side by side tha
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going test-unit-spark test-simulation-interop
 
 test-unit-spark: $(READY)
-	@$(BIN)/python -u -m pytest tests/tidy tests/unit tests/scripts tests/spark | awk '{ print "unit, spark          ", $$0; fflush() }'
+	@set -o pipefail; $(BIN)/python -u -m pytest tests/tidy tests/unit tests/scripts tests/spark | awk '{ print "unit, spark          ", $$0; fflush() }'
 
 test-simulation-interop: $(READY)
-	@$(BIN)/python -u -m pytest tests/simulation tests/interop | awk '{ print "simulation, interop  ", $$0; fflush() }'
+	@set -o pipefail; $(BIN)/python -u -m pytest tests/simulation tests/interop | awk '{ print "simulation, interop  ", $$0; fflush() }'
 
 unit: $(READY) ## the tests without sockets, in seconds
 	$(BIN)/python -m pytest tests/unit tests/scripts tests/tidy

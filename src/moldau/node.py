@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import resource
 import shutil
 import signal
 import sys
@@ -23,6 +22,9 @@ from moldau.base.limits import RECEIVE_BUDGET_BYTES
 from moldau.base.listeners import Listener as Address
 from moldau.client.peer_connections import PeerConnections
 from moldau.log.files import DiskFiles, Files
+from moldau.platforms.boot import boot_id
+from moldau.platforms.open_files import allow_open_files, open_files_max
+from moldau.platforms.support import refusal
 from moldau.runtime.cleaning_process import CleaningProcess
 from moldau.runtime.flusher import GroupFlusher
 from moldau.runtime.timers import LoopTimers
@@ -65,6 +67,8 @@ class Node:
 
     async def start(self) -> None:
         """Opens the data directory, joins the quorum, lays out the partitions, and serves."""
+        if line := refusal("the broker"):
+            raise RuntimeError(line)
         loop = asyncio.get_running_loop()
         self.failed = loop.create_future()
         self._flusher = GroupFlusher(loop, self._fail)
@@ -88,7 +92,7 @@ class Node:
             peers=self._peers,
             apart=self._apart,
             disk_space=self._disk_space,
-            boot_id=_boot_id(),
+            boot_id=boot_id(),
             on_fault=self._fail,
             cleans=CleaningProcess(loop) if self._cleans_elsewhere else None,
         )
@@ -157,7 +161,8 @@ class Node:
             router,
             budget,
             settings.socket_request_max_bytes,
-            min(settings.max_connections, _open_files_max() // 2 // count),
+            # Half of the open files: a log that cannot open its files would stop the node.
+            min(settings.max_connections, open_files_max() // 2 // count),
             settings.max_connections_per_ip,
             settings.connections_max_idle_ms,
             settings.socket_send_buffer_bytes,
@@ -217,7 +222,7 @@ def _awaited(promise: Later[None]) -> asyncio.Future[None]:
 def run(settings: Settings, *, announce: Callable[[str], None] = print) -> int:
     """Runs a node until SIGTERM or SIGINT; gives the exit status. What keeps it from starting is raised."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
-    _allow_open_files()
+    allow_open_files()
     with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(_run(settings, announce))
 
@@ -285,25 +290,3 @@ def _calm_the_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
-
-
-def _boot_id() -> str:
-    """Linux gives every start of the machine an id; elsewhere nobody knows, and a killed node counts as one that lost
-    its power."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
-
-
-def _open_files_max() -> int:
-    """Of which connections may take half: a log that cannot open its files would stop the node."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
-
-
-def _allow_open_files() -> None:
-    """As many open files as the system grants: each connection and each partition's segment is one."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

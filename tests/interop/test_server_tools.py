@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import socket
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,8 +22,9 @@ from moldau import __version__
 from moldau.base.ids import uuid_from_text
 from moldau.base.setting_sources import SettingsError
 from moldau.cli.kafka import server_start, server_stop, storage
-from moldau.cli.kafka.server_stop import Process, as_server
+from moldau.cli.kafka.server_stop import as_server
 from moldau.log import meta_properties
+from moldau.platforms.processes import PROCESSES, Process
 from moldau.raft.control_records import read_voters
 from moldau.raft.snapshots import check_snapshot
 from moldau.wire.batch import split_batches
@@ -399,10 +400,10 @@ def test_a_daemon_leaves_its_output_in_a_file(tmp_path: Path, lonely_node_id: in
     words = ["-daemon", str(config), "--override", f"node.id={lonely_node_id}"]
     start = [sys.executable, "-m", "moldau.cli.kafka.server_start", *words]
     assert subprocess.run(start, cwd=tmp_path, timeout=PATIENCE_S, check=True, capture_output=True).stdout == b""
-    running = filter(None, map(as_server, server_stop.processes()))
+    running = filter(None, map(as_server, PROCESSES.all()))
     (server,) = [each for each in running if f"node.id={lonely_node_id}" in each.words]
-    ended = select.poll()
-    ended.register(handle := os.pidfd_open(server.process.pid), select.POLLIN)
+    pid = server.process.pid
+    born = PROCESSES.birth_time(pid)
     try:
         follow = ["tail", "-n", "+1", "-F", tmp_path / "logs" / "kafkaServer.out"]
         with subprocess.Popen(follow, stdout=subprocess.PIPE) as tail:
@@ -411,8 +412,10 @@ def test_a_daemon_leaves_its_output_in_a_file(tmp_path: Path, lonely_node_id: in
             tail.kill()
     finally:
         assert server_stop.main(["--node-id", str(lonely_node_id)]) == 0
-    assert ended.poll(PATIENCE_S * 1000)
-    os.close(handle)
+    deadline = time.monotonic() + PATIENCE_S
+    while PROCESSES.birth_time(pid) == born:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(

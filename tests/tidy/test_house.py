@@ -20,20 +20,22 @@ PACKAGE = ROOT / "src" / "moldau"
 GENERATED = PACKAGE / "wire" / "messages"
 
 MAY_IMPORT = {
+    "platforms": set(),
     "base": set(),
     "wire": {"base"},
     "columns": {"base"},
-    "log": {"base", "wire", "columns"},
+    "log": {"platforms", "base", "wire", "columns"},
     "raft": {"base", "wire"},
     "metadata": {"base", "wire"},
     "coordinator": {"base", "wire", "metadata"},
     "replica": {"base", "wire", "log", "metadata"},
     "client": {"base", "wire"},
-    "runtime": {"base", "wire", "log", "raft", "metadata", "coordinator", "replica", "client"},
-    "server": {"base", "wire", "log", "metadata", "coordinator", "replica", "runtime"},
-    "spark": {"base", "wire", "columns", "client"},
-    "pipelines": {"base", "wire", "client", "spark"},
+    "runtime": {"platforms", "base", "wire", "log", "raft", "metadata", "coordinator", "replica", "client"},
+    "server": {"platforms", "base", "wire", "log", "metadata", "coordinator", "replica", "runtime"},
+    "spark": {"platforms", "base", "wire", "columns", "client"},
+    "pipelines": {"platforms", "base", "wire", "client", "spark"},
     "cli": {
+        "platforms",
         "base",
         "wire",
         "client",
@@ -66,6 +68,14 @@ MAY_TELL_TIME = {"base/clock.py"}
 MAY_LOCK = {"log/turns.py"}
 ASYNC_ROOMS = {"server", "runtime", "client", "testing", "node"}
 BANNED_NAMES = {"utils", "util", "helpers", "common", "manager", "misc", "stuff"}
+
+PLATFORM_BOUND = re.compile(
+    r"\b(?:fdatasync|fsync|posix_fadvise|RWF_NOWAIT|preadv|sendfile|F_FULLFSYNC|flock|sysconf|sched_\w+|nice)\("
+    r"|\bos\.(?:fdatasync|fsync|sendfile|preadv|posix_\w+|RWF_\w+|O_DIRECTORY|SCHED_\w+|name|uname)\b"
+    r"|\bsys\.platform\b|\bplatform\.(?:system|machine|release)\b|[\"']/(?:proc|sys|dev/shm)\b"
+    r"|^\s*(?:import|from) (?:fcntl|resource|termios|tty|pty|pwd|grp|msvcrt|winreg|platform)\b"
+)
+"""Calls, modules and paths that not every system has: src/moldau/platforms knows them, and nobody else."""
 
 FUNCTION_LINES_MAX = 70
 MODULE_LINES_MAX = 400
@@ -193,6 +203,50 @@ def test_nothing_is_swallowed() -> None:
                 if wide and silent:
                     wrong.append(f"{name_of(path)}:{node.lineno}")
     assert not wrong, "\n".join(wrong)
+
+
+def code_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Without texts that explain: a docstring or a comment may speak of `sendfile`."""
+    told = {
+        line
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if number not in told:
+            yield number, line.partition("  # ")[0]
+
+
+def test_only_one_room_knows_platforms() -> None:
+    wrong = [
+        f"{name_of(path)}:{number} {line.strip()[:80]}"
+        for path in modules()
+        if room_of(path) != "platforms"
+        for number, line in code_lines(path)
+        if PLATFORM_BOUND.search(line) and not line.lstrip().startswith("#")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "os.fdatasync(fd)",
+        "os.fsync(fd)",
+        "sync = os.fdatasync",
+        "os.posix_fadvise(fd, 0, 1, 2)",
+        "flags = os.RWF_NOWAIT",
+        "os.sendfile(a, b, 0, 1)",
+        'open(f"/proc/{pid}/stat")',
+        "if sys.platform == 'linux':",
+        "import resource",
+        "    from fcntl import flock",
+        "fcntl.flock(fd, 2)",
+    ],
+)
+def test_what_is_bound_to_a_platform_is_recognised(line: str) -> None:
+    assert PLATFORM_BOUND.search(line)
 
 
 def tracked() -> list[Path]:

@@ -59,6 +59,11 @@ class Assembly:
             is_alone=settings.is_alone,
         )[0]
         self.cluster_id, self._directory_id = meta.cluster_id, meta.directory_id
+        if self.store.ignores_case:
+            log.warning(
+                "%s: this file system ignores case; a topic whose name differs from another's only in case is refused",
+                self.store.directory,
+            )
         found = self.store.load(lambda _: LogConfig(), world.clock.now_ms())
         self._previous_epoch = found.broker_epoch
         if found.logs and not found.was_clean:
@@ -77,7 +82,7 @@ class Assembly:
         self.controller_side: ControllerSide | None = None
         if settings.is_controller:
             self.controller_side = ControllerSide(
-                settings, world, self.driver, committed, self.current, self.cluster_id
+                settings, world, self.driver, committed, self.current, self.cluster_id, self.store.ignores_case
             )
         local = None if self.controller_side is None else self.controller_side.ask
         self.channel = ControllerChannel(self.driver, local, world.peers, world.clock, world.timers)

@@ -44,7 +44,9 @@ class ControllerSide:
         committed: CommittedMetadata,
         current: CurrentImage,
         cluster_id: str,
+        ignores_case: bool,
     ) -> None:
+        """`ignores_case`: whether the file system of the data directory does."""
         self._settings = settings
         self._static: Mapping[str, str] = settings.broker_layers().static
         self._driver = driver
@@ -70,6 +72,7 @@ class ControllerSide:
             settings.default_replication_factor,
             settings.delete_topic_enable,
             world.rng,
+            ignores_case,
         )
         self.router = Router()
         self._serve(current, cluster_id)

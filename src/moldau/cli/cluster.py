@@ -33,12 +33,13 @@ from moldau.cli.cluster_processes import (
     last_process,
     live_process,
     live_processes,
-    memory_bytes,
     spawn,
 )
 from moldau.cli.cluster_stopping import quorum_leader, stop_all, stop_one
 from moldau.cli.connect import CommandFailed
 from moldau.cli.output import Bytes, Table, format_option, show
+from moldau.platforms.processes import PROCESSES
+from moldau.platforms.support import refusal
 
 F = TypeVar("F", bound=Callable[..., Any])
 NODES_MAX: Final = 9
@@ -53,6 +54,13 @@ def _complete_nodes(ctx: click.Context, param: click.Parameter, incomplete: str)
     return [CompletionItem(str(node.id)) for node in nodes if str(node.id).startswith(incomplete)]
 
 
+def _refuse_windows(ctx: click.Context, param: click.Parameter, data_dir: str) -> str:
+    """Whoever names the directory of a cluster means processes of this machine."""
+    if line := refusal(f"`{ctx.command_path}`"):
+        raise CommandFailed(line)
+    return data_dir
+
+
 data_dir_option: Callable[[F], F] = click.option(
     "--data-dir",
     "-d",
@@ -60,6 +68,7 @@ data_dir_option: Callable[[F], F] = click.option(
     default=DEFAULT_DIRECTORY,
     type=click.Path(file_okay=False),
     show_default=f"./{DEFAULT_DIRECTORY}",
+    callback=_refuse_windows,
     help="Where the cluster is kept; its name for all commands.",
 )
 node_argument: Callable[[F], F] = click.argument("node", metavar="N", type=int, shell_complete=_complete_nodes)
@@ -175,7 +184,7 @@ def _status_row(
     address = description.node(node_id).address
     if process is None:
         return node_id, None, "broker,controller", address, NodeState.DOWN.value, None, None
-    state, memory = process.state(), memory_bytes(process.born.pid)
+    state, memory = process.state(), PROCESSES.memory_bytes(process.born.pid)
     quorum = None if leader_id is None else "leader" if node_id == leader_id else "follower"
     shown = Bytes(memory) if memory is not None else None
     return node_id, process.born.pid, "broker,controller", address, state.value, quorum, shown

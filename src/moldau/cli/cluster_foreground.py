@@ -24,7 +24,6 @@ from moldau.cli.cluster_screen import Screen, Tail
 from moldau.cli.cluster_stopping import stop_all, stop_one
 
 SLOW_START_S: Final = 20.0
-STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Foreground:
@@ -44,7 +43,8 @@ class Foreground:
     def run(self) -> int:
         """Until a signal; gives the exit status."""
         # What a script in the background or `nohup` was told to ignore, it goes on ignoring.
-        heeded = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        stops = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        heeded = [number for number in stops if signal.getsignal(number) is not signal.SIG_IGN]
         before = {number: signal.signal(number, self._note) for number in heeded}
         us = this_process()
         write_json(self._directory.foreground_path, {"pid": us.pid, "born": us.time})

@@ -19,6 +19,7 @@ from typing import Final
 
 from moldau.cli.cluster_directory import ClusterDirectory, Description, read_json, write_json
 from moldau.cli.connect import CommandFailed
+from moldau.platforms.processes import PROCESSES
 
 READY_WORDS: Final = b" is ready: "
 """In the line that a node announces itself with."""
@@ -27,7 +28,6 @@ READY_WITHIN_BYTES: Final = 4 << 20
 LOG_BYTES_MAX: Final = 10 << 20
 """A log that is larger when its node starts is moved aside, to one older log."""
 LOOK_EVERY_S: Final = 0.05
-PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class NodeState(Enum):
@@ -46,7 +46,7 @@ class Born:
 
     @property
     def lives(self) -> bool:
-        return birth_time(self.pid) == self.time
+        return PROCESSES.birth_time(self.pid) == self.time
 
     def signal(self, number: int) -> bool:
         """False if there is no such process any more."""
@@ -59,44 +59,6 @@ class Born:
         except PermissionError:
             raise CommandFailed(f"process {self.pid} belongs to another user; do it as that user") from None
         return True
-
-
-def birth_time(pid: int) -> str | None:
-    """None if there is no such process, or only what is left of it until its parent looks."""
-    stat = _proc_stat(pid)
-    if stat is not None:
-        return None if stat[0] in "ZX" else stat[19]
-    if os.path.isdir("/proc/self"):
-        return None
-    line = _ps(pid, "stat=,lstart=")
-    return None if not line or line.startswith("Z") else line.partition(" ")[2].strip()
-
-
-def is_paused(pid: int) -> bool:
-    stat = _proc_stat(pid)
-    return (stat[0] if stat is not None else _ps(pid, "stat=")[:1]) in ("T", "t")
-
-
-def memory_bytes(pid: int) -> int | None:
-    """What a process holds in memory now."""
-    stat = _proc_stat(pid)
-    if stat is not None:
-        return int(stat[21]) * PAGE_BYTES
-    kilobytes = _ps(pid, "rss=")
-    return int(kilobytes) * 1024 if kilobytes.isdecimal() else None
-
-
-def _proc_stat(pid: int) -> list[str] | None:
-    """The fields behind the program's name, which may itself hold spaces and brackets."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    return text.rpartition(")")[2].split()
-
-
-def _ps(pid: int, fields: str) -> str:
-    return subprocess.run(["ps", "-o", fields, "-p", str(pid)], capture_output=True, text=True).stdout.strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +82,7 @@ class NodeProcess:
 
     @property
     def is_paused(self) -> bool:
-        return is_paused(self.born.pid)
+        return PROCESSES.is_paused(self.born.pid)
 
     def state(self) -> NodeState:
         if not self.born.lives:
@@ -156,7 +118,7 @@ def foreground(directory: ClusterDirectory) -> Born | None:
 
 
 def this_process() -> Born:
-    return Born(os.getpid(), birth_time(os.getpid()) or "")
+    return Born(os.getpid(), PROCESSES.birth_time(os.getpid()) or "")
 
 
 def spawn(
@@ -179,7 +141,7 @@ def spawn(
             start_new_session=True,
             env=node_environment(description.cluster_id),
         )
-    process = NodeProcess(node_id, Born(child.pid, birth_time(child.pid) or ""), log_path, position)
+    process = NodeProcess(node_id, Born(child.pid, PROCESSES.birth_time(child.pid) or ""), log_path, position)
     said = {"pid": child.pid, "born": process.born.time, "log_position": position}
     write_json(directory.process_path(node_id), said)
     return process, child

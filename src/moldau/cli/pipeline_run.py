@@ -18,6 +18,7 @@ from moldau.cli.connect import CommandFailed, key_values
 from moldau.cli.pipeline_files import SUFFIXES, Chosen, chosen_options, complete_sinks
 from moldau.cli.pipeline_session import Session, busy
 from moldau.cli.pipeline_submit import submitted
+from moldau.platforms.support import refusal
 
 if TYPE_CHECKING:
     from moldau.pipelines.running.view import View
@@ -76,6 +77,8 @@ def run(
     moldau pipeline run bookstore.yaml --batch --from @-7d --to @2026-11-15 --sink daily
     moldau pipeline run bookstore.yaml --master spark://host:7077 --conf spark.executor.memory=4g
     """
+    if line := refusal("`moldau pipeline run`"):
+        raise CommandFailed(line)
     _check_mode(ctx, until_caught_up, batch, begin or end)
     if any(name.endswith(SUFFIXES) for name in fresh):
         raise click.UsageError("--fresh takes the name of a sink; write the file in front of it", ctx)

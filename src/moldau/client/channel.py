@@ -54,10 +54,10 @@ class Channel:
     ) -> None:
         security = security or Security()
         self._socket: socket.socket = socket.create_connection((host, port), timeout=timeout_seconds)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = bytearray(BUFFER_BYTES_MIN)
         self._asked: deque[_Asked] = deque()
         try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if security.tls is not None:
                 self._socket = security.tls.wrap_socket(self._socket, server_hostname=host)
             self._correlation_id = 0

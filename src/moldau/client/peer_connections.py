@@ -11,6 +11,7 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from moldau import __version__
@@ -160,7 +161,8 @@ class PeerConnection:
             frames.end()
             return
         sock = transport.get_extra_info("socket")
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with suppress(OSError):  # macOS, if the peer has ended the connection already: that is told in a moment
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._frames = frames
         self._send_bytes = self._sender(transport)
         self._handshake_version = HANDSHAKE_VERSION

@@ -6,12 +6,13 @@ Every OSError of the log room becomes a StorageFault here and nowhere else. No f
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from contextlib import suppress
 from typing import Protocol
 
 from moldau.base.errors import StorageFault
+from moldau.platforms.durable_files import sync_data, sync_directory
+from moldau.platforms.file_locks import try_lock
 
 Buffer = bytes | bytearray | memoryview
 
@@ -113,7 +114,7 @@ class DiskFile:
     def sync(self) -> None:
         try:
             # Data and the size needed to read it back; times are not worth a second journal write.
-            os.fdatasync(self.fd)
+            sync_data(self.fd)
         except OSError as error:
             raise StorageFault(self.path, error) from error
 
@@ -207,11 +208,7 @@ class DiskFiles:
 
     def sync_directory(self, directory: str) -> None:
         try:
-            fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            sync_directory(directory)
         except OSError as error:
             raise StorageFault(directory, error) from error
 
@@ -221,10 +218,9 @@ class DiskFiles:
         except OSError as error:
             raise StorageFault(path, error) from error
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not try_lock(fd):
+                raise OSError(errno.EAGAIN, "another process is using this log directory")
         except OSError as error:
             os.close(fd)
-            if error.errno in (errno.EAGAIN, errno.EACCES):
-                error = OSError(error.errno, "another process is using this log directory")
             raise StorageFault(path, error) from error
         return DiskLock(fd)

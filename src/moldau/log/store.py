@@ -50,6 +50,8 @@ class LogStore:
         """As last written down before the start: where a replica may begin."""
         self._files = files
         self._lock = files.lock(f"{directory}/{layout.LOCK}")
+        self.ignores_case = files.exists(f"{directory}/{layout.LOCK.upper()}")
+        """Whether the file system does, as macOS' does by default: two topics could then be meant by one directory."""
         self._logs: dict[TopicPartition, Log] = {}
         self._topic_ids: dict[TopicPartition, Uuid] = {}
         self._doomed: list[tuple[int, str]] = []
@@ -146,6 +148,7 @@ class LogStore:
         """A new, empty log. It is durable after its first flush, like all it will hold."""
         assert partition not in self._logs, f"{partition} exists"
         directory = self._directory_of(partition)
+        self._refuse_names_of_another_case(partition, directory)
         self._files.mkdir(directory)
         self._refuse_what_was_not_loaded(directory)
         if partition in self._checkpointed:
@@ -162,6 +165,15 @@ class LogStore:
         self._logs[partition] = log
         self._topic_ids[partition] = topic_id
         return log
+
+    def _refuse_names_of_another_case(self, partition: TopicPartition, directory: str) -> None:
+        if not self.ignores_case or not self._files.exists(directory):
+            return
+        name = str(partition).lower()
+        for other in self._logs:
+            if str(other).lower() == name:
+                why = f"this file system ignores case, and the directory is {other}'s; delete one of the two topics"
+                raise StorageFault(directory, OSError(errno.EEXIST, why))
 
     def _refuse_what_was_not_loaded(self, directory: str) -> None:
         """Records that `load` could not make sense of are for a person to look at: no new log goes on top of them."""

@@ -39,6 +39,7 @@ class Admin:
         replication_factor: int,
         delete_enabled: bool,
         rng: Random,
+        ignores_case: bool = False,
     ) -> None:
         self._controller = controller
         self._node_id = node_id
@@ -46,6 +47,7 @@ class Admin:
         self._num_partitions = num_partitions
         self._replication_factor = replication_factor
         self._delete_enabled = delete_enabled
+        self._ignores_case = ignores_case
         self._decisions: dict[ApiKey, Decide] = {
             ApiKey.CREATE_TOPICS: lambda image, ask: decide_create_topics(image, ask, self._defaults(image), rng),
             ApiKey.DELETE_TOPICS: lambda image, ask: decide_delete_topics(image, ask, self._defaults(image)),
@@ -90,4 +92,5 @@ class Admin:
             delete_enabled=self._delete_enabled,
             check_configs=lambda overrides: check_topic_configs(overrides, layers),
             describe_configs=described,
+            ignores_case=self._ignores_case,
         )

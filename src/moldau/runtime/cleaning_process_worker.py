@@ -12,15 +12,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from moldau.base.errors import MalformedData, StorageFault
 from moldau.log.files import DiskFiles
+from moldau.platforms.scheduling import die_before_others, let_others_go_first
 from moldau.runtime.log_cleaner_ports import CleaningFailed, Order, failure
-from moldau.runtime.scheduling import let_others_go_first
 
 if TYPE_CHECKING:
     from moldau.log.cleaning.job import Cleaned, CleaningJob
@@ -104,8 +103,7 @@ class Worker:
 
 def main() -> None:
     let_others_go_first(NICENESS)
-    with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-        file.write(str(DIES_FIRST))
+    die_before_others(DIES_FIRST)
     Worker(Connection(sys.stdin.fileno())).run()
 
 

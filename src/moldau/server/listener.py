@@ -134,6 +134,9 @@ class Listener:
             except OSError as fault:
                 self._cannot_accept(fault)
                 return
+            if address is None:  # macOS names no address of a client that has gone already
+                sock.close()
+                continue
             self._welcome(sock, address[0], address[1])
 
     def _cannot_accept(self, fault: OSError) -> None:
@@ -155,11 +158,12 @@ class Listener:
             self._tell(f"connection from {host} refused: the limit of connections is reached")
             sock.close()
             return
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for buffer, size in self._buffers:
-            if size != SYSTEM_BUFFER:
-                sock.setsockopt(socket.SOL_SOCKET, buffer, size)
+        try:
+            self._set_options(sock)
+        except OSError as refused:  # macOS: the client has gone already, or a buffer is larger than it grants
+            self._tell(f"connection from {host} closed: its socket takes no options: {refused.strerror}")
+            sock.close()
+            return
         self._per_ip[host] += 1
         peer = f"{host}:{port}"
         connection = SocketConnection(
@@ -173,6 +177,13 @@ class Listener:
             self._gone,
         )
         self._connections.add(connection)
+
+    def _set_options(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for buffer, size in self._buffers:
+            if size != SYSTEM_BUFFER:
+                sock.setsockopt(socket.SOL_SOCKET, buffer, size)
 
     def _gone(self, connection: SocketConnection, reason: str) -> None:
         self._connections.discard(connection)

@@ -8,15 +8,15 @@ transport (docs/decisions/003-raw-sockets.md).
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from collections import deque
 from collections.abc import Callable
 
 from moldau.base.errors import MalformedData
 from moldau.base.limits import SEND_FILE_BYTES, SEND_TURN_BYTES, UNSENT_BYTES_MAX, UNSENT_PIECES_MAX
-from moldau.log import page_cache
 from moldau.log.log import Slice
+from moldau.platforms import page_cache
+from moldau.platforms.file_sending import is_peer_gone, send_file
 from moldau.server.conversation import Conversation, ReceiveBudget, Reply
 from moldau.wire.codec import Outgoing
 
@@ -222,12 +222,12 @@ class SocketConnection:
             self._await_writable()
             return
         except OSError as broken:
-            self.close("" if isinstance(broken, ConnectionError) else str(broken))
+            self.close("" if is_peer_gone(broken) else str(broken))
             return
         self._stop_writing()
 
     def _send_file(self, head: Slice, chunk: int) -> tuple[int, memoryview | Slice | None]:
-        sent = os.sendfile(self._fd, head.file.fileno(), head.position, chunk)
+        sent = send_file(self._fd, head.file.fileno(), head.position, chunk)
         if not sent:
             raise OSError(f"a segment of {self.peer}'s fetch ended before its slice did")
         if sent == head.length:

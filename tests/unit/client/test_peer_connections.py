@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -342,3 +343,17 @@ def test_closing_while_connecting_leaves_nothing_behind() -> None:
         assert not server.asked
 
     run(talk())
+
+
+def test_a_socket_that_takes_no_options_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """macOS takes none once the peer has ended the connection, of which we hear in a moment."""
+
+    def refuse(self: object, *option: Any) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    async def talk() -> None:
+        async with connected(ScriptedPeer()) as (_, peer):
+            monkeypatch.setattr(asyncio.trsock.TransportSocket, "setsockopt", refuse)
+            assert isinstance(await heartbeat(peer), HeartbeatResponse)
+
+    run(talk(), uv=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -13,6 +14,7 @@ from moldau.base.names import METADATA_TOPIC
 from moldau.metadata.controller.topics import (
     PARTITIONS_PER_REQUEST_MAX,
     decide_create_partitions,
+    decide_create_topics,
     decide_delete_topics,
     new_uuid,
 )
@@ -23,7 +25,7 @@ from moldau.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from moldau.wire.messages.create_topics import CreatableTopic
+from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
 THREE = cluster([1, 2, 3])
@@ -298,3 +300,25 @@ def test_the_same_topic_twice() -> None:
 
 def test_deleting_may_be_forbidden() -> None:
     assert delete(GROWABLE, DeleteTopicState("a"), enabled=False) == ([("a", E.TOPIC_DELETION_DISABLED)], [])
+
+
+# --- names on a file system that ignores case
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["made before", "made by the same request"])
+def test_names_that_differ_only_in_case_collide_where_files_do(there: bool) -> None:
+    image = with_topics(THREE, topic("Orders")) if there else THREE
+    wanted = [topic("orders")] if there else [topic("Orders"), topic("orders")]
+    caseless = replace(defaults(), ignores_case=True)
+    decision = decide_create_topics(image, CreateTopicsRequest(topics=wanted), caseless, Random(1))
+    refused = decision.response.topics[-1]
+    assert refused.error_code == E.INVALID_TOPIC_EXCEPTION
+    assert refused.error_message == (
+        "Topic 'orders' collides with existing topic: Orders; the controller's file system ignores case."
+    )
+    assert "orders" not in [each.name for each in decision.records if isinstance(each, TopicRecord)]
+
+
+def test_names_that_differ_only_in_case_are_two_elsewhere() -> None:
+    decision = create(THREE, topic("Orders"), topic("orders"))
+    assert [each.error_code for each in decision.response.topics] == [0, 0]

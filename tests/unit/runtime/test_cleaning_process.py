@@ -17,6 +17,7 @@ import pytest
 
 from moldau.base.later import Later
 from moldau.log.cleaning.job import Cleaned, CleaningJob, SourceSegment
+from moldau.platforms.processes import PROCESSES
 from moldau.runtime.cleaning_process import COMMAND, CleaningProcess
 from moldau.runtime.cleaning_process_worker import Pace
 from moldau.runtime.log_cleaner_ports import CleaningFailed
@@ -144,7 +145,7 @@ def test_a_process_killed_while_it_was_idle_is_replaced(fake_worker: tuple[str, 
     async def test(process: CleaningProcess) -> None:
         first = await pid_of(process.clean(JOB, 1e6))
         os.kill(first, signal.SIGKILL)
-        await asyncio.to_thread(os.waitid, os.P_PID, first, os.WEXITED | os.WNOWAIT)
+        await until(lambda: PROCESSES.birth_time(first) is None)
         assert await pid_of(process.clean(JOB, 1e6)) != first
 
     with_process(test, fake_worker)

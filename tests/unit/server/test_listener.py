@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import socket
 from collections.abc import Coroutine
 from typing import Any
 
@@ -154,3 +157,44 @@ def test_a_bad_guest_is_named_in_the_log_without_its_line_breaks(caplog: pytest.
     run(visit())
     assert len(caplog.records) == 1
     assert "\n" not in caplog.records[0].getMessage()
+
+
+class GoneAlready(socket.socket):
+    """A client that has gone before it was accepted, as macOS shows it: without an address, or without options."""
+
+    def setsockopt(self, *option: Any) -> None:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+
+class HastyVisits:
+    """The door's socket, which first lets in two that have gone already."""
+
+    def __init__(self, real: socket.socket) -> None:
+        self._real = real
+        self.gone = [(GoneAlready(), None), (GoneAlready(), ("10.0.0.1", 5))]
+        self.let_in = [sock for sock, _ in self.gone]
+
+    def accept(self) -> Any:
+        return self.gone.pop() if self.gone else self._real.accept()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+def test_clients_that_went_before_they_were_welcome_hold_up_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    async def visit() -> None:
+        door = Door()
+        assert door.listener._socket is not None
+        hasty = HastyVisits(door.listener._socket)
+        door.listener._socket = hasty  # type: ignore[assignment]
+        guest = await door.come_in()
+        assert await answered(guest)
+        assert door.listener.connections == 1
+        assert [sock.fileno() for sock in hasty.let_in] == [-1, -1], "their sockets are closed"
+        await door.listener.stop(0)
+        guest[1].close()
+
+    run(visit())
+    assert [record.getMessage() for record in caplog.records] == [
+        "connection from 10.0.0.1 closed: its socket takes no options: Invalid argument"
+    ]

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.setting_sources import SettingsError, parse_override
 from moldau.cli.kafka.tool import ToolFailed, complain, guarded
+from moldau.platforms.support import refusal
 from moldau.settings import Settings, load
 
 USAGE: Final = "USAGE: kafka-server-start.sh [-daemon] server.properties [--override property=value]*"
@@ -79,6 +80,8 @@ def _cannot_listen(settings: Settings, refused: OSError) -> str:
 
 
 def settings_or_line(read_settings: Callable[[], Settings]) -> Settings:
+    if line := refusal("the broker"):
+        raise ToolFailed(line)
     try:
         return read_settings()
     except SettingsError as wrong:

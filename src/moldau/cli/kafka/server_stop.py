@@ -9,28 +9,21 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from moldau.base.setting_sources import SettingsError, parse_override
 from moldau.cli.kafka.server_start import parse_line
 from moldau.cli.kafka.tool import ToolFailed, guarded
+from moldau.platforms.processes import PROCESSES, Process
+from moldau.platforms.support import refusal
 from moldau.settings import Settings, load
 
 DESCRIPTION: Final = "Stop the servers of this machine: all of them, unless an option chooses."
 _START_SCRIPTS: Final = frozenset(("kafka-server-start", "kafka-server-start.sh"))
 _START_MODULE: Final = "moldau.cli.kafka.server_start"
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    pid: int
-    argv: tuple[str, ...]
-    cwd: str = "."
-    environ: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def as_server(process: Process) -> Server | None:
     """The server a process is, if it is one. A shell that merely started it is not."""
     program, *words = process.argv or ("",)
-    if not os.path.basename(program).startswith("python"):
+    if not os.path.basename(program).lower().startswith("python"):  # `Python` in a framework of macOS
         return None
     while words and words[0].startswith("-") and words[0] not in ("-m", "-c"):
         del words[: 2 if words[0] in ("-X", "-W") else 1]  # options of the interpreter
@@ -92,47 +85,16 @@ def _moldau_start_line(words: Sequence[str]) -> tuple[str | None, list[tuple[str
     return known.config, [parse_override(text) for text in known.override]
 
 
-def processes() -> Iterator[Process]:
-    """Every process that can be looked at."""
-    if not os.path.isdir("/proc/self"):
-        yield from _listed_by_ps()
-        return
-    for name in os.listdir("/proc"):
-        if name.isdecimal():
-            process = _read_process(int(name))
-            if process:
-                yield process
-
-
-def _read_process(pid: int) -> Process | None:
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            argv = tuple(os.fsdecode(word) for word in file.read().split(b"\0")[:-1])
-    except OSError:
-        return None  # ended while we looked
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            pairs = (os.fsdecode(pair).partition("=") for pair in file.read().split(b"\0") if pair)
-            return Process(pid, argv, os.readlink(f"/proc/{pid}/cwd"), {key: value for key, _, value in pairs})
-    except OSError:
-        return Process(pid, argv)  # somebody else's: its command line is public, the rest is not
-
-
-def _listed_by_ps() -> Iterator[Process]:
-    listing = subprocess.run(["ps", "-axo", "pid=,command="], capture_output=True, text=True, check=True).stdout
-    for line in listing.splitlines():
-        pid, *argv = line.split()
-        yield Process(int(pid), tuple(argv))
-
-
 def _stop(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="kafka-server-stop", description=DESCRIPTION)
     parser.add_argument("--process-role", metavar="ROLE", help="only those whose process.roles is this")
     parser.add_argument("--node-id", type=int, metavar="ID", help="only the one with this node.id")
     wanted = parser.parse_args(list(words))
+    if line := refusal("a Moldau server"):
+        raise ToolFailed(line)
     if wanted.node_id is not None and wanted.process_role:
         print("When both node-id and process-role are provided, the value for node-id will take precedence")
-    servers = [server for process in processes() if process.pid != os.getpid() and (server := as_server(process))]
+    servers = [server for process in PROCESSES.all() if process.pid != os.getpid() and (server := as_server(process))]
     chosen = [server for server in servers if _is_wanted(server, wanted.node_id, wanted.process_role)]
     if not chosen:
         print("No kafka server to stop")

@@ -60,6 +60,8 @@ class TopicDefaults:
     """Raises KafkaError INVALID_CONFIG for a config that no topic can have."""
     describe_configs: Callable[[Mapping[str, str]], Sequence[CreatableTopicConfigs]]
     """All configs a topic with these overrides has."""
+    ignores_case: bool = False
+    """Whether names that differ only in case collide: they do where the file system takes them for one."""
 
 
 def decide_create_topics(
@@ -95,7 +97,7 @@ def _create(
     rng: Random,
     room: int,
 ) -> tuple[CreatableTopicResult, list[MetadataRecord]]:
-    _check_name(topic.name, image, taken)
+    _check_name(topic.name, image, taken, defaults.ignores_case)
     configs = {config.name: config.value for config in topic.configs}
     null = [name for name, value in configs.items() if value is None]
     if null:
@@ -117,7 +119,7 @@ def _create(
     return result, records
 
 
-def _check_name(name: str, image: MetadataImage, taken: Mapping[str, str]) -> None:
+def _check_name(name: str, image: MetadataImage, taken: Mapping[str, str], ignores_case: bool) -> None:
     problem = topic_name_problem(name)
     if problem:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
@@ -128,6 +130,17 @@ def _check_name(name: str, image: MetadataImage, taken: Mapping[str, str]) -> No
     other = taken.get(collision_key(name)) or image.colliding_names.get(collision_key(name))
     if other is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
+    if ignores_case:
+        _check_case(name, [*image.topics, *taken.values()])
+
+
+def _check_case(name: str, others: Sequence[str]) -> None:
+    for other in others:
+        if other.lower() == name.lower():
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"Topic '{name}' collides with existing topic: {other}; the controller's file system ignores case.",
+            )
 
 
 def _replicas(

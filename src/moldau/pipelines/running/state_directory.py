@@ -13,7 +13,6 @@ written aside and renamed: a reader sees the old text or the new one. No Spark, 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -26,6 +25,8 @@ from typing import Any, Final
 
 from moldau.base.errors import StorageFault
 from moldau.pipelines.problems import PipelineError
+from moldau.platforms.durable_files import sync_directory, sync_file
+from moldau.platforms.file_locks import try_lock
 
 LOCK: Final = "lock"
 STATUS: Final = "status.json"
@@ -88,7 +89,7 @@ class StateDirectory:
     def _lock_soon(self, lock: int) -> None:
         pause = threading.Event()
         for _ in range(int(LOCK_PATIENCE_S / LOCK_AGAIN_S)):
-            if _try_lock(lock, fcntl.LOCK_EX):
+            if try_lock(lock):
                 return
             pause.wait(LOCK_AGAIN_S)
         raise AlreadyRunning(self.path, _introduced(lock))
@@ -100,7 +101,7 @@ class StateDirectory:
         except FileNotFoundError:
             return None
         try:
-            return None if _try_lock(lock, fcntl.LOCK_SH) else _introduced(lock)
+            return None if try_lock(lock, shared=True) else _introduced(lock)
         finally:
             os.close(lock)
 
@@ -175,10 +176,10 @@ def write_json(path: Path, content: Mapping[str, Any], sync: bool = True) -> Non
             file.write("\n")
             if sync:
                 file.flush()
-                os.fsync(file.fileno())
+                sync_file(file.fileno())
         os.replace(aside, path)
         if sync:
-            _sync_directory(path.parent)
+            sync_directory(str(path.parent))
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -194,28 +195,12 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return content
 
 
-def _try_lock(lock: int, kind: int) -> bool:
-    try:
-        fcntl.flock(lock, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def _introduced(lock: int) -> Holder:
     said = os.pread(lock, 4096, 0)
     try:
         return Holder(**json.loads(said))
     except (ValueError, TypeError):
         return Holder(0, "", "")
-
-
-def _sync_directory(path: Path) -> None:
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 @contextmanager

@@ -11,6 +11,8 @@ import os
 import uuid
 from collections.abc import Iterator
 
+from moldau.platforms.durable_files import sync_file
+
 
 def make_directory(path: str) -> None:
     os.makedirs(path, exist_ok=True)
@@ -59,7 +61,7 @@ def _written_aside(path: str, content: bytes) -> Iterator[str]:
         descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         try:
             _write_all(descriptor, content)
-            os.fsync(descriptor)
+            sync_file(descriptor)
         finally:
             os.close(descriptor)
         yield aside
@@ -77,7 +79,7 @@ def flush(path: str) -> None:
     """Make a file's bytes, or a directory's names, outlast a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        sync_file(descriptor)
     finally:
         os.close(descriptor)
 

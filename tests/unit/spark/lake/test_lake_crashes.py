@@ -93,6 +93,7 @@ def killed(patch: pytest.MonkeyPatch, mortal: MortalOs, work: Callable[[], objec
     """Whether the work was stopped before its end."""
     with patch.context() as patched:
         patched.setattr(disk, "os", mortal)
+        patched.setattr(disk, "sync_file", mortal.fsync)
         try:
             work()
         except Killed:
@@ -204,6 +205,7 @@ def test_a_failed_step_is_not_a_kill_and_can_be_tried_again(tmp_path: Path, monk
         batch, full = lives, FullOs(lives)
         with monkeypatch.context() as patch:
             patch.setattr(disk, "os", full)
+            patch.setattr(disk, "sync_file", full.fsync)
             try:
                 append(str(path), "parquet", rows_of(batch, 1)[0], BatchTag("query", batch))
             except StorageFault as fault:

@@ -10,11 +10,11 @@ import sys
 
 import pytest
 
-from moldau.runtime.scheduling import SLICE_NS
+from moldau.platforms.scheduling import SLICE_NS
 
 LET_AND_TELL = """
 import ctypes, os
-from moldau.runtime import scheduling
+from moldau.platforms import scheduling
 scheduling.let_others_go_first(7)
 found = ctypes.create_string_buffer(scheduling._ATTRIBUTES.size)
 number = scheduling._SCHED_SETATTR.get(os.uname().machine)

@@ -1,0 +1,83 @@
+"""Raising the limit of open files: macOS' kernel is played by one that refuses what is above a ceiling."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+
+import pytest
+from running_here import linux_only
+
+from moldau.platforms.open_files import OPEN_MAX, files_per_process_max, raise_soft_limit
+
+INFINITE = sys.maxsize
+
+
+class Kernel:
+    def __init__(self, ceiling: int) -> None:
+        self.ceiling = ceiling
+        self.asked: list[int] = []
+
+    def set_soft(self, wanted: int) -> None:
+        self.asked.append(wanted)
+        if wanted > self.ceiling:
+            raise ValueError("current limit exceeds maximum limit")
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "per_process", "ceiling", "granted"),
+    [
+        (256, INFINITE, 245_760, 245_760, 245_760),
+        (256, INFINITE, 245_760, OPEN_MAX, OPEN_MAX),  # an older macOS
+        (256, INFINITE, None, OPEN_MAX, OPEN_MAX),
+        (256, 4096, 245_760, 245_760, 4096),  # a hard limit that somebody has set
+        (256, INFINITE, 245_760, 100, 256),  # nothing is granted: it stays as it was
+        (300_000, INFINITE, 245_760, INFINITE, 300_000),  # never lower than it was
+        (OPEN_MAX, INFINITE, None, INFINITE, OPEN_MAX),
+    ],
+)
+def test_the_highest_limit_that_is_granted(
+    soft: int, hard: int, per_process: int | None, ceiling: int, granted: int
+) -> None:
+    kernel = Kernel(ceiling)
+    assert raise_soft_limit(soft, hard, per_process, kernel.set_soft) == granted
+    assert all(soft < wanted <= hard and wanted != INFINITE for wanted in kernel.asked)
+    if granted > soft:
+        assert kernel.asked[-1] == granted
+
+
+def test_a_system_error_is_a_refusal_too() -> None:
+    def refuse(wanted: int) -> None:
+        raise OSError(1, "Operation not permitted")
+
+    assert raise_soft_limit(256, INFINITE, 1000, refuse) == 256
+
+
+LOWERED = """
+import resource, sys
+from moldau.platforms.open_files import allow_open_files, open_files_max
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+assert open_files_max() == 256
+allow_open_files(sys.argv[1])
+print(open_files_max())
+"""
+
+
+def raised_as_on(platform: str) -> int:
+    return int(subprocess.run([sys.executable, "-c", LOWERED, platform], check=True, capture_output=True).stdout)
+
+
+@linux_only
+def test_a_process_of_linux_gets_all_of_its_hard_limit() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert raised_as_on("linux") == (sys.maxsize if hard == resource.RLIM_INFINITY else hard)
+
+
+@linux_only
+def test_a_process_raises_its_limit_as_on_macos() -> None:
+    """Linux has no `kern.maxfilesperproc`: the limit that macOS always grants is left."""
+    assert files_per_process_max() is None
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert raised_as_on("darwin") == (OPEN_MAX if hard == resource.RLIM_INFINITY else min(hard, OPEN_MAX))

@@ -1,0 +1,137 @@
+"""Looking at real processes, by /proc and by `ps`; and lines as macOS' `ps` writes them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from moldau.cli.kafka.server_stop import as_server
+from moldau.platforms.processes import PROCESSES, Processes, ProcFiles, PsLines, processes_of, run_ps
+
+PATIENCE_S = 30.0
+WORD = "word-" + "x" * 300
+
+
+@pytest.fixture(params=["proc", "ps"])
+def processes(request: pytest.FixtureRequest) -> Processes:
+    if request.param == "ps" and shutil.which("ps") is None:
+        pytest.skip("there is no ps on the PATH")
+    if request.param == "proc" and not isinstance(PROCESSES, ProcFiles):
+        pytest.skip("there is no /proc as Linux has it")
+    return ProcFiles() if request.param == "proc" else PsLines()
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", "input()", WORD], stdin=subprocess.PIPE) as started:
+        yield started
+        started.kill()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_process_has_one_birth_time_until_it_is_dead(
+    processes: Processes, child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    born = processes.birth_time(child.pid)
+    assert born
+    monkeypatch.setenv("TZ", "Asia/Tokyo")  # another terminal
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    assert processes.birth_time(child.pid) == born
+    child.kill()
+    until(lambda: processes.birth_time(child.pid) is None)  # what is left of it until we look does not live
+    child.wait()
+    assert processes.birth_time(child.pid) is None
+
+
+def test_a_paused_process_is_seen(processes: Processes, child: subprocess.Popen[bytes]) -> None:
+    assert not processes.is_paused(child.pid)
+    child.send_signal(signal.SIGSTOP)
+    until(lambda: processes.is_paused(child.pid))
+    child.send_signal(signal.SIGCONT)
+    until(lambda: not processes.is_paused(child.pid))
+
+
+def test_memory_is_told_in_bytes(processes: Processes) -> None:
+    assert 10 << 20 < (processes.memory_bytes(os.getpid()) or 0) < 100 << 30
+
+
+def test_a_process_that_is_gone_has_nothing(processes: Processes, child: subprocess.Popen[bytes]) -> None:
+    child.kill()
+    child.wait()
+    assert processes.memory_bytes(child.pid) is None
+    assert not processes.is_paused(child.pid)
+
+
+def test_every_process_is_listed_with_its_whole_command_line(
+    processes: Processes, child: subprocess.Popen[bytes]
+) -> None:
+    until(lambda: any(process.pid == child.pid and WORD in process.argv for process in processes.all()))
+    assert os.getpid() in {process.pid for process in processes.all()}
+
+
+class MacPs:
+    """Answers as `ps` of macOS does: a field with a heading is the last of its word."""
+
+    LINES = (
+        "  501 /Library/Frameworks/Python.framework/Versions/3.13/Resources/Python.app/Contents/MacOS/Python"
+        " -m moldau start --config a.properties\n  502 -zsh\n  503 (kafka)\n"
+    )
+
+    def __init__(self) -> None:
+        self.fields: list[str] = []
+
+    def __call__(self, options: Sequence[str]) -> str:
+        self.fields = [word for before, word in pairwise(options) if before == "-o"]
+        for word in self.fields:
+            assert word.index("=") == len(word) - 1, f"macOS takes {word} for one column with a heading"
+        if "-A" in options:
+            assert "-ww" in options, "macOS cuts lines at the width of the terminal"
+            return self.LINES
+        told = {"stat=": "S+", "lstart=": "Sat Oct  4 07:05:09 2025    ", "rss=": " 34816"}
+        return " ".join(told[word] for word in self.fields) + "\n"
+
+
+def test_what_macos_says_of_a_process() -> None:
+    processes = PsLines(MacPs())
+    assert processes.birth_time(501) == "Sat Oct  4 07:05:09 2025"
+    assert processes.memory_bytes(501) == 34 << 20
+    assert not processes.is_paused(501)
+
+
+def test_a_server_is_found_among_the_processes_of_macos() -> None:
+    (server,) = filter(None, map(as_server, PsLines(MacPs()).all()))
+    assert server.process.pid == 501
+    assert server.words == ("--config", "a.properties")
+
+
+def test_ps_speaks_one_language_and_one_time_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    if shutil.which("ps") is None:
+        pytest.skip("there is no ps on the PATH")
+    here = ["-o", "lstart=", "-p", str(os.getpid())]
+    told = []
+    for zone in ("Asia/Tokyo", "America/Lima"):
+        monkeypatch.setenv("TZ", zone)
+        told.append(run_ps(here))
+    assert told[0] == told[1] != ""
+
+
+def test_the_system_is_asked_as_it_answers(tmp_path: Path) -> None:
+    assert isinstance(processes_of(str(tmp_path)), PsLines)
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "stat").touch()
+    assert isinstance(processes_of(str(tmp_path)), ProcFiles)
