@@ -215,8 +215,8 @@ def _awaited(promise: Later[None]) -> asyncio.Future[None]:
 
 
 def run(settings: Settings, *, announce: Callable[[str], None] = print) -> int:
-    """Runs a node until SIGTERM or SIGINT; gives the exit status. What keeps it from starting is raised."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    """Runs a node until SIGTERM or SIGINT; gives the exit status. What keeps it from starting is raised. How log lines
+    are written is decided before."""
     _allow_open_files()
     with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(_run(settings, announce))

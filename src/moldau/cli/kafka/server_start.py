@@ -7,6 +7,7 @@ Nothing may be imported that a running server does not need.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import subprocess
 import sys
@@ -15,8 +16,12 @@ from typing import Final, NamedTuple
 
 from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.setting_sources import SettingsError, parse_override
+from moldau.cli import log_output
 from moldau.cli.kafka.tool import ToolFailed, complain, guarded
+from moldau.cli.log_output import LogOutput
 from moldau.settings import Settings, load
+
+log = logging.getLogger("moldau.start")
 
 USAGE: Final = "USAGE: kafka-server-start.sh [-daemon] server.properties [--override property=value]*"
 DAEMON_OUTPUT: Final = "kafkaServer.out"
@@ -54,11 +59,35 @@ def parse_line(words: Sequence[str]) -> StartLine | None:
     return StartLine(files[0], tuple(overrides), daemon) if files else None
 
 
-def serve(read_settings: Callable[[], Settings]) -> int:
-    """Runs a node until it is told to stop; whatever keeps it from running is one line."""
-    settings = settings_or_line(read_settings)
-    for warning in settings.warnings:
-        complain(f"Warning: {warning}")
+def serve(read_settings: Callable[[], Settings], level: str | None = None, format: str | None = None) -> int:
+    """Runs a node until it is told to stop; whatever keeps it from running is one line. `level` and `format` are those
+    of its log lines, where options name them."""
+    output = log_output_or_line(level, format)
+    log_output.set_up(output)
+    try:
+        settings = settings_or_line(read_settings)
+        log_output.set_up(output, settings.node_id)
+        for warning in settings.warnings:
+            if output.is_json:
+                log.warning("%s", warning)
+            else:
+                complain(f"Warning: {warning}")
+        return _run(settings)
+    except ToolFailed as failed:
+        if not output.is_json:
+            raise
+        log.error("%s", failed)
+        return 1
+
+
+def log_output_or_line(level: str | None = None, format: str | None = None) -> LogOutput:
+    try:
+        return log_output.choose(level, format, os.environ)
+    except log_output.WrongLogChoice as wrong:
+        raise ToolFailed(str(wrong)) from wrong
+
+
+def _run(settings: Settings) -> int:
     from moldau import node  # after the settings: a wrong one is told before the broker's code is even read
     from moldau.log.meta_properties import ForeignDirectory
 
@@ -100,6 +129,7 @@ def _start(words: Sequence[str]) -> int:
 
 def _detach(line: StartLine) -> int:
     """The same command in a session of its own. A wrong setting is told here, where somebody still reads."""
+    log_output_or_line()
     settings_or_line(lambda: load(line.file, os.environ, line.overrides))
     log_dir = os.environ.get("LOG_DIR", "logs")
     words = [line.file]
