@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from moldau.base.errors import MalformedData, StorageFault
+from moldau.base.errors import ListenFault, MalformedData, StorageFault
 from moldau.base.setting_sources import SettingsError, parse_override
 from moldau.cli import log_output
 from moldau.cli.kafka.tool import ToolFailed, complain, guarded
@@ -93,18 +93,28 @@ def _run(settings: Settings) -> int:
 
     try:
         return node.run(settings, announce=lambda line: print(line, flush=True))
-    except (StorageFault, MalformedData, ForeignDirectory) as refused:
+    except StorageFault as refused:
+        raise ToolFailed(_cannot_store(refused)) from refused
+    except (MalformedData, ForeignDirectory) as refused:
         raise ToolFailed(str(refused)) from refused
-    except OSError as refused:  # what the disk refuses is a StorageFault: this is the network's
-        raise ToolFailed(_cannot_listen(settings, refused)) from refused
+    except ListenFault as refused:
+        raise ToolFailed(_cannot_listen(refused)) from refused
+    except OSError as refused:  # two that start at once both take an address; the second cannot listen on it
+        where = ", ".join(listener.address for listener in (*settings.listeners, *settings.controller_listeners))
+        raise ToolFailed(_cannot_listen(ListenFault(where, refused))) from refused
 
 
-def _cannot_listen(settings: Settings, refused: OSError) -> str:
-    listeners = (*settings.listeners, *settings.controller_listeners)
-    where = ", ".join(listener.address for listener in listeners)
-    step = "stop what listens there, or choose" if refused.errno == errno.EADDRINUSE else "choose"
+def _cannot_store(fault: StorageFault) -> str:
+    if fault.cause.errno in (errno.EMFILE, errno.ENFILE):
+        return f"{fault}; {fault.next_step}"
+    step = f"{fault.next_step}, or choose" if fault.next_step else "choose"
+    return f"{fault}; {step} another directory (the setting log.dirs, or `moldau start --data-dir DIR`)"
+
+
+def _cannot_listen(fault: ListenFault) -> str:
     how = "the setting listeners, or `moldau start --listen HOST:PORT`"
-    return f"cannot listen on {where}: {refused.strerror or refused}; {step} another address ({how})"
+    step = "stop what listens there, or choose" if fault.cause.errno == errno.EADDRINUSE else "choose"
+    return f"{fault}; {step} another address ({how})"
 
 
 def settings_or_line(read_settings: Callable[[], Settings]) -> Settings:
