@@ -11,6 +11,7 @@ that Spark opens, and say so at each start.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -18,8 +19,10 @@ import shlex
 import shutil
 import stat
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -111,19 +114,31 @@ def _home_for(java: Path, version: int, environ: Mapping[str, str]) -> Path:
     dropped = _DROPPED + (_DROPPED_SINCE_24 if version >= 24 else ())
     script = _SCRIPT.format(dropped=" | ".join(map(shlex.quote, dropped)), java=shlex.quote(str(java)))
     digest = hashlib.sha256(script.encode()).hexdigest()[:16]
-    for parent in _private_directories(environ):
+    refusals = []
+    for parent in _parents(environ):
         home = parent / f"java-{digest}"
         try:
+            _check_private(parent)
             _write_script(home / "bin" / "java", script)
-        except OSError:
-            continue  # read-only or full: the next one
-        return home
-    raise MissingJava("no directory can be written for Spark's Java: set XDG_CACHE_HOME to one that can")
+        except OSError as refused:  # another user's, read-only, full, noexec: the next one
+            refusals.append(f"{parent}: {refused.strerror}")
+        else:
+            return home
+    raise MissingJava(
+        f"no directory takes the script that starts Spark's Java ({'; '.join(refusals)}): set XDG_CACHE_HOME to one"
+        " that this user may write to and run programs from"
+    )
 
 
 def _write_script(target: Path, script: str) -> None:
-    if target.is_file() and target.read_text() == script and os.access(target, os.X_OK):
-        return
+    """OSError if it cannot be written there, or not be run: a file system that is mounted noexec runs nothing."""
+    if not target.is_file() or target.read_text() != script or not os.access(target, os.X_OK):
+        _replace_script(target, script)
+    if not os.access(target, os.X_OK):
+        raise OSError(errno.EACCES, "programs cannot be run there, it is mounted noexec")
+
+
+def _replace_script(target: Path, script: str) -> None:
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=".java-")
     try:
@@ -136,18 +151,29 @@ def _write_script(target: Path, script: str) -> None:
         raise
 
 
-def _private_directories(environ: Mapping[str, str]) -> Iterator[Path]:
-    """The user's cache, else a directory under the temporary one that is the user's alone.
+def _parents(environ: Mapping[str, str]) -> Iterator[Path]:
+    """The user's cache; a directory under the temporary one that is the user's alone; one beside this Python, which is
+    run from there itself."""
+    if cache := cache_directory(environ):
+        yield cache
+    with suppress(FileNotFoundError):  # there is no temporary directory that could be written
+        yield Path(tempfile.gettempdir()) / f"moldau-{os.getuid()}"
+    yield Path(sys.prefix) / "share" / "moldau"
 
-    What is found there is executed: a directory that another user owns or may write to is not taken.
-    """
-    cache = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "moldau"
-    shared = Path(tempfile.gettempdir()) / f"moldau-{os.getuid()}"
-    for directory in (cache, shared):
-        try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = directory.lstat()
-        except OSError:
-            continue
-        if found.st_uid == os.getuid() and stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o022:
-            yield directory
+
+def cache_directory(environ: Mapping[str, str]) -> Path | None:
+    """None for a user without a home."""
+    if given := environ.get("XDG_CACHE_HOME"):
+        return Path(given) / "moldau"
+    try:
+        return Path.home() / ".cache" / "moldau"
+    except RuntimeError:
+        return None
+
+
+def _check_private(directory: Path) -> None:
+    """What is found there is executed: OSError for a directory that another user owns or may write to."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = directory.lstat()
+    if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o022:
+        raise OSError(errno.EACCES, "others may write there")
