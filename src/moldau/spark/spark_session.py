@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from moldau.spark import archive
-from moldau.spark.java import find_java
+from moldau.spark.java import find_java, library_directory
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -101,6 +101,8 @@ def _conf_for_start(given: Mapping[str, str], quick_start: bool) -> dict[str, st
     conf = dict(DEFAULTS)
     if (cores := local_cores(master)) is not None:
         conf |= {"spark.sql.shuffle.partitions": str(cores), **LOCAL_CHECKPOINTS}
+    if library_directory():
+        conf["spark.local.dir"] = tempfile.gettempdir()  # which would follow java.io.tmpdir; only code has to move
     undecided = {key: value for key, value in conf.items() if key not in configured}
     options = " ".join([*_java_options(quick_start), configured.get(JAVA_OPTIONS, "")]).strip()
     return {**undecided, "spark.master": master, **({JAVA_OPTIONS: options} if options else {}), **given}
@@ -108,6 +110,8 @@ def _conf_for_start(given: Mapping[str, str], quick_start: bool) -> dict[str, st
 
 def _java_options(quick_start: bool) -> list[str]:
     options = [] if _has_log4j_file() else [f"-Dlog4j2.configurationFile={LOG4J_FILE.as_uri()}"]
+    if directory := library_directory():
+        options.append(f"-Djava.io.tmpdir={directory}")
     return [*options, "-XX:TieredStopAtLevel=1"] if quick_start else options
 
 

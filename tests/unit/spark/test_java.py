@@ -189,7 +189,9 @@ def test_on_a_machine_mounted_noexec_the_script_lies_beside_python(tmp_path: Pat
     for name in ("cache", "temporary"):
         (tmp_path / name).mkdir(exist_ok=True)
     program = f"import sys, tempfile; sys.prefix = {str(tmp_path / 'prefix')!r}\n"
-    program += "from moldau.spark.java import find_java; print(find_java().path)"
+    program += (
+        "from moldau.spark.java import find_java, library_directory\nprint(find_java().path, library_directory())"
+    )
     mounts = " && ".join(
         f"mount -t tmpfs -o noexec tmpfs {shlex.quote(str(tmp_path / name))}" for name in ("cache", "temporary")
     )
@@ -201,9 +203,14 @@ def test_on_a_machine_mounted_noexec_the_script_lies_beside_python(tmp_path: Pat
         text=True,
         check=True,
     )  # fmt: skip
-    home = Path(ran.stdout.strip())
+    home, libraries = map(Path, ran.stdout.split())
     assert home.is_relative_to(tmp_path / "prefix")
+    assert libraries == home.parent / "native"
     assert arguments_through(home, "-x")[1:] == ["-x"]
+
+
+def test_libraries_unpack_where_java_does_by_itself(environ: dict[str, str]) -> None:
+    assert java.library_directory(environ) is None
 
 
 def needs_mounts() -> None:
