@@ -33,6 +33,7 @@ MAY_IMPORT = {
     "server": {"base", "wire", "log", "metadata", "coordinator", "replica", "runtime"},
     "spark": {"base", "wire", "columns", "client"},
     "pipelines": {"base", "wire", "client", "spark"},
+    "doctor": {"base", "spark"},
     "cli": {
         "base",
         "wire",
@@ -45,6 +46,7 @@ MAY_IMPORT = {
         "node",
         "spark",
         "pipelines",
+        "doctor",
         "testing",
     },
     "testing": {"base", "wire", "client", "log", "node", "settings"},

@@ -48,7 +48,7 @@ def start(
     moldau start --config server.properties --override num.partitions=6
     moldau start --log-level warning --log-format json
     """
-    flags = _flags(data_dir, listen)
+    flags = listener_flags(data_dir, listen)
 
     def read_settings() -> Settings:
         return load(file, os.environ, [parse_override(text) for text in overrides], flags)
@@ -59,7 +59,7 @@ def start(
         raise click.ClickException(str(failed)) from failed
 
 
-def _flags(data_dir: str | None, listen: str | None) -> dict[str, Said]:
+def listener_flags(data_dir: str | None, listen: str | None) -> dict[str, Said]:
     flags: dict[str, Said] = {}
     if data_dir is not None:
         flags["log.dirs"] = Said(data_dir, "--data-dir")

