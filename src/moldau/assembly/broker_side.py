@@ -318,7 +318,7 @@ class BrokerSide:
         self._isr_changes.look_for_laggards(self.partitions, max(settings.replication.lag_time_max_ms // 2, 1))
 
     def _expire_verifications(self) -> None:
-        self.verifications.expire(self._world.clock.now_ms(), self._settings.producer_id_expiration_ms)
+        self.verifications.expire(self._world.clock.elapsed_ms(), self._settings.producer_id_expiration_ms)
 
     def leave(self) -> Later[None]:
         """Hands over what this broker leads; comes when others do its work, or nobody is there to."""
