@@ -53,6 +53,10 @@ class MissingJava(RuntimeError):
     """There is no Java that Spark could run on. The message is one line and says what to install."""
 
 
+class BrokenJava(MissingJava):
+    """The Java that was chosen tells its version, and then does not start Spark."""
+
+
 @dataclass(frozen=True, slots=True)
 class JavaHome:
     path: Path

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from moldau.spark import archive
-from moldau.spark.java import find_java, library_directory
+from moldau.spark.java import BrokenJava, find_java, library_directory
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -73,10 +73,26 @@ def start(name: str, master: str | None, quick_start: bool, given: Mapping[str, 
         _choose_python(conf)
         conf = {"spark.app.name": name, **_conf_for_start(conf, quick_start)}
         environment = _environment_for_start(conf)
-    with _environment(environment):
+    with _broken_java_named(), _environment(environment):
         session = SparkSession.builder.config(map={**conf}).getOrCreate()
     _register_sources(session)
     return session
+
+
+@contextmanager
+def _broken_java_named() -> Iterator[None]:
+    from pyspark.errors import PySparkRuntimeError
+
+    try:
+        yield
+    except PySparkRuntimeError as failed:
+        if failed.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        chosen = find_java()
+        raise BrokenJava(
+            f"Java {chosen.version} of {chosen.origin} ({chosen.java}) ended before Spark had started;"
+            " check JAVA_TOOL_OPTIONS, the memory that is free, and `moldau doctor`"
+        ) from failed
 
 
 def _choose_python(conf: Mapping[str, str]) -> None:

@@ -245,3 +245,24 @@ def test_many_processes_at_once(tmp_path: Path, environ: dict[str, str]) -> None
     with ThreadPoolExecutor(8) as pool:
         assert len(set(pool.map(one, range(8)))) == 1
     assert not list((tmp_path / "cache").rglob(".java-*")), "nothing is left over"
+
+
+def test_a_java_that_tells_its_version_and_does_not_start_is_named(tmp_path: Path) -> None:
+    executable = tmp_path / "bin" / "java"
+    executable.parent.mkdir()
+    executable.write_text(
+        "#!/bin/sh\n"
+        'if [ "$1" = -version ]; then echo \'openjdk version "17.0.1"\' >&2; exit 0; fi\n'
+        "echo 'Error: Could not create the Java Virtual Machine.' >&2; exit 1\n"
+    )
+    executable.chmod(0o755)
+    program = (
+        "import moldau.spark\nfrom moldau.spark.java import BrokenJava\n"
+        "try:\n    moldau.spark.session('x', 'local[1]')\nexcept BrokenJava as broken:\n    print(broken)"
+    )
+    environ = {**os.environ, "JAVA_HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    ran = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True)
+    assert ran.stdout == (
+        f"Java 17 of JAVA_HOME ({executable}) ended before Spark had started;"
+        " check JAVA_TOOL_OPTIONS, the memory that is free, and `moldau doctor`\n"
+    ), ran.stderr
