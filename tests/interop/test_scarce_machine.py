@@ -103,5 +103,7 @@ def test_a_file_in_place_of_the_directory_is_named(tmp_path: Path) -> None:
 
 def test_an_address_that_cannot_be_had_leaves_the_directory_alone(tmp_path: Path) -> None:
     words = moldau("start", "--listen", "no-such-host.invalid:9092", "--data-dir", str(tmp_path / "data"))
-    assert "cannot listen on no-such-host.invalid:9092: " in refusal(words)
+    line = refusal(words)
+    assert "cannot listen on no-such-host.invalid:9092: " in line
+    assert "; add the name to /etc/hosts, write its address, or choose another address" in line
     assert not (tmp_path / "data").exists()

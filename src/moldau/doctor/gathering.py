@@ -104,6 +104,7 @@ def look_at_port(listener: Listener) -> PortSeen:
                 address=listener.address,
                 errno=refused.errno,
                 reason=refused.strerror or str(refused),
+                is_name_unknown=isinstance(refused, socket.gaierror),
                 holder=machine.listener_on(listener.port),
             )
     return PortSeen(address=listener.address)

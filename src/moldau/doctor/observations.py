@@ -34,6 +34,7 @@ class PortSeen:
     errno: int | None = None
     """Of the attempt to listen; None if it went well."""
     reason: str = ""
+    is_name_unknown: bool = False
     holder: Holder | None = None
 
 

@@ -61,6 +61,10 @@ def judge_port(seen: PortSeen) -> Finding:
     check, elsewhere = f"port {seen.address}", "choose another address (`moldau start --listen HOST:PORT`)"
     if seen.errno is None:
         return ok(check, "free")
+    if seen.is_name_unknown:
+        return broken(
+            check, f"name not resolved: {seen.reason}", f"add it to /etc/hosts, write its address, or {elsewhere}"
+        )
     if seen.errno != errno.EADDRINUSE:
         host = seen.address.rpartition(":")[0].strip("[]")
         step = "listen on 0.0.0.0 or localhost, or " if host not in WILDCARD_HOSTS else ""

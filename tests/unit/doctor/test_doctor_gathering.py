@@ -157,6 +157,7 @@ def test_a_taken_port_ends_with_status_1() -> None:
 def test_a_host_that_nobody_knows() -> None:
     seen = gathering.look_at_port(listener("no-such-host.invalid", 9092))
     assert seen.errno is not None
+    assert seen.is_name_unknown
     assert seen.reason
 
 

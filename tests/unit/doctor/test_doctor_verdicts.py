@@ -186,6 +186,7 @@ def test_ports() -> None:
     ours = port(errno.EADDRINUSE, holder=Holder(pid=8, command="python -m moldau start"))
     assert is_told(ours, "warning", "process 8", "a Moldau broker runs already")
     assert is_told(port(errno.EADDRNOTAVAIL), "broken", "cannot be listened on: the reason", "0.0.0.0 or localhost")
+    assert is_told(port(-3, is_name_unknown=True), "broken", "name not resolved: the reason", "/etc/hosts")
     assert is_told(port(errno.EACCES, address="0.0.0.0:80"), "broken", "use a port above 1023")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -113,6 +114,8 @@ def _cannot_store(fault: StorageFault) -> str:
 
 def _cannot_listen(fault: ListenFault) -> str:
     choose = "choose another address (the setting listeners, or `moldau start --listen HOST:PORT`)"
+    if isinstance(fault.cause, socket.gaierror):
+        return f"{fault}; add the name to /etc/hosts, write its address, or {choose}"
     if fault.cause.errno != errno.EADDRINUSE:
         return f"{fault}; {choose}"
     from moldau.doctor.machine import listener_on
