@@ -7,8 +7,8 @@ import gc
 import logging
 import shutil
 import signal
-import sys
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from random import Random, SystemRandom
 from typing import Any
@@ -16,9 +16,9 @@ from typing import Any
 from moldau import __version__
 from moldau.assembly import Assembly, World
 from moldau.base.clock import Clock, SystemClock
-from moldau.base.errors import StorageFault
+from moldau.base.errors import ListenFault, StorageFault
 from moldau.base.later import Later
-from moldau.base.limits import RECEIVE_BUDGET_BYTES
+from moldau.base.limits import DESCRIPTORS_KEPT_FOR_CONNECTIONS, DESCRIPTORS_KEPT_FOR_FILES, RECEIVE_BUDGET_BYTES
 from moldau.base.listeners import Listener as Address
 from moldau.client.peer_connections import PeerConnections
 from moldau.log.files import DiskFiles, Files
@@ -29,7 +29,7 @@ from moldau.runtime.cleaning_process import CleaningProcess
 from moldau.runtime.flusher import GroupFlusher
 from moldau.runtime.timers import LoopTimers
 from moldau.server.conversation import ReceiveBudget
-from moldau.server.listener import Listener
+from moldau.server.listener import Listener, bound_socket
 from moldau.server.router import Router
 from moldau.settings import Settings
 
@@ -51,9 +51,13 @@ class Node:
         rng: Random | None = None,
         peers: PeerConnections | None = None,
     ) -> None:
+        if line := refusal("the broker"):
+            raise RuntimeError(line)
         self.settings = settings
         self._clock = clock or SystemClock()
-        self._files = files or DiskFiles()
+        self._files = files or DiskFiles(
+            open_files_max() - DESCRIPTORS_KEPT_FOR_FILES - DESCRIPTORS_KEPT_FOR_CONNECTIONS
+        )
         self._cleans_elsewhere = files is None
         """Another process sees nothing but the machine's own disk."""
         self._rng = rng or SystemRandom()
@@ -66,16 +70,19 @@ class Node:
         self.failed: asyncio.Future[Exception]
 
     async def start(self) -> None:
-        """Opens the data directory, joins the quorum, lays out the partitions, and serves."""
-        if line := refusal("the broker"):
-            raise RuntimeError(line)
+        """Takes its addresses, opens the data directory, joins the quorum, lays out the partitions, and serves."""
         loop = asyncio.get_running_loop()
         self.failed = loop.create_future()
         self._flusher = GroupFlusher(loop, self._fail)
         self._peers = self._peers or PeerConnections(loop)
-        self.assembly = Assembly(self.settings, self._world(loop))
+        sockets = self._take_addresses()
         try:
-            self._open_listeners()
+            self.assembly = Assembly(self.settings, self._world(loop))
+        except BaseException:
+            _close_all(sockets)
+            raise
+        try:
+            self._open_listeners(sockets)
             await self._begin()
         except BaseException:
             self.abandon()
@@ -142,18 +149,36 @@ class Node:
             await asyncio.wait(self._apart_works)
         await self._flusher.finish()
 
-    def _open_listeners(self) -> None:
+    def _take_addresses(self) -> dict[Address, socket.socket]:
+        """Before the data directory is opened: an address that is taken must not leave it as a crash does."""
+        settings, sockets = self.settings, dict[Address, socket.socket]()
+        wanted = (
+            *(settings.controller_listeners if settings.is_controller else ()),
+            *(settings.listeners if settings.is_broker else ()),
+        )
+        for address in wanted:
+            try:
+                sockets[address] = bound_socket(address.host, address.port)
+            except OSError as refused:
+                _close_all(sockets)
+                raise ListenFault(address.address, refused) from refused
+        return sockets
+
+    def _open_listeners(self, sockets: Mapping[Address, socket.socket]) -> None:
         settings = self.settings
         budget = ReceiveBudget(max(RECEIVE_BUDGET_BYTES, 2 * settings.socket_request_max_bytes))
         broker, controller = self.assembly.broker_side, self.assembly.controller_side
         if controller is not None:
             for address in settings.controller_listeners:
-                self._bind(address, controller.router, budget, self._controller_listeners)
+                self._open(address, sockets[address], controller.router, budget, self._controller_listeners)
         if broker is not None:
             for address in settings.listeners:
-                self.addresses.append(self._bind(address, broker.router, budget, self._listeners))
+                opened = self._open(address, sockets[address], broker.router, budget, self._listeners)
+                self.addresses.append(opened)
 
-    def _bind(self, address: Address, router: Router, budget: ReceiveBudget, among: list[Listener]) -> Address:
+    def _open(
+        self, address: Address, bound: socket.socket, router: Router, budget: ReceiveBudget, among: list[Listener]
+    ) -> Address:
         settings = self.settings
         count = len(settings.listeners) + len(settings.controller_listeners)
         listener = Listener(
@@ -168,8 +193,9 @@ class Node:
             settings.socket_send_buffer_bytes,
             settings.socket_receive_buffer_bytes,
             self.assembly.connection_gone,
+            open_files_max() - DESCRIPTORS_KEPT_FOR_FILES,
         )
-        _, port = listener.bind(address.host, address.port)
+        _, port = listener.adopt(bound)
         among.append(listener)
         return address._replace(port=port)
 
@@ -213,6 +239,11 @@ class Node:
             self.failed.set_result(fault)
 
 
+def _close_all(sockets: Mapping[Address, socket.socket]) -> None:
+    for each in sockets.values():
+        each.close()
+
+
 def _awaited(promise: Later[None]) -> asyncio.Future[None]:
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     promise.then(lambda _: None if future.done() else future.set_result(None))
@@ -220,8 +251,8 @@ def _awaited(promise: Later[None]) -> asyncio.Future[None]:
 
 
 def run(settings: Settings, *, announce: Callable[[str], None] = print) -> int:
-    """Runs a node until SIGTERM or SIGINT; gives the exit status. What keeps it from starting is raised."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    """Runs a node until SIGTERM or SIGINT; gives the exit status. What keeps it from starting is raised. How log lines
+    are written is decided before."""
     allow_open_files()
     with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(_run(settings, announce))
@@ -272,7 +303,9 @@ async def _is_started(node: Node, told_to_stop: asyncio.Future[None]) -> bool:
 
 
 def _reason(fault: Exception) -> str:
-    return f"the disk failed: {fault}" if isinstance(fault, StorageFault) else f"of a fault of its own: {fault!r}"
+    if not isinstance(fault, StorageFault):
+        return f"of a fault of its own: {fault!r}"
+    return f"the disk failed: {fault}{f'; {fault.next_step}' if fault.next_step else ''}"
 
 
 def new_loop() -> asyncio.AbstractEventLoop:

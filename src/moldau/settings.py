@@ -37,6 +37,10 @@ from moldau.coordinator.transaction.settings import TransactionSettings
 __all__ = ["Settings", "SettingsError", "check_cluster_id", "from_properties", "load"]
 
 
+NO_NAME = "localhost"
+"""What clients are told of a machine whose name leads nowhere."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     node_id: NodeId
@@ -144,6 +148,18 @@ def _cleaner_threads_left_out(values: Values) -> Iterator[str]:
         yield f"{origin}: log.cleaner.threads: one log is compacted at a time in Moldau"
 
 
+def _only_from_here(
+    values: Values, of_clients: tuple[Listener, ...], advertised: tuple[Listener, ...]
+) -> Iterator[str]:
+    """Listening everywhere is meant for clients elsewhere, who are told where to connect to."""
+    is_everywhere = any(each.host in WILDCARD_HOSTS for each in of_clients)
+    if is_everywhere and not values.items("advertised.listeners") and any(a.host == NO_NAME for a in advertised):
+        yield (
+            f"clients are told to connect to {NO_NAME}, which only those on this machine can: let the resolver know the"
+            f" machine's name ({socket.gethostname()}), or set advertised.listeners"
+        )
+
+
 def check_cluster_id(cluster_id: str, origin: str) -> None:
     if not re.fullmatch(r"[A-Za-z0-9_-]+", cluster_id):
         raise SettingsError(f"{origin} {cluster_id}: expected an id such as `kafka-storage random-uuid` prints")
@@ -162,6 +178,7 @@ def _settings(said: Mapping[str, Said], cluster_id: str | None) -> Settings:
     listeners = _listeners(values, protocols)
     of_clients = tuple(each for each in listeners if each.name not in controllers)
     of_controllers = tuple(each for each in listeners if each.name in controllers)
+    advertised = _advertised_listeners(values, protocols, listeners, of_clients)
     quorum = read_quorum(values)
     check_roles(values, node_id, of_clients, of_controllers, quorum)
     return Settings(
@@ -171,7 +188,7 @@ def _settings(said: Mapping[str, Said], cluster_id: str | None) -> Settings:
         broker_rack=values.text("broker.rack"),
         listeners=of_clients,
         controller_listeners=of_controllers,
-        advertised_listeners=_advertised_listeners(values, protocols, listeners, of_clients),
+        advertised_listeners=advertised,
         inter_broker_listener_name=_inter_broker_listener_name(values, of_clients),
         log_dirs=values.items("log.dirs") or values.items("log.dir"),
         num_partitions=values.integer("num.partitions"),
@@ -208,7 +225,12 @@ def _settings(said: Mapping[str, Said], cluster_id: str | None) -> Settings:
         replication=read_replication(values),
         balance=read_balance(values),
         properties={key: each.text for key, each in said.items() if broker_config(key)},
-        warnings=(*values.warnings(), *_directories_left_out(values), *_cleaner_threads_left_out(values)),
+        warnings=(
+            *values.warnings(),
+            *_directories_left_out(values),
+            *_cleaner_threads_left_out(values),
+            *_only_from_here(values, of_clients, advertised),
+        ),
     )
 
 
@@ -332,5 +354,5 @@ def _own_host() -> str:
         name = socket.gethostname()
         socket.getaddrinfo(name, None)
     except OSError:
-        return "localhost"
+        return NO_NAME
     return name

@@ -34,6 +34,7 @@ MAY_IMPORT = {
     "server": {"platforms", "base", "wire", "log", "metadata", "coordinator", "replica", "runtime"},
     "spark": {"platforms", "base", "wire", "columns", "client"},
     "pipelines": {"platforms", "base", "wire", "client", "spark"},
+    "doctor": {"platforms", "base", "spark"},
     "cli": {
         "platforms",
         "base",
@@ -47,6 +48,7 @@ MAY_IMPORT = {
         "node",
         "spark",
         "pipelines",
+        "doctor",
         "testing",
     },
     "testing": {"base", "wire", "client", "log", "node", "settings"},

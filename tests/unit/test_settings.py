@@ -210,8 +210,15 @@ def test_listening_everywhere_tells_clients_a_host_that_leads_back() -> None:
 
 def test_a_machine_whose_name_leads_nowhere_is_localhost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "no-such-host.invalid")
-    (told,) = from_properties({"listeners": "PLAINTEXT://:9092"}).advertised_listeners
-    assert told == plaintext("localhost", 9092)
+    settings = from_properties({"listeners": "PLAINTEXT://:9092"})
+    assert settings.advertised_listeners == (plaintext("localhost", 9092),)
+    assert settings.warnings == (
+        "clients are told to connect to localhost, which only those on this machine can: let the resolver know the"
+        " machine's name (no-such-host.invalid), or set advertised.listeners",
+    )
+    told = {"listeners": "PLAINTEXT://:9092", "advertised.listeners": "PLAINTEXT://localhost:9092"}
+    assert from_properties(told).warnings == ()
+    assert from_properties({}).warnings == ()
 
 
 def test_addresses_of_the_sixth_version() -> None:

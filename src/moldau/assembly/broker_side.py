@@ -32,6 +32,7 @@ from moldau.runtime.brokers import Brokers
 from moldau.runtime.chores import Chores
 from moldau.runtime.controller_channel import ControllerChannel
 from moldau.runtime.coordinator_topic import CoordinatorTopic
+from moldau.runtime.fault_log import FaultLog
 from moldau.runtime.group_coordinator import GroupCoordinator, offsets_topic
 from moldau.runtime.housekeeping import Housekeeping
 from moldau.runtime.isr_changes import IsrChanges
@@ -96,9 +97,7 @@ class BrokerSide:
         )
         self._replication = Replication(world.clock, self._isr_changes, settings.replication.lag_time_max_ms)
         self._throttles = Throttles(settings.node_id, self._static, world.clock)
-        self.partitions = Partitions(
-            settings.node_id, store, world.flusher, self._topic_configs, world.rng, log.error, self._replication
-        )
+        self.partitions = self._partitions(store)
         self._fetchers = self._replica_fetchers(store)
         self.groups = self._group_coordinator(channel)
         self.producer_ids = ProducerIds(allocate_by(channel, settings.node_id, lambda: self.lifecycle.epoch))
@@ -133,6 +132,13 @@ class BrokerSide:
         registered = SinceRegistration(settings.node_id, self.lifecycle.incarnation_id, self._laying_out.follow)
         current.follow(registered.follow)
         current.follow(self.lifecycle.follow)
+
+    def _partitions(self, store: LogStore) -> Partitions:
+        world = self._world
+        faults = FaultLog(log.error, world.clock)
+        return Partitions(
+            self._settings.node_id, store, world.flusher, self._topic_configs, world.rng, faults, self._replication
+        )
 
     def _replica_fetchers(self, store: LogStore) -> ReplicaFetchers:
         settings, world, replication = self._settings, self._world, self._settings.replication
@@ -312,7 +318,7 @@ class BrokerSide:
         self._isr_changes.look_for_laggards(self.partitions, max(settings.replication.lag_time_max_ms // 2, 1))
 
     def _expire_verifications(self) -> None:
-        self.verifications.expire(self._world.clock.now_ms(), self._settings.producer_id_expiration_ms)
+        self.verifications.expire(self._world.clock.elapsed_ms(), self._settings.producer_id_expiration_ms)
 
     def leave(self) -> Later[None]:
         """Hands over what this broker leads; comes when others do its work, or nobody is there to."""

@@ -171,9 +171,36 @@ class StorageFault(Exception):
         self.cause = cause
 
     @property
-    def is_full(self) -> bool:
-        """Whether there was no room, and nothing else is wrong with the disk."""
-        return self.cause.errno in (errno.ENOSPC, errno.EDQUOT)
+    def is_shortage(self) -> bool:
+        """Whether room or file descriptors ran out, and nothing is wrong with the disk: it may work again later."""
+        return self.cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
+
+    @property
+    def next_step(self) -> str:
+        """What to do about it; empty where nobody can tell."""
+        return _NEXT_STEPS.get(self.cause.errno or 0, "")
+
+
+_NEXT_STEPS = {
+    errno.EAGAIN: "stop the other process",  # it has the lock of the directory
+    errno.ENOSPC: "free some space there",
+    errno.EDQUOT: "free some space there, or have the quota raised",
+    errno.EROFS: "mount it for writing",
+    errno.EACCES: "give this user the right to write there",
+    errno.EPERM: "give this user the right to write there",
+    errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
+    errno.ENFILE: "raise the system's limit of open files (sysctl fs.file-max)",
+    errno.EIO: "look at the disk's health (dmesg)",
+}
+
+
+class ListenFault(Exception):
+    """An address that cannot be listened on: taken, of another machine, or a name that nobody knows."""
+
+    def __init__(self, address: str, cause: OSError) -> None:
+        super().__init__(f"cannot listen on {address}: {cause.strerror or cause}")
+        self.address = address
+        self.cause = cause
 
 
 class MalformedData(Exception):

@@ -19,6 +19,13 @@ PRODUCER_BATCHES_KEPT: Final = 5
 DECOMPRESSED_BYTES_MAX: Final = 128 << 20
 """Largest size one compressed batch may expand to when a batch must be opened: a bomb is refused, not inflated."""
 
+DESCRIPTORS_KEPT_FOR_FILES: Final = 16
+"""Open files that neither connections nor segments may take: a checkpoint, a snapshot or a flush needs one for a
+moment, and threads do so at once."""
+
+DESCRIPTORS_KEPT_FOR_CONNECTIONS: Final = 16
+"""Open files beside those that segments may not take: whoever comes to delete topics must be let in."""
+
 FRAME_TRUSTED_BYTES: Final = 1 << 20
 """A frame up to this size gets its whole buffer at once; a larger one grows by doubling as its bytes arrive."""
 

@@ -4,6 +4,7 @@ cluster tells of itself (`info`, `describe`).
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -37,6 +38,7 @@ from moldau.cli.cluster_processes import (
 )
 from moldau.cli.cluster_stopping import quorum_leader, stop_all, stop_one
 from moldau.cli.connect import CommandFailed
+from moldau.cli.log_options import log_format_option, log_level_option
 from moldau.cli.output import Bytes, Table, format_option, show
 from moldau.platforms.processes import PROCESSES
 from moldau.platforms.support import refusal
@@ -86,9 +88,17 @@ def cluster() -> None:
     "--base-port", "-p", type=click.IntRange(1, 65_535), help=f"The port of node 1. Default: {DEFAULT_BASE_PORT}"
 )
 @click.option("--override", "-o", "overrides", metavar="K=V", multiple=True, help="Any setting of Kafka's; repeatable.")
+@log_level_option
+@log_format_option
 @click.pass_context
 def start(
-    ctx: click.Context, nodes: int | None, data_dir: str, base_port: int | None, overrides: tuple[str, ...]
+    ctx: click.Context,
+    nodes: int | None,
+    data_dir: str,
+    base_port: int | None,
+    overrides: tuple[str, ...],
+    log_level: str | None,
+    log_format: str | None,
 ) -> None:
     """Start a cluster of several brokers, each a process of its own, and serve until Ctrl-C.
 
@@ -106,7 +116,8 @@ def start(
 
     directory = ClusterDirectory(Path(data_dir))
     _refuse_running(directory)
-    description = directory.plan(nodes, base_port, _overrides(overrides), random_uuid())
+    log_variables = _log_variables(log_level, log_format)
+    description = directory.plan(nodes, base_port, _overrides(overrides), random_uuid(), log_variables)
     refuse_busy_ports(description)
     directory.lay_out(description)
     with screen() as shown:
@@ -119,6 +130,15 @@ def _overrides(texts: tuple[str, ...]) -> dict[str, str]:
     try:
         return dict(parse_override(text) for text in texts)
     except SettingsError as wrong:
+        raise CommandFailed(str(wrong)) from wrong
+
+
+def _log_variables(level: str | None, format: str | None) -> dict[str, str]:
+    from moldau.cli.log_output import WrongLogChoice, choose
+
+    try:
+        return choose(level, format, os.environ).variables()
+    except WrongLogChoice as wrong:
         raise CommandFailed(str(wrong)) from wrong
 
 

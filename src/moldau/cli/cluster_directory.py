@@ -40,6 +40,8 @@ class Description:
     cluster_id: str
     nodes: tuple[NodeAddress, ...]
     overrides: Mapping[str, str] = field(default_factory=dict)
+    log_variables: Mapping[str, str] = field(default_factory=dict)
+    """Variables that say how the nodes write their log lines; those of the last start, like the overrides."""
 
     @property
     def bootstrap_servers(self) -> str:
@@ -91,14 +93,21 @@ class ClusterDirectory:
             return None
         try:
             nodes = tuple(NodeAddress(**node) for node in said["nodes"])
-            return Description(str(said["cluster_id"]), nodes, dict(said["overrides"]))
+            return Description(
+                str(said["cluster_id"]), nodes, dict(said["overrides"]), dict(said.get("log_variables", {}))
+            )
         except (KeyError, TypeError, ValueError) as bad:
             raise CommandFailed(
                 f"{self.path / DESCRIPTION} cannot be understood ({bad}); choose another --data-dir"
             ) from bad
 
     def plan(
-        self, nodes: int | None, base_port: int | None, overrides: Mapping[str, str], new_id: bytes
+        self,
+        nodes: int | None,
+        base_port: int | None,
+        overrides: Mapping[str, str],
+        new_id: bytes,
+        log_variables: Mapping[str, str] | None = None,
     ) -> Description:
         """The cluster that is to be started: the one in the directory, or a new one. Nothing is written yet."""
         found = self._read_description()
@@ -107,7 +116,7 @@ class ClusterDirectory:
             found = _new_description(nodes or DEFAULT_NODES, base_port or DEFAULT_BASE_PORT, uuid_text(new_id))
         else:
             _refuse_another_shape(self.path, found, nodes, base_port)
-        return Description(found.cluster_id, found.nodes, dict(overrides))
+        return Description(found.cluster_id, found.nodes, dict(overrides), dict(log_variables or {}))
 
     def lay_out(self, description: Description) -> None:
         for node in description.nodes:

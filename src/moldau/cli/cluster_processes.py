@@ -139,7 +139,7 @@ def spawn(
             stdout=output,
             stderr=output,
             start_new_session=True,
-            env=node_environment(description.cluster_id),
+            env={**node_environment(description.cluster_id), **description.log_variables},
         )
     process = NodeProcess(node_id, Born(child.pid, PROCESSES.birth_time(child.pid) or ""), log_path, position)
     said = {"pid": child.pid, "born": process.born.time, "log_position": position}

@@ -42,6 +42,7 @@ COMMANDS: Final = {
     "log": LazyCommand("moldau.cli.log:log", "Read the files of a data directory, without a broker."),
     "pipeline": LazyCommand("moldau.cli.pipeline:pipeline", "Write, check, run and watch data pipelines on Spark."),
     "cluster": LazyCommand("moldau.cli.cluster:cluster", "Start and stop a cluster here; show who leads what in any."),
+    "doctor": LazyCommand("moldau.cli.doctor:doctor", "Look at this machine: what is wrong and what to do."),
     "completion": LazyCommand("moldau.cli.completion:completion", "Print the completion script of a shell."),
 }
 

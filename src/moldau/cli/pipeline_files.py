@@ -54,7 +54,7 @@ def plain_failures() -> Iterator[None]:
     except ImportError as error:  # spark_session.MissingPackage, which says what to install
         raise CommandFailed(str(error)) from error
     except StorageFault as fault:
-        raise CommandFailed(str(fault)) from fault
+        raise CommandFailed(f"{fault}; {fault.next_step}" if fault.next_step else str(fault)) from fault
     except Exception as error:
         from moldau.pipelines.problems import InvalidPipeline, PipelineError
         from moldau.spark.java import MissingJava

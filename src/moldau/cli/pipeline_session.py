@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from moldau.cli.connect import CommandFailed
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -41,13 +43,25 @@ class Session:
     def start(self) -> SparkSession:
         import moldau.spark
         from moldau.pipelines.running.launching import SESSION_DEFAULTS
+        from moldau.spark.java import BrokenJava
 
         conf: dict[str, Any] = {**SESSION_DEFAULTS, **self._pipeline.spark, **self._conf}
-        with _stderr_in(self._log) if self._log else nullcontext():
-            self._spark = moldau.spark.session(self._pipeline.name, self._master, **conf)
+        try:
+            with _stderr_in(self._log) if self._log else nullcontext():
+                self._spark = moldau.spark.session(self._pipeline.name, self._master, **conf)
+        except BrokenJava as broken:
+            raise CommandFailed(f"{broken}{_first_words(self._log)}") from broken
         if self._stop is not None:
             _listen(self._stop)
         return self._spark
+
+
+def _first_words(log: Path | None) -> str:
+    """Of what Java complained about, as far as it is in a file."""
+    if log is None or not log.is_file():
+        return ""
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return f"; it said: {lines[0]} (all of it: {log})" if lines else ""
 
 
 def quiet_log() -> Path | None:

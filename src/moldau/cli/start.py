@@ -14,6 +14,7 @@ import click
 from moldau.base.setting_sources import Said, parse_override
 from moldau.cli.kafka.server_start import serve
 from moldau.cli.kafka.tool import ToolFailed
+from moldau.cli.log_options import log_format_option, log_level_option
 from moldau.settings import Settings, load
 
 PORT_MAX: Final = 65_535
@@ -24,9 +25,17 @@ PORT_MAX: Final = 65_535
 @click.option("--data-dir", "-d", metavar="DIR", help="Where data is kept (log.dirs). Default: ./moldau-data")
 @click.option("--listen", "-l", metavar="HOST:PORT", help="Where to listen (listeners). Default: localhost:9092")
 @click.option("--override", "-o", "overrides", metavar="K=V", multiple=True, help="Any setting of Kafka's; repeatable.")
+@log_level_option
+@log_format_option
 @click.pass_context
 def start(
-    ctx: click.Context, file: str | None, data_dir: str | None, listen: str | None, overrides: tuple[str, ...]
+    ctx: click.Context,
+    file: str | None,
+    data_dir: str | None,
+    listen: str | None,
+    overrides: tuple[str, ...],
+    log_level: str | None,
+    log_format: str | None,
 ) -> None:
     """Start a broker on this machine and serve until Ctrl-C.
 
@@ -37,19 +46,20 @@ def start(
     moldau start
     moldau start --listen 0.0.0.0:9092 --data-dir /var/lib/moldau
     moldau start --config server.properties --override num.partitions=6
+    moldau start --log-level warning --log-format json
     """
-    flags = _flags(data_dir, listen)
+    flags = listener_flags(data_dir, listen)
 
     def read_settings() -> Settings:
         return load(file, os.environ, [parse_override(text) for text in overrides], flags)
 
     try:
-        ctx.exit(serve(read_settings))
+        ctx.exit(serve(read_settings, log_level, log_format))
     except ToolFailed as failed:
         raise click.ClickException(str(failed)) from failed
 
 
-def _flags(data_dir: str | None, listen: str | None) -> dict[str, Said]:
+def listener_flags(data_dir: str | None, listen: str | None) -> dict[str, Said]:
     flags: dict[str, Said] = {}
     if data_dir is not None:
         flags["log.dirs"] = Said(data_dir, "--data-dir")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from contextlib import suppress
 from typing import Protocol
 
@@ -40,7 +41,10 @@ class Lock(Protocol):
 
 
 class Files(Protocol):
-    def open(self, path: str, *, create: bool = False) -> File: ...
+    def open(self, path: str, *, create: bool = False, stays_open: bool = False) -> File:
+        """One that stays open leaves the last file descriptors to those that are soon closed: checkpoints must be
+        written, and admins let in, however many segments there are."""
+        ...
 
     def read(self, path: str) -> bytes | None:
         """The whole content, None if there is no such file."""
@@ -139,12 +143,20 @@ class DiskLock:
 class DiskFiles:
     """The machine's own disk."""
 
-    def open(self, path: str, *, create: bool = False) -> DiskFile:
+    def __init__(self, staying_descriptor_max: int = sys.maxsize) -> None:
+        """`staying_descriptor_max` is the highest number that the descriptor of a file that stays open may have. The
+        system gives the lowest that is free, so a higher one means that so many are in use."""
+        self._staying_descriptor_max = staying_descriptor_max
+
+    def open(self, path: str, *, create: bool = False, stays_open: bool = False) -> DiskFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         try:
-            return DiskFile(path, os.open(path, flags, 0o644))
+            file = DiskFile(path, os.open(path, flags, 0o644))
+            if stays_open and file.fd > self._staying_descriptor_max:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         except OSError as error:
             raise StorageFault(path, error) from error
+        return file
 
     def read(self, path: str) -> bytes | None:
         try:

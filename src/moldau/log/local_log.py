@@ -248,7 +248,9 @@ class LocalLog:
     def take_doomed(self, now_ms: int) -> list[str]:
         """Files whose delay is over, for whoever asks to unlink: of a large one that takes a good part of a second."""
         due = [path for due_ms, path in self._doomed if due_ms <= now_ms]
-        self._doomed = [(due_ms, path) for due_ms, path in self._doomed if due_ms > now_ms]
+        # Where the clock was put back, nothing waits for longer than the delay, as seen from now.
+        latest_ms = now_ms + self.config.file_delete_delay_ms
+        self._doomed = [(min(due_ms, latest_ms), path) for due_ms, path in self._doomed if due_ms > now_ms]
         return due
 
     def purge(self, now_ms: int) -> int:

@@ -79,7 +79,7 @@ class Segment:
         segment = cls(files, directory, base_offset, 0, now_ms)
         for suffix in (layout.OFFSET_INDEX, layout.TIME_INDEX, layout.TXN_INDEX):
             files.unlink(segment.path + suffix)
-        segment._file = files.open(segment.log_path, create=True)
+        segment._file = files.open(segment.log_path, create=True, stays_open=True)
         segment._file.truncate(0)
         segment.forget()
         return segment
@@ -90,7 +90,7 @@ class Segment:
     def file(self) -> File:
         file = self._file
         if file is None:
-            file = self._file = self._files.open(self.log_path)
+            file = self._file = self._files.open(self.log_path, stays_open=True)
         return file
 
     @property

@@ -18,6 +18,7 @@ from moldau.base.later import Later
 from moldau.log.log import Appended, Log
 from moldau.log.validate import Origin
 from moldau.metadata.image import PartitionState
+from moldau.replica.faults import ReportFault, unreported
 from moldau.replica.flushing import Flusher
 from moldau.replica.leadership import Leadership
 from moldau.replica.replication import IsrDecision, IsrProposal, Replication
@@ -45,6 +46,7 @@ class Partition:
         "min_insync_replicas",
         "name",
         "on_durable",
+        "report_fault",
         "state",
         "topic_id",
     )
@@ -73,6 +75,7 @@ class Partition:
         """Where the log ended when this node began to lead it."""
         self.on_durable: Callable[[Partition], None] | None = None
         """Told when a follower's log is on disk further than before."""
+        self.report_fault: ReportFault = unreported
         self._node_id = node_id
         self._flusher = flusher
         self._replication = replication
@@ -206,6 +209,7 @@ class Partition:
                 transaction_version=transaction_version,
             )
         except StorageFault as fault:
+            self.report_fault(f"{self.name}: records cannot be appended", fault)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
         if not appended.duplicate:
             self._advance(len(batches))
@@ -344,6 +348,7 @@ class Partition:
         try:
             self.log.delete_records(wanted)
         except StorageFault as fault:
+            self.report_fault(f"{self.name}: records cannot be deleted", fault)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
         self._tell(0)
         return self.log.start_offset

@@ -18,6 +18,7 @@ from moldau.log.store import LogStore
 from moldau.metadata.apply import Changes
 from moldau.metadata.image import MetadataImage, TopicImage
 from moldau.metadata.records import ConfigResource
+from moldau.replica.faults import ReportFault
 from moldau.replica.flushing import Flusher
 from moldau.replica.partition import Partition
 from moldau.replica.replication import Replication
@@ -34,7 +35,7 @@ class Partitions:
         flusher: Flusher,
         effective: Effective,
         rng: Random,
-        report: Callable[[str], None],
+        report_fault: ReportFault,
         replication: Replication | None = None,
     ) -> None:
         """Without `replication` every partition is led as if it had no other replica."""
@@ -43,7 +44,7 @@ class Partitions:
         self._flusher = flusher
         self._effective = effective
         self._rng = rng
-        self._report = report
+        self._report_fault = report_fault
         self._replication = replication
         self._image = MetadataImage()
         self._missing: dict[TopicPartition, None] = {}
@@ -116,7 +117,7 @@ class Partitions:
                     hosted[index] = self._open(name, topic.id, config, image, now_ms)
                 except StorageFault as fault:
                     self._missing[name] = None
-                    self._report(f"{name} cannot be opened and will be tried again: {fault}")
+                    self._report_fault(f"{name} cannot be opened and will be tried again", fault)
                     continue
             if state.leader == self._node_id:
                 hosted[index].lead(state)
@@ -136,7 +137,7 @@ class Partitions:
     ) -> Partition:
         log_config, min_insync_replicas = config
         log = self._log(name, topic_id, log_config, now_ms)
-        return Partition(
+        partition = Partition(
             name,
             topic_id,
             log,
@@ -147,6 +148,8 @@ class Partitions:
             self._flusher,
             self._replication,
         )
+        partition.report_fault = self._report_fault
+        return partition
 
     def _log(self, name: TopicPartition, topic_id: Uuid, config: LogConfig, now_ms: int) -> Log:
         """The log that was found at start, or a new one. One of an earlier topic of the same name gives way, and so
@@ -195,4 +198,4 @@ class Partitions:
         try:
             self._store.delete(name, self._rng.randbytes(16), now_ms)
         except StorageFault as fault:
-            self._report(f"{name} was deleted, but its files are still there: {fault}")
+            self._report_fault(f"{name} was deleted, but its files are still there", fault)

@@ -84,7 +84,8 @@ class ConsumerReads:
                     aborted = () if records is None else _aborted(log.aborted_in(records, wanted.fetch_offset, up_to))
         except KafkaError as refused:
             return PartitionData(index, refused.code, -1, records=EMPTY), 0
-        except StorageFault:
+        except StorageFault as fault:
+            partition.report_fault(f"{partition.name}: records cannot be read", fault)
             return PartitionData(index, ErrorCode.KAFKA_STORAGE_ERROR, -1, records=EMPTY), 0
         data = PartitionData(
             index,
@@ -143,7 +144,8 @@ class ReplicaReads:
                 records = log.read(wanted.fetch_offset, limit, log.end_offset, at_least_one=is_first)
         except KafkaError as refused:
             return PartitionData(index, refused.code, -1, records=EMPTY), 0
-        except StorageFault:
+        except StorageFault as fault:
+            partition.report_fault(f"{partition.name}: records cannot be read", fault)
             return PartitionData(index, ErrorCode.KAFKA_STORAGE_ERROR, -1, records=EMPTY), 0
         data = PartitionData(
             index,

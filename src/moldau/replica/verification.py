@@ -22,6 +22,7 @@ class Guard:
     lowest_sequence: int
     """What a producer sent first must be written first, also if the answer to a later request comes sooner."""
     since_ms: int
+    """By the clock that never goes back."""
 
 
 class Verifications:

@@ -82,8 +82,9 @@ class Housekeeping:
 
 
 def _heeded(fault: StorageFault | None, on_fault: Callable[[StorageFault], None]) -> StorageFault | None:
-    """A full disk is no reason to stop: the checkpoint that is there stays true, and those who read are served."""
-    if fault is not None and fault.is_full:
+    """A full disk or too many open files are no reason to stop: the checkpoint that is there stays true, and those who
+    read are served."""
+    if fault is not None and fault.is_shortage:
         log.warning("checkpoints stay as they were: %s", fault)
     elif fault is not None:
         on_fault(fault)

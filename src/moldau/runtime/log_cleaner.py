@@ -241,7 +241,7 @@ class LogCleaner:
             try:
                 swap.work.name_next()
             except StorageFault as fault:
-                if not fault.is_full:
+                if not fault.is_shortage:
                     raise
                 self._failed(swap.ended, failure(fault))
                 return
@@ -284,7 +284,7 @@ class LogCleaner:
             each.discard_cleaned(ended.job)
         if not ended.is_wanted:
             log.info("%s: no longer cleaned: it was deleted, cut, or is not to be compacted any more", name)
-        elif failed.is_full:
+        elif failed.is_shortage:
             log.warning("%s: not cleaned, there is no room: %s", name, failed.why)
         elif failed.is_corrupt or failures >= FAILURES_MAX:
             self._give_up(each, failed.why)

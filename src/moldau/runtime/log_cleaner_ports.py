@@ -21,7 +21,7 @@ class CleaningFailed(NamedTuple):
     why: str
     is_corrupt: bool = False
     """To try again would be in vain."""
-    is_full: bool = False
+    is_shortage: bool = False
     """There was no room on the disk."""
 
 
@@ -53,7 +53,7 @@ class Cleans(Protocol):
 def failure(fault: StorageFault | MalformedData) -> CleaningFailed:
     if isinstance(fault, MalformedData):
         return CleaningFailed(str(fault), is_corrupt=True)
-    return CleaningFailed(str(fault), is_full=fault.is_full)
+    return CleaningFailed(str(fault), is_shortage=fault.is_shortage)
 
 
 class CleansApart:

@@ -53,7 +53,7 @@ class MetadataSnapshots:
             if self._driver.write_snapshot(snapshot, values):
                 log.info("metadata up to offset %d is in a snapshot of %d records", image.offset, len(values))
         except StorageFault as fault:
-            if not fault.is_full:
+            if not fault.is_shortage:
                 self._on_fault(fault)
                 return
             log.warning("there is no room for a snapshot of the metadata: %s", fault)

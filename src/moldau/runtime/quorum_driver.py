@@ -149,7 +149,7 @@ class QuorumDriver:
         except StorageFault as fault:
             self._quorum.step_down()
             self._settle()
-            if not fault.is_full and self._on_fault is not None:
+            if not fault.is_shortage and self._on_fault is not None:
                 self._on_fault(fault)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
         self._settle()

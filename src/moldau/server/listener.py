@@ -8,6 +8,7 @@ import asyncio
 import errno
 import logging
 import socket
+import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,7 +24,20 @@ BACKLOG = 1024
 LINES_PER_SECOND_MAX = 10
 SYSTEM_BUFFER = -1
 ACCEPT_RETRY_S = 0.1
+ACCEPT_LINE_EVERY_S = 10.0
 DRAIN_POLL_S = 0.005
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """A socket that has taken the address and does not listen yet."""
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+    except OSError:
+        bound.close()
+        raise
+    return bound
 
 
 class Listener:
@@ -39,8 +53,10 @@ class Listener:
         send_buffer_bytes: int = SYSTEM_BUFFER,
         receive_buffer_bytes: int = SYSTEM_BUFFER,
         on_gone: Callable[[str], None] = lambda _: None,
+        descriptor_max: int = sys.maxsize,
     ) -> None:
-        """`on_gone` is told the address of each connection that has ended."""
+        """`on_gone` is told the address of each connection that has ended. A connection whose file descriptor is above
+        `descriptor_max` is refused: the rest are for files."""
         self.name = name
         self._router = router
         self._budget = budget
@@ -50,11 +66,13 @@ class Listener:
         self._idle_s_max = idle_ms_max / 1000
         self._buffers = ((socket.SO_SNDBUF, send_buffer_bytes), (socket.SO_RCVBUF, receive_buffer_bytes))
         self._on_gone = on_gone
+        self._descriptor_max = descriptor_max
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._connections: set[SocketConnection] = set()
         self._per_ip: Counter[str] = Counter()
         self._socket: socket.socket | None = None
         self._told_second = self._told = self._untold = 0
+        self._next_accept_line_s = 0.0
         self._sweeper: asyncio.TimerHandle | None = None
         self._drained: asyncio.Event | None = None
 
@@ -64,16 +82,13 @@ class Listener:
 
     def bind(self, host: str, port: int) -> tuple[str, int]:
         """Takes the address, without accepting yet; gives the real one, as port 0 means any that is free."""
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.socket(family, socket.SOCK_STREAM)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            self._socket.bind((host, port))
-        except OSError:
-            self._socket.close()
-            raise
-        bound = self._socket.getsockname()
-        return bound[0], bound[1]
+        return self.adopt(bound_socket(host, port))
+
+    def adopt(self, bound: socket.socket) -> tuple[str, int]:
+        """The same with an address that was taken before."""
+        self._socket = bound
+        host, port = bound.getsockname()[:2]
+        return host, port
 
     def start(self) -> None:
         assert self._socket is not None, "bind comes first"
@@ -144,7 +159,9 @@ class Listener:
         assert self._socket is not None
         if fault.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
             raise fault
-        log.warning("cannot accept connections now: %s", fault.strerror)
+        if self._loop.time() >= self._next_accept_line_s:
+            self._next_accept_line_s = self._loop.time() + ACCEPT_LINE_EVERY_S
+            log.warning("listener %s: new connections wait: %s; %s", self.name, fault.strerror, _next_step(fault))
         fd = self._socket.fileno()
         self._loop.remove_reader(fd)
         self._loop.call_later(ACCEPT_RETRY_S, self._accept_again, fd)
@@ -156,6 +173,10 @@ class Listener:
     def _welcome(self, sock: socket.socket, host: str, port: int) -> None:
         if len(self._connections) >= self._connections_max or self._per_ip[host] >= self._connections_per_ip_max:
             self._tell(f"connection from {host} refused: the limit of connections is reached")
+            sock.close()
+            return
+        if sock.fileno() > self._descriptor_max:
+            self._tell(f"connection from {host} refused: too many open files; raise the limit (`ulimit -n`)")
             sock.close()
             return
         try:
@@ -214,3 +235,9 @@ class Listener:
         for connection in [c for c in self._connections if c.last_active < oldest and not c.is_waiting_for_us]:
             connection.close("idle for too long" if not connection.is_idle else "")
         self._sweeper = self._loop.call_later(max(0.05, min(self._idle_s_max / 4, 10.0)), self._sweep)
+
+
+def _next_step(fault: OSError) -> str:
+    if fault.errno in (errno.EMFILE, errno.ENFILE):
+        return "raise the limit of open files (`ulimit -n`)"
+    return "the system is short of memory for sockets"

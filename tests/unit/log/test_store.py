@@ -132,6 +132,19 @@ def test_deletion_is_at_once_for_clients_and_later_on_disk() -> None:
     assert not files.exists(f"data/{renamed}")
 
 
+def test_a_clock_that_is_put_back_delays_no_deletion_by_more_than_the_delay() -> None:
+    files = MemoryFiles()
+    store, _ = load_store(files)
+    store.create(PARTITION, TOPIC_ID, LogConfig(file_delete_delay_ms=1000), NOW_MS)
+    store.delete(PARTITION, bytes(16), NOW_MS)
+    put_back_ms = NOW_MS - 86_400_000
+    purge(store, put_back_ms)
+    purge(store, put_back_ms + 999)
+    assert any(name.endswith("-delete") for name in files.names("data"))
+    purge(store, put_back_ms + 1000)
+    assert not any(name.endswith("-delete") for name in files.names("data"))
+
+
 def test_a_deletion_cut_short_goes_on_at_the_next_start() -> None:
     files = MemoryFiles()
     store, _ = load_store(files)

@@ -213,6 +213,16 @@ def test_deleted_files_wait_for_their_delay() -> None:
     assert not any(name.endswith(".deleted") for name in files.names(log.directory))
 
 
+def test_a_clock_that_is_put_back_delays_deleted_files_by_their_delay_only() -> None:
+    log = new_log(LogConfig(segment_bytes=BATCH_BYTES, retention_ms=1, file_delete_delay_ms=500))
+    fill(log, 2)
+    log.delete_expired(NOW_MS + 100, 1)
+    put_back_ms = NOW_MS - 86_400_000
+    assert log.purge(put_back_ms) > 0
+    assert log.purge(put_back_ms + 499) > 0
+    assert log.purge(put_back_ms + 500) == 0
+
+
 def test_delete_records_out_of_range() -> None:
     log = new_log()
     fill(log, 2)

@@ -14,7 +14,7 @@ from typing import Any
 
 from immutables import Map
 
-from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.later import Later
 from moldau.base.topic_configs import topic_config_texts
 from moldau.log.config import LogConfig
@@ -214,12 +214,15 @@ class Node:
         self.store.load(lambda _: LogConfig(), self.clock.now_ms())
         self._build()
 
+    def _note_fault(self, what: str, fault: StorageFault) -> None:
+        self.reports.append(f"{what}: {fault}")
+
     def _build(self) -> None:
         isr_changes = IsrChanges(self.id, lambda: self.epoch, self._ask_controller, self)
         self.replication = Replication(self.clock, isr_changes, self.world.lag_time_max_ms)
         self.throttles = Throttles(self.id, {}, self.clock)
         self.partitions = Partitions(
-            self.id, self.store, SlowFlusher(self), self._effective, self.rng, self.reports.append, self.replication
+            self.id, self.store, SlowFlusher(self), self._effective, self.rng, self._note_fault, self.replication
         )
         self.fetchers = ReplicaFetchers(
             self.id,

@@ -56,7 +56,8 @@ def test_a_chore_that_the_disk_fails_stops_the_node_in_order(tmp_path: Path) -> 
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
 
 
-def test_a_full_disk_does_not_stop_the_node_for_a_checkpoint(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shortage", [errno.ENOSPC, errno.EMFILE])
+def test_a_shortage_does_not_stop_the_node_for_a_checkpoint(tmp_path: Path, shortage: int) -> None:
     checkpoint = tmp_path / "recovery-point-offset-checkpoint"
 
     async def live() -> None:
@@ -67,9 +68,9 @@ def test_a_full_disk_does_not_stop_the_node_for_a_checkpoint(tmp_path: Path) -> 
         def refuse_twice(target: str) -> int:
             if target != str(checkpoint):
                 return 0
-            is_full = files.refused < 2
-            loop.call_soon_threadsafe(refused.set if is_full else taken.set)
-            return errno.ENOSPC if is_full else 0
+            is_short = files.refused < 2
+            loop.call_soon_threadsafe(refused.set if is_short else taken.set)
+            return shortage if is_short else 0
 
         files.refuses = refuse_twice
         node = new_node(tmp_path, files)

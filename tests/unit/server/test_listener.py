@@ -13,6 +13,7 @@ import pytest
 from talking import until
 
 from moldau.base.later import Later
+from moldau.server import listener as listener_module
 from moldau.server.conversation import ReceiveBudget
 from moldau.server.listener import Listener
 from moldau.server.router import Caller, Router
@@ -198,3 +199,57 @@ def test_clients_that_went_before_they_were_welcome_hold_up_nobody(caplog: pytes
     assert [record.getMessage() for record in caplog.records] == [
         "connection from 10.0.0.1 closed: its socket takes no options: Invalid argument"
     ]
+
+
+def test_connections_leave_the_last_file_descriptors_to_files(caplog: pytest.LogCaptureFixture) -> None:
+    async def visit() -> None:
+        door = Door(descriptor_max=0)
+        refused = await door.come_in()
+        assert not await answered(refused)
+        await door.listener.stop(0)
+        refused[1].close()
+
+    run(visit())
+    assert "refused: too many open files; raise the limit (`ulimit -n`)" in caplog.text
+
+
+def test_without_file_descriptors_connections_wait_and_one_line_tells(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(listener_module, "ACCEPT_RETRY_S", 0.001)
+    turns = 20
+
+    async def visit() -> None:
+        door = Door()
+        real = door.listener._socket
+        door.listener._socket = exhausted = ExhaustedSocket(real, turns)  # type: ignore[assignment,arg-type]
+        guest = await door.come_in()
+        assert await answered(guest)
+        assert exhausted.left == 0
+        await door.listener.stop(0)
+        guest[1].close()
+
+    run(visit())
+    assert [record.message for record in caplog.records] == [
+        "listener PLAINTEXT: new connections wait: Too many open files; raise the limit of open files (`ulimit -n`)"
+    ]
+
+
+class ExhaustedSocket:
+    """A listening socket in a process that has no file descriptors left, for so many tries."""
+
+    def __init__(self, real: socket.socket, left: int) -> None:
+        self._real = real
+        self.left = left
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        if self.left:
+            self.left -= 1
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return self._real.accept()
+
+    def fileno(self) -> int:
+        return self._real.fileno()
+
+    def close(self) -> None:
+        self._real.close()

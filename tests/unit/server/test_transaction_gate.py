@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from rooms import Rooms
 
 from moldau.base.errors import ErrorCode, KafkaError
@@ -78,6 +79,19 @@ def test_what_is_part_of_the_transaction_passes() -> None:
     passed = world.ask()
     world.answer()
     assert world.code_at_the_append(passed) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("jump_ms", [86_400_000, -86_400_000])
+def test_a_clock_that_jumps_neither_ends_nor_prolongs_what_was_verified(jump_ms: int) -> None:
+    world = Gate()
+    passed = world.ask()
+    world.answer()
+    world.rooms.clock.jump(jump_ms)
+    world.verifications.expire(world.rooms.clock.elapsed_ms(), expiration_ms=1_000)
+    assert world.code_at_the_append(passed) is ErrorCode.NONE
+    world.rooms.timers.advance(1_000)
+    world.verifications.expire(world.rooms.clock.elapsed_ms(), expiration_ms=1_000)
+    assert world.code_at_the_append(passed) is not ErrorCode.NONE
 
 
 def test_the_marker_of_the_transaction_before_does_not_void_what_waits_for_it() -> None:

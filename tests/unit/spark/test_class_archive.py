@@ -91,4 +91,5 @@ def test_without_a_cache_directory_there_is_none(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "file"))
+    monkeypatch.setattr("sys.prefix", str(tmp_path / "file"))
     assert class_archive(java_at(tmp_path / "java"), spark_home, {"XDG_CACHE_HOME": str(tmp_path / "file")}) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from moldau.spark import java
+from moldau.spark import java, scripts
 from moldau.spark.java import MissingJava, find_java, version_of
 
 OPENJDK = """openjdk version "{version}" 2025-04-15
@@ -42,6 +43,7 @@ def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     monkeypatch.setattr(java, "_bundled", lambda: None)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("sys.prefix", str(tmp_path / "prefix"))
     return {"PATH": "/usr/nowhere", "XDG_CACHE_HOME": str(tmp_path / "cache")}
 
 
@@ -171,8 +173,61 @@ def test_a_directory_others_may_write_to_is_not_taken(tmp_path: Path, environ: d
         path.rmdir() if path.is_dir() else path.unlink()
     linked.rmdir()
     linked.symlink_to(tmp_path)
-    with pytest.raises(MissingJava, match="XDG_CACHE_HOME"):
+    (tmp_path / "prefix").write_text("no directory")
+    with pytest.raises(MissingJava) as nowhere:
         find_java(environ | {"JAVA_HOME": str(tmp_path / "jdk")})
+    assert str(nowhere.value) == (
+        f"no directory takes the script that starts Spark's Java ({open_to_all}: others may write there;"
+        f" {linked}: others may write there; {tmp_path}/prefix/share/moldau: Not a directory):"
+        " set XDG_CACHE_HOME to one that this user may write to and run programs from"
+    )
+
+
+def test_on_a_machine_mounted_noexec_the_script_lies_beside_python(tmp_path: Path, environ: dict[str, str]) -> None:
+    needs_mounts()
+    make_java(tmp_path / "jdk", "17")
+    for name in ("cache", "temporary"):
+        (tmp_path / name).mkdir(exist_ok=True)
+    program = f"import sys, tempfile; sys.prefix = {str(tmp_path / 'prefix')!r}\n"
+    program += "from moldau.spark.java import find_java\nfrom moldau.spark.scripts import library_directory\n"
+    program += "print(find_java().path, library_directory())"
+    mounts = " && ".join(
+        f"mount -t tmpfs -o noexec tmpfs {shlex.quote(str(tmp_path / name))}" for name in ("cache", "temporary")
+    )
+    ran = subprocess.run(
+        ["unshare", "-m", "sh", "-c", f"{mounts} && exec {shlex.join([sys.executable, '-c', program])}"],
+        env={**os.environ, **environ, "JAVA_HOME": str(tmp_path / "jdk"), "TMPDIR": str(tmp_path / "temporary"),
+             "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=True,
+    )  # fmt: skip
+    home, libraries = map(Path, ran.stdout.split())
+    assert home.is_relative_to(tmp_path / "prefix")
+    assert libraries == home.parent / "native"
+    assert arguments_through(home, "-x")[1:] == ["-x"]
+
+
+def test_libraries_unpack_where_java_does_by_itself(environ: dict[str, str]) -> None:
+    assert scripts.library_directory(environ) is None
+
+
+def needs_mounts() -> None:
+    tried = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True, text=True)
+    if tried.returncode:
+        pytest.skip(f"needs root and mount namespaces: {tried.stderr.strip()}")
+
+
+def test_a_user_without_a_home_has_the_temporary_directory(
+    tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nowhere() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    make_java(tmp_path / "jdk", "17")
+    monkeypatch.setattr(Path, "home", nowhere)
+    del environ["XDG_CACHE_HOME"]
+    assert find_java(environ | {"JAVA_HOME": str(tmp_path / "jdk")}).path.is_relative_to(tmp_path / "temporary")
 
 
 def test_many_processes_at_once(tmp_path: Path, environ: dict[str, str]) -> None:
@@ -190,3 +245,24 @@ def test_many_processes_at_once(tmp_path: Path, environ: dict[str, str]) -> None
     with ThreadPoolExecutor(8) as pool:
         assert len(set(pool.map(one, range(8)))) == 1
     assert not list((tmp_path / "cache").rglob(".java-*")), "nothing is left over"
+
+
+def test_a_java_that_tells_its_version_and_does_not_start_is_named(tmp_path: Path) -> None:
+    executable = tmp_path / "bin" / "java"
+    executable.parent.mkdir()
+    executable.write_text(
+        "#!/bin/sh\n"
+        'if [ "$1" = -version ]; then echo \'openjdk version "17.0.1"\' >&2; exit 0; fi\n'
+        "echo 'Error: Could not create the Java Virtual Machine.' >&2; exit 1\n"
+    )
+    executable.chmod(0o755)
+    program = (
+        "import moldau.spark\nfrom moldau.spark.java import BrokenJava\n"
+        "try:\n    moldau.spark.session('x', 'local[1]')\nexcept BrokenJava as broken:\n    print(broken)"
+    )
+    environ = {**os.environ, "JAVA_HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    ran = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True)
+    assert ran.stdout == (
+        f"Java 17 of JAVA_HOME ({executable}) ended before Spark had started;"
+        " check JAVA_TOOL_OPTIONS, the memory that is free, and `moldau doctor`\n"
+    ), ran.stderr

@@ -7,17 +7,23 @@ Nothing may be imported that a running server does not need.
 from __future__ import annotations
 
 import errno
+import logging
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from moldau.base.errors import MalformedData, StorageFault
+from moldau.base.errors import ListenFault, MalformedData, StorageFault
 from moldau.base.setting_sources import SettingsError, parse_override
+from moldau.cli import log_output
 from moldau.cli.kafka.tool import ToolFailed, complain, guarded
+from moldau.cli.log_output import LogOutput
 from moldau.platforms.support import refusal
 from moldau.settings import Settings, load
+
+log = logging.getLogger("moldau.start")
 
 USAGE: Final = "USAGE: kafka-server-start.sh [-daemon] server.properties [--override property=value]*"
 DAEMON_OUTPUT: Final = "kafkaServer.out"
@@ -55,28 +61,70 @@ def parse_line(words: Sequence[str]) -> StartLine | None:
     return StartLine(files[0], tuple(overrides), daemon) if files else None
 
 
-def serve(read_settings: Callable[[], Settings]) -> int:
-    """Runs a node until it is told to stop; whatever keeps it from running is one line."""
-    settings = settings_or_line(read_settings)
-    for warning in settings.warnings:
-        complain(f"Warning: {warning}")
+def serve(read_settings: Callable[[], Settings], level: str | None = None, format: str | None = None) -> int:
+    """Runs a node until it is told to stop; whatever keeps it from running is one line. `level` and `format` are those
+    of its log lines, where options name them."""
+    output = log_output_or_line(level, format)
+    log_output.set_up(output)
+    try:
+        settings = settings_or_line(read_settings)
+        log_output.set_up(output, settings.node_id)
+        for warning in settings.warnings:
+            if output.is_json:
+                log.warning("%s", warning)
+            else:
+                complain(f"Warning: {warning}")
+        return _run(settings)
+    except ToolFailed as failed:
+        if not output.is_json:
+            raise
+        log.error("%s", failed)
+        return 1
+
+
+def log_output_or_line(level: str | None = None, format: str | None = None) -> LogOutput:
+    try:
+        return log_output.choose(level, format, os.environ)
+    except log_output.WrongLogChoice as wrong:
+        raise ToolFailed(str(wrong)) from wrong
+
+
+def _run(settings: Settings) -> int:
     from moldau import node  # after the settings: a wrong one is told before the broker's code is even read
     from moldau.log.meta_properties import ForeignDirectory
 
     try:
         return node.run(settings, announce=lambda line: print(line, flush=True))
-    except (StorageFault, MalformedData, ForeignDirectory) as refused:
+    except StorageFault as refused:
+        raise ToolFailed(_cannot_store(refused)) from refused
+    except (MalformedData, ForeignDirectory) as refused:
         raise ToolFailed(str(refused)) from refused
-    except OSError as refused:  # what the disk refuses is a StorageFault: this is the network's
-        raise ToolFailed(_cannot_listen(settings, refused)) from refused
+    except ListenFault as refused:
+        raise ToolFailed(_cannot_listen(refused)) from refused
+    except OSError as refused:  # two that start at once both take an address; the second cannot listen on it
+        where = ", ".join(listener.address for listener in (*settings.listeners, *settings.controller_listeners))
+        raise ToolFailed(_cannot_listen(ListenFault(where, refused))) from refused
 
 
-def _cannot_listen(settings: Settings, refused: OSError) -> str:
-    listeners = (*settings.listeners, *settings.controller_listeners)
-    where = ", ".join(listener.address for listener in listeners)
-    step = "stop what listens there, or choose" if refused.errno == errno.EADDRINUSE else "choose"
-    how = "the setting listeners, or `moldau start --listen HOST:PORT`"
-    return f"cannot listen on {where}: {refused.strerror or refused}; {step} another address ({how})"
+def _cannot_store(fault: StorageFault) -> str:
+    if fault.cause.errno in (errno.EMFILE, errno.ENFILE):
+        return f"{fault}; {fault.next_step}"
+    step = f"{fault.next_step}, or choose" if fault.next_step else "choose"
+    return f"{fault}; {step} another directory (the setting log.dirs, or `moldau start --data-dir DIR`)"
+
+
+def _cannot_listen(fault: ListenFault) -> str:
+    choose = "choose another address (the setting listeners, or `moldau start --listen HOST:PORT`)"
+    if isinstance(fault.cause, socket.gaierror):
+        return f"{fault}; add the name to /etc/hosts, write its address, or {choose}"
+    if fault.cause.errno != errno.EADDRINUSE:
+        return f"{fault}; {choose}"
+    from moldau.doctor.verdicts import shortened
+    from moldau.platforms.machine import listener_on
+
+    holder = listener_on(int(fault.address.rpartition(":")[2]))
+    who = "" if holder is None else f" by process {holder.pid} ({shortened(holder.command)})"
+    return f"{fault}{who}; stop what listens there, or {choose}"
 
 
 def settings_or_line(read_settings: Callable[[], Settings]) -> Settings:
@@ -103,6 +151,7 @@ def _start(words: Sequence[str]) -> int:
 
 def _detach(line: StartLine) -> int:
     """The same command in a session of its own. A wrong setting is told here, where somebody still reads."""
+    log_output_or_line()
     settings_or_line(lambda: load(line.file, os.environ, line.overrides))
     log_dir = os.environ.get("LOG_DIR", "logs")
     words = [line.file]

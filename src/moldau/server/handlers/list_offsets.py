@@ -76,7 +76,8 @@ class ListOffsets:
             if code is ErrorCode.OFFSET_NOT_AVAILABLE and caller.version < NOT_AVAILABLE_FROM_VERSION:
                 code = ErrorCode.LEADER_NOT_AVAILABLE
             return ListOffsetsPartitionResponse(index, code)
-        except StorageFault:
+        except StorageFault as fault:
+            partition.report_fault(f"{partition.name}: offsets cannot be looked up", fault)
             return ListOffsetsPartitionResponse(index, ErrorCode.KAFKA_STORAGE_ERROR)
         return ListOffsetsPartitionResponse(index, 0, timestamp, offset, epoch)
 

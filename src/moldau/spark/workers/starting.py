@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from moldau.spark.scripts import place_script
+from moldau.spark.scripts import NoPlace, place_script
 from moldau.spark.workers import launcher
 from moldau.spark.workers.launcher import SERVER_VARIABLE
 
@@ -42,8 +42,9 @@ def start_fork_server() -> Mapping[str, str]:
     if not script.is_file() or not hasattr(os, "fork"):
         return {}  # imported from an archive, or on Windows
     text = _SCRIPT.format(python=shlex.quote(sys.executable), launcher=shlex.quote(str(script)))
-    python = place_script("python", text)
-    if python is None:
+    try:
+        python = place_script("python", text)
+    except NoPlace:
         return {}
     directory = tempfile.mkdtemp(prefix="moldau-")  # only for this user, and short: a socket's path has 100 bytes
     atexit.register(shutil.rmtree, directory, ignore_errors=True)

@@ -144,7 +144,7 @@ class TransactionGate:
     ) -> tuple[dict[TopicPartition, Guard], dict[TopicPartition, KafkaError]]:
         guards: dict[TopicPartition, Guard] = {}
         refused: dict[TopicPartition, KafkaError] = {}
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.elapsed_ms()
         for partition, sequence in wanted:
             try:
                 guard = self._verifications.begin(

@@ -1,0 +1,83 @@
+"""Judges directories: that of the data, the user's cache, the temporary one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from moldau.doctor.finding import Finding, broken, ok, warning
+from moldau.doctor.observations import DirectorySeen
+
+FREE_BYTES_MIN: Final = 64 << 20
+FREE_BYTES_WANTED: Final = 1 << 30
+NETWORK: Final = frozenset(("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "vboxsf", "fuse.sshfs", "afs", "drvfs"))
+FLEETING: Final = frozenset(("tmpfs", "ramfs"))
+
+
+def judge_data(seen: DirectorySeen) -> Finding:
+    check, elsewhere = f"data directory {seen.path}", "choose another one (`moldau start --data-dir DIR`)"
+    if not seen.is_directory:
+        return broken(check, str(seen.refusal), elsewhere)
+    if seen.refusal is not None:
+        return broken(check, f"cannot be written: {seen.refusal}", f"mend that, or {elsewhere}")
+    found = f"{'there' if seen.exists else 'not there yet'}, {_free(seen)}"
+    if seen.free_bytes is not None and seen.free_bytes < FREE_BYTES_MIN:
+        return broken(check, found, f"free some space there, or {elsewhere}")
+    if not seen.is_case_sensitive:
+        return warning(
+            check,
+            f"{found}; orders and ORDERS are one name there, and would be two topics in one directory",
+            f"name no topics that differ in case only, or {elsewhere}",
+        )
+    if seen.file_system in NETWORK:
+        return warning(
+            check, f"{found}; over the network, where locks and fsync may not hold", f"use a local disk: {elsewhere}"
+        )
+    if seen.file_system in FLEETING:
+        return warning(check, f"{found}; in memory, gone with the next boot", f"for data that is to stay {elsewhere}")
+    if seen.free_bytes is not None and seen.free_bytes < FREE_BYTES_WANTED:
+        return warning(check, found, f"free some space there, or {elsewhere}")
+    return ok(check, found)
+
+
+def judge_cache(seen: DirectorySeen | None) -> Finding:
+    todo = "set XDG_CACHE_HOME to a directory that this user may write to"
+    if seen is None:
+        return warning("cache directory", "this user has no home directory; Spark uses the temporary one", todo)
+    check = f"cache directory {seen.path}"
+    if seen.refusal is not None:
+        return warning(check, f"cannot be written: {seen.refusal}; Spark uses the temporary one", todo)
+    if not seen.runs_programs:
+        return warning(
+            check,
+            "mounted noexec: the script that starts Spark's Java is kept elsewhere",
+            f"{todo} and run programs from",
+        )
+    return ok(check, "writable")
+
+
+def judge_temporary(seen: DirectorySeen | None) -> Finding:
+    todo = "set TMPDIR to a directory that this user may write to"
+    if seen is None:
+        return broken("temporary directory", "none can be written", todo)
+    check = f"temporary directory {seen.path}"
+    if seen.refusal is not None:
+        return broken(check, f"cannot be written: {seen.refusal}", todo)
+    if not seen.runs_programs:
+        return warning(
+            check,
+            "mounted noexec: Java libraries (snappy, zstd, RocksDB) cannot be loaded from there; moldau's own sessions"
+            " unpack them in the cache directory",
+            "for Spark started in other ways set -Djava.io.tmpdir to a directory that runs programs",
+        )
+    if seen.free_bytes is not None and seen.free_bytes < FREE_BYTES_WANTED:
+        return warning(check, f"{_free(seen)}: Spark shuffles there", "free some space there, or set TMPDIR")
+    return ok(check, _free(seen))
+
+
+def _free(seen: DirectorySeen) -> str:
+    size = "free space unknown" if seen.free_bytes is None else f"{_size(seen.free_bytes)} free"
+    return f"{size} ({seen.file_system})" if seen.file_system else size
+
+
+def _size(size: int) -> str:
+    return f"{size / (1 << 30):.1f} GiB" if size >= 1 << 30 else f"{size / (1 << 20):.0f} MiB"

@@ -1,0 +1,181 @@
+"""Looks at the machine: every observation that `verdicts` judges is made here.
+
+Nothing here says what is good or bad, and nothing stays behind: files that are written to try a directory are removed.
+What /proc and the like tell is read in `machine`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from moldau.base.listeners import Listener
+from moldau.doctor import packages
+from moldau.doctor.observations import (
+    ClockSeen,
+    DirectorySeen,
+    MachineSeen,
+    NameSeen,
+    PortSeen,
+    PowerSeen,
+    PythonSeen,
+    SparkSeen,
+)
+from moldau.platforms import machine
+from moldau.platforms.durable_files import sync_file
+from moldau.spark import java, scripts
+
+CLOCK_LOOK_S: Final = 0.2
+RESOLVER_PATIENCE_S: Final = 5.0
+
+
+def gather(listeners: Sequence[Listener], data_dir: str, environ: Mapping[str, str] = os.environ) -> MachineSeen:
+    installed = packages.installed()
+    cache = scripts.cache_directory(environ)
+    return MachineSeen(
+        python=look_at_python(),
+        packages=installed,
+        spark=look_at_spark(installed.get("pyspark"), environ),
+        ports=tuple(look_at_port(listener) for listener in listeners),
+        open_files=machine.open_files(),
+        data=look_at_directory(Path(data_dir).absolute()),
+        cache=None if cache is None else look_at_directory(cache),
+        temporary=look_at_temporary_directory(),
+        host=look_up(socket.gethostname()),
+        localhost=look_up("localhost"),
+        environ=dict(environ),
+        clock=look_at_clock(),
+        power=PowerSeen(
+            cores=machine.usable_cores(),
+            core_quota=machine.core_quota(),
+            memory_bytes=machine.memory_bytes(),
+            memory_limit_bytes=machine.memory_limit_bytes(),
+        ),
+    )
+
+
+def look_at_python() -> PythonSeen:
+    return PythonSeen(version=sys.version_info[:3], implementation=sys.implementation.name, executable=sys.executable)
+
+
+def look_at_spark(pyspark: str | None, environ: Mapping[str, str]) -> SparkSeen:
+    """Which Java would be taken; the script that starts it is made, as a session would."""
+    tried: list[java.Candidate] = []
+    refusal = None
+    for each in java.candidates(environ):
+        tried.append(each)
+        if each.is_usable:
+            try:
+                java.home_for(each, environ)
+            except java.MissingJava as refused:
+                refusal = str(refused)
+            break
+    return SparkSeen(pyspark=pyspark, spark_home=_other_spark(environ), javas=tuple(tried), refusal=refusal)
+
+
+def _other_spark(environ: Mapping[str, str]) -> str | None:
+    home, found = environ.get("SPARK_HOME"), find_spec("pyspark")
+    if not home or found is None or found.origin is None:
+        return None
+    return None if Path(home).resolve() == Path(found.origin).resolve().parent else home
+
+
+def look_at_port(listener: Listener) -> PortSeen:
+    """Tries to listen, for a moment."""
+    family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((listener.host, listener.port))
+            sock.listen(1)
+        except OSError as refused:
+            return PortSeen(
+                address=listener.address,
+                errno=refused.errno,
+                reason=refused.strerror or str(refused),
+                is_name_unknown=isinstance(refused, socket.gaierror),
+                holder=machine.listener_on(listener.port),
+            )
+    return PortSeen(address=listener.address)
+
+
+def look_at_directory(path: Path) -> DirectorySeen:
+    """Writes a file there, or in the nearest directory above that exists, and removes it."""
+    nearest = next(each for each in (path, *path.parents) if each.exists())
+    if not nearest.is_dir():
+        return DirectorySeen(path=path, exists=path.exists(), is_directory=False, refusal=f"{nearest} is a file")
+    refusal, is_case_sensitive, clock_offset_s = _tried_to_write(nearest)
+    return DirectorySeen(
+        path=path,
+        exists=path.exists(),
+        refusal=refusal,
+        free_bytes=shutil.disk_usage(nearest).free,
+        file_system=machine.file_system(nearest.resolve()),
+        runs_programs=scripts.runs_programs(nearest),
+        is_case_sensitive=is_case_sensitive,
+        clock_offset_s=clock_offset_s,
+    )
+
+
+def _tried_to_write(directory: Path) -> tuple[str | None, bool, float]:
+    """Why it failed, if it did; whether names in other letters are other names; how far file times are ahead."""
+    try:
+        handle, name = tempfile.mkstemp(prefix="moldau-Doctor-", dir=directory)
+    except OSError as refused:
+        return refused.strerror or str(refused), True, 0.0
+    file = Path(name)
+    try:
+        before_s = time.time()
+        os.write(handle, b"x" * 4096)
+        sync_file(handle)
+        offset_s = os.fstat(handle).st_mtime - before_s
+        return None, not file.with_name(file.name.swapcase()).exists(), offset_s
+    except OSError as refused:
+        return refused.strerror or str(refused), True, 0.0
+    finally:
+        os.close(handle)
+        file.unlink()
+
+
+def look_at_temporary_directory() -> DirectorySeen | None:
+    """None if Python finds none that it can write to."""
+    try:
+        return look_at_directory(Path(tempfile.gettempdir()))
+    except FileNotFoundError:
+        return None
+
+
+def look_up(name: str, patience_s: float = RESOLVER_PATIENCE_S) -> NameSeen:
+    """Asks the resolver, which may take minutes to give up: a thread waits for it, we do not."""
+    answers: list[NameSeen] = []
+    thread = threading.Thread(target=lambda: answers.append(_look_up(name)), daemon=True)
+    thread.start()
+    thread.join(patience_s)
+    return answers[0] if answers else NameSeen(name=name, refusal=f"no answer in {patience_s:.0f} s")
+
+
+def _look_up(name: str) -> NameSeen:
+    began_s = time.monotonic()
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except OSError as refused:
+        return NameSeen(name=name, refusal=refused.strerror or str(refused), seconds=time.monotonic() - began_s)
+    addresses = tuple(dict.fromkeys(str(each[4][0]) for each in found))
+    return NameSeen(name=name, addresses=addresses, seconds=time.monotonic() - began_s)
+
+
+def look_at_clock() -> ClockSeen:
+    wall_s, monotonic_s = time.time(), time.monotonic()
+    time.sleep(CLOCK_LOOK_S)
+    jump_s = (time.time() - wall_s) - (time.monotonic() - monotonic_s)
+    return ClockSeen(year=datetime.now(UTC).year, jump_s=jump_s)

@@ -1,0 +1,98 @@
+"""What was observed of a machine, as plain values: gathered with I/O, judged without."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from moldau.platforms.machine import Holder, OpenFilesSeen
+from moldau.spark.java import Candidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonSeen:
+    version: tuple[int, int, int]
+    implementation: str
+    executable: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSeen:
+    pyspark: str | None
+    """Its version; None if it is not installed."""
+    spark_home: str | None
+    """The variable SPARK_HOME, where it names another Spark than pip's."""
+    javas: tuple[Candidate, ...]
+    """Those that were tried; the last one is taken, if it can be used."""
+    refusal: str | None
+    """Why Spark could not start the Java that was chosen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortSeen:
+    address: str
+    errno: int | None = None
+    """Of the attempt to listen; None if it went well."""
+    reason: str = ""
+    is_name_unknown: bool = False
+    holder: Holder | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectorySeen:
+    path: Path
+    exists: bool
+    is_directory: bool = True
+    refusal: str | None = None
+    """Why a file could not be written there, or in the nearest directory above that exists."""
+    free_bytes: int | None = None
+    file_system: str | None = None
+    runs_programs: bool = True
+    is_case_sensitive: bool = True
+    clock_offset_s: float = 0.0
+    """How far the times that the file system gives to new files are ahead of the clock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameSeen:
+    name: str
+    addresses: tuple[str, ...] = ()
+    refusal: str | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockSeen:
+    year: int
+    jump_s: float
+    """How much further the wall clock went than the monotonic one, while both were looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerSeen:
+    cores: int
+    core_quota: float | None
+    """What a cgroup grants; None without a limit."""
+    memory_bytes: int | None
+    memory_limit_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineSeen:
+    """All of it."""
+
+    python: PythonSeen
+    packages: Mapping[str, str | None]
+    """The versions of the packages that Moldau uses; None for those that are not installed."""
+    spark: SparkSeen
+    ports: tuple[PortSeen, ...]
+    open_files: OpenFilesSeen | None
+    data: DirectorySeen
+    cache: DirectorySeen | None
+    temporary: DirectorySeen | None
+    host: NameSeen
+    localhost: NameSeen
+    environ: Mapping[str, str]
+    clock: ClockSeen
+    power: PowerSeen

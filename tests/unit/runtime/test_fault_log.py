@@ -1,0 +1,40 @@
+"""What the disk refuses is told at once, with what to do, and then only counted."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from moldau.base.errors import StorageFault
+from moldau.runtime.fault_log import REPEAT_MS, FaultLog
+from moldau.testing.clock import FakeClock
+
+
+def fault(number: int) -> StorageFault:
+    return StorageFault("/data/t-0/0.log", OSError(number, os.strerror(number)))
+
+
+def test_the_first_of_a_kind_is_told_and_the_rest_are_counted() -> None:
+    lines: list[str] = []
+    clock = FakeClock()
+    told = FaultLog(lines.append, clock)
+    for partition in range(1000):
+        told(f"t-{partition}: records cannot be appended", fault(errno.ENOSPC))
+    told("t-7: records cannot be read", fault(errno.EMFILE))
+    assert lines == [
+        "t-0: records cannot be appended: /data/t-0/0.log: No space left on device; free some space there",
+        "t-7: records cannot be read: /data/t-0/0.log: Too many open files; raise the limit of open files"
+        " (`ulimit -n`)",
+    ]
+    clock.move(REPEAT_MS)
+    told("t-5: records cannot be appended", fault(errno.ENOSPC))
+    assert lines[2:] == [
+        "t-5: records cannot be appended: /data/t-0/0.log: No space left on device; free some space there"
+        " (999 more like it before this one)"
+    ]
+
+
+def test_a_fault_that_nobody_knows_a_step_for() -> None:
+    lines: list[str] = []
+    FaultLog(lines.append, FakeClock())("t-0: records cannot be read", fault(errno.ENOENT))
+    assert lines == ["t-0: records cannot be read: /data/t-0/0.log: No such file or directory"]
