@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from deltalake import DeltaTable
 from recompute import Bytes, Result, Row, Suspicion, WindowCount
 
-FETCH_TIMEOUT_S = 20.0
+FETCH_TIMEOUT_S = 120.0
 CONSUME_MAX = 10_000
 CONSUME_S = 0.05
 

@@ -41,9 +41,9 @@ TOPICS = {"bookstore.events": 3, "bookstore.counts": 1, "bookstore.suspicious": 
 STATEFUL = ("counts", "suspicious", "by-type", "lake")
 """The queries that deduplicate, and so have a watermark."""
 PEOPLE = 4000
-PATIENCE_S = 180.0
+PATIENCE_S = 600.0
+"""How long to wait for something that does not get on; as long as it does, there is no limit."""
 LOOK_AGAIN_S = 0.25
-STOP_PATIENCE_S = 45.0
 
 
 class DemoFailed(Exception):
@@ -107,8 +107,8 @@ def pipeline(home: Home, address: str) -> Iterator[subprocess.Popen[bytes]]:
     """`moldau pipeline run`, with its live view on this terminal; asked to stop at the end."""
     command = [sys.executable, "-m", "moldau", "pipeline", "run", str(PIPELINE), "--bootstrap-server", address]
     command += ["--set", f"users={home.users}", "--set", f"lake={home.lake}", "--state", str(home.state.path)]
-    # For a minute's work the JVM's second compiler costs more than it gains.
-    command += ["--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"]
+    # For a minute's work the JVM's second compiler and its parallel collector cost more than they gain.
+    command += ["--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
     process = subprocess.Popen(command)
     try:
         yield process
@@ -128,7 +128,7 @@ def _wait(process: subprocess.Popen[Any]) -> None:
     for emphasis in (lambda: None, process.terminate, process.kill):
         emphasis()
         try:
-            process.wait(STOP_PATIENCE_S)
+            process.wait(PATIENCE_S)
             return
         except subprocess.TimeoutExpired:
             continue
@@ -178,13 +178,17 @@ def send_night(sender: Sender, minutes: list[list[Record]], seconds: float, chec
         sender.send(minute)
 
 
-def wait_for(what: str, done: Callable[[], str | None], check: Callable[[], None]) -> None:
-    """Until `done` has nothing left to say; if that takes too long, with what it said last."""
-    end = time.monotonic() + PATIENCE_S
+def wait_for(
+    what: str, done: Callable[[], str | None], progress: Callable[[], object], check: Callable[[], None]
+) -> None:
+    """Until `done` has nothing left to say; if nothing gets on for too long, fails with what it said last."""
+    seen, end = progress(), time.monotonic() + PATIENCE_S
     while missing := done():
         check()
+        if (now := progress()) != seen:
+            seen, end = now, time.monotonic() + PATIENCE_S
         if time.monotonic() > end:
-            raise DemoFailed(f"waited {PATIENCE_S:.0f} s for {what}: {missing}")
+            raise DemoFailed(f"{what} did not get on for {PATIENCE_S:.0f} s: {missing}")
         time.sleep(LOOK_AGAIN_S)
 
 
@@ -198,6 +202,15 @@ class Watch:
 
     def started(self) -> str | None:
         return None if self._queries() else "no query runs yet"
+
+    def progress(self) -> object:
+        """Changes as long as the pipeline gets on: its phase, and what its queries have done."""
+        status = self.home.state.read_status() or {}
+        done = [
+            (query["name"], query["state"], query["batch_id"], query["rows_in"], query["watermark"])
+            for query in status.get("queries", [])
+        ]
+        return status.get("state"), status.get("message"), done
 
     def all_read(self, sent: int) -> str | None:
         """Every query has worked through all that was sent, and its watermark is where it has to be."""
@@ -239,11 +252,11 @@ def run(home: Home, address: str, args: argparse.Namespace, console: Console) ->
                 raise DemoFailed(f"the pipeline ended with status {process.returncode}")
 
         sender = Sender(address)
-        wait_for("the pipeline to start", watch.started, alive)
+        wait_for("the start of the pipeline", watch.started, watch.progress, alive)
         send_night(sender, whole.minutes, args.seconds, alive)
-        wait_for("the pipeline", lambda: watch.all_read(sender.sent) or watch.all_written(), alive)
+        wait_for("the pipeline", lambda: watch.all_read(sender.sent) or watch.all_written(), watch.progress, alive)
         sender.send(whole.late)
-        wait_for("the late events", lambda: watch.all_read(sender.sent), alive)
+        wait_for("the reading of late events", lambda: watch.all_read(sender.sent), watch.progress, alive)
     with console.status("reading everything back"):
         written = read_back(reader, home.lake / "events", TYPES)
         checks = compare(written, expected)

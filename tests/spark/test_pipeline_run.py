@@ -120,7 +120,7 @@ def run(pipeline: Pipeline, spark: SparkSession | None, stop: Stop | None = None
     from moldau.pipelines.planning.compiling import Mode
     from moldau.pipelines.running.launching import Wanted, launch
 
-    def session() -> SparkSession:
+    def session(on_phase: Callable[[str], None]) -> SparkSession:
         assert spark is not None, "Spark is not to be started for this"
         return spark
 
@@ -165,7 +165,7 @@ def test_until_caught_up_and_on_from_there(spark: SparkSession, write: Callable[
     from moldau.pipelines.running.launching import Wanted, launch
 
     with pytest.raises(WrongCheckpoint, match="checkpoints of pipeline shop, not of another"):
-        launch(another, directory, Wanted(mode=Mode.UNTIL_CAUGHT_UP), lambda: spark, Silence(), Stop())
+        launch(another, directory, Wanted(mode=Mode.UNTIL_CAUGHT_UP), lambda on_phase: spark, Silence(), Stop())
 
 
 def test_a_missing_topic_is_told_before_spark_is_asked(write: Callable[..., Pipeline]) -> None:

@@ -16,7 +16,7 @@ import click
 
 from moldau.cli.pipeline_files import DEFAULT_FILE, Chosen, PipelineGroup, chosen_options
 from moldau.cli.pipeline_run import run
-from moldau.cli.pipeline_session import Session, busy, quiet_log
+from moldau.cli.pipeline_session import Session, phases, quiet_log
 from moldau.cli.pipeline_status import list_pipelines, status, stop
 from moldau.cli.pipeline_test import test
 
@@ -55,13 +55,13 @@ def validate(chosen: Chosen, yaml_only: bool) -> None:
 def _check_with_spark(chosen: Chosen) -> None:
     from moldau.pipelines.problems import InvalidPipeline
 
-    with Session(chosen.pipeline, None, {}, quiet_log()) as session:
-        with busy("starting Spark…"):
-            spark = session.start()
+    session = Session(chosen.pipeline, None, {}, quiet_log(), quick_start=True)
+    with session, phases("looking for Java") as on_phase:
+        spark = session.start(on_phase)
         from moldau.pipelines.planning.checking import check
 
-        with busy("checking SQL and schemas…"):
-            problems = check(chosen.pipeline, spark)
+        on_phase("checking SQL and schemas")
+        problems = check(chosen.pipeline, spark)
     if problems:
         raise InvalidPipeline(problems)
 

@@ -16,7 +16,7 @@ import click
 from moldau.cli import offsets
 from moldau.cli.connect import CommandFailed, key_values
 from moldau.cli.pipeline_files import SUFFIXES, Chosen, chosen_options, complete_sinks
-from moldau.cli.pipeline_session import Session, busy
+from moldau.cli.pipeline_session import Session, phases
 from moldau.cli.pipeline_submit import submitted
 from moldau.platforms.support import refusal
 
@@ -99,7 +99,7 @@ def run(
     )
     stop, log = Stop(), None if wanted.debug else chosen.directory.path / SPARK_LOG
     with Session(pipeline, master, conf, log, stop) as session:
-        ended = launch(pipeline, chosen.directory, wanted, session.start, _view(), stop, busy)
+        ended = launch(pipeline, chosen.directory, wanted, session.start, _view(), stop, phases)
     if ended.state == "failed":
         raise CommandFailed(f"{ended.message or 'the run failed'}{f' (all of it: {log})' if log else ''}")
 

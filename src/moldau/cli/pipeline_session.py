@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,8 +29,16 @@ class Session:
     """
 
     def __init__(
-        self, pipeline: Pipeline, master: str | None, conf: dict[str, str], log: Path | None, stop: Stop | None = None
+        self,
+        pipeline: Pipeline,
+        master: str | None,
+        conf: dict[str, str],
+        log: Path | None,
+        stop: Stop | None = None,
+        quick_start: bool = False,
     ) -> None:
+        """`quick_start` is for work of seconds: see `moldau.spark.session`."""
+        self._quick_start = quick_start
         self._pipeline, self._master, self._conf, self._log, self._stop = pipeline, master, conf, log, stop
         self._spark: SparkSession | None = None
 
@@ -40,7 +49,8 @@ class Session:
         if self._spark is not None:
             self._spark.stop()
 
-    def start(self) -> SparkSession:
+    def start(self, on_phase: Callable[[str], None]) -> SparkSession:
+        """`on_phase` is told what takes so long."""
         import moldau.spark
         from moldau.pipelines.running.launching import SESSION_DEFAULTS
         from moldau.spark.java import BrokenJava
@@ -48,7 +58,9 @@ class Session:
         conf: dict[str, Any] = {**SESSION_DEFAULTS, **self._pipeline.spark, **self._conf}
         try:
             with _stderr_in(self._log) if self._log else nullcontext():
-                self._spark = moldau.spark.session(self._pipeline.name, self._master, **conf)
+                self._spark = moldau.spark.session(
+                    self._pipeline.name, self._master, quick_start=self._quick_start, on_phase=on_phase, **conf
+                )
         except BrokenJava as broken:
             raise CommandFailed(f"{broken}{_first_words(self._log)}") from broken
         if self._stop is not None:
@@ -91,12 +103,21 @@ def _stderr_in(log: Path) -> Iterator[None]:
 
 
 @contextmanager
-def busy(what: str) -> Iterator[None]:
-    """A spinner on the terminal, if there is one; on a descriptor of its own, which `_stderr_in` does not turn away."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
+def phases(first: str) -> Iterator[Callable[[str], None]]:
+    """Shows what takes so long: a spinner on a terminal, else a line for each phase. Yields what tells the next one.
 
-    with os.fdopen(os.dup(2), "w") as terminal, Console(file=terminal).status(what):
-        yield
+    On a descriptor of its own, which `_stderr_in` does not turn away.
+    """
+    with os.fdopen(os.dup(2), "w") as out:
+        if not sys.stderr.isatty():
+
+            def tell(phase: str) -> None:
+                print(f"{time.strftime('%H:%M:%S', time.gmtime())} {phase} …", file=out, flush=True)
+
+            tell(first)
+            yield tell
+            return
+        from rich.console import Console
+
+        with Console(file=out).status(f"{first} …") as status:
+            yield lambda phase: status.update(f"{phase} …")

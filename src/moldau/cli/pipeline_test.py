@@ -6,6 +6,7 @@ Each case has a broker of its own, in this process; one Spark session serves the
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from click.shell_completion import CompletionItem
 from moldau.cli.connect import CommandFailed
 from moldau.cli.output import Table, show
 from moldau.cli.pipeline_files import DEFAULT_FILE, complete_files, existing, set_option
-from moldau.cli.pipeline_session import Session, busy, quiet_log
+from moldau.cli.pipeline_session import Session, phases, quiet_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,10 +54,10 @@ def test(file: Path, names: tuple[str, ...], update: bool, settings: dict[str, s
     file = existing(file)
     pipeline = load(file, settings, bootstrap="localhost:0", check_files=False)
     cases = find_cases(file.absolute(), names)
-    with Session(pipeline, None, {}, quiet_log()) as session:
-        with busy("starting Spark…"):
-            spark = session.start()
-        results = [_result(case, file, settings, spark) for case in cases]
+    session = Session(pipeline, None, {}, quiet_log(), quick_start=True)
+    with session, phases("looking for Java") as on_phase:
+        spark = session.start(on_phase)
+        results = [_result(case, file, settings, spark, on_phase) for case in cases]
     if update:
         _update(results, pipeline)
     else:
@@ -66,12 +67,15 @@ def test(file: Path, names: tuple[str, ...], update: bool, settings: dict[str, s
         raise CommandFailed(f"{len(failed)} of {len(results)} cases failed")
 
 
-def _result(case: Case, file: Path, settings: dict[str, str], spark: SparkSession) -> CaseResult:
+def _result(
+    case: Case, file: Path, settings: dict[str, str], spark: SparkSession, on_phase: Callable[[str], None]
+) -> CaseResult:
     from moldau.pipelines.cases.case import run_case
     from moldau.pipelines.reading.loading import load
     from moldau.testing import broker
 
-    with busy(f"{case.name}…"), broker() as running:
+    on_phase(f"case {case.name}")
+    with broker() as running:
         pipeline = load(file, settings, bootstrap=running.bootstrap_servers, check_files=False)
         return run_case(case, pipeline, spark)
 

@@ -6,6 +6,7 @@ its messages, so that neither pyspark nor pyarrow may be imported before somebod
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,7 +14,12 @@ if TYPE_CHECKING:
 
 
 def session(
-    name: str = "moldau", master: str | None = None, *, quick_start: bool = False, **conf: object
+    name: str = "moldau",
+    master: str | None = None,
+    *,
+    quick_start: bool = False,
+    on_phase: Callable[[str], None] = lambda phase: None,
+    **conf: object,
 ) -> SparkSession:
     """A running SparkSession that knows the formats "moldau" and "moldau-lake"; the present one if there is one.
 
@@ -26,8 +32,10 @@ def session(
     `quick_start` is for work of seconds, such as checks and tests: Java compiles once and not again for speed, which
     saves half of the CPU time of a start and costs it back in queries that run for minutes.
 
+    `on_phase` is told what is going on ("starting Java", "starting Spark"), for whoever has to wait.
+
     Raises MissingPackage or MissingJava, each one line that says what to install.
     """
     from moldau.spark.spark_session import start
 
-    return start(name, master, quick_start, conf)
+    return start(name, master, quick_start, conf, on_phase)

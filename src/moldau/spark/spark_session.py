@@ -12,7 +12,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -72,10 +72,16 @@ class MissingPackage(ImportError):
     """pyspark or what it needs is not installed. The message is one line and says what to install."""
 
 
-def start(name: str, master: str | None, quick_start: bool, given: Mapping[str, object]) -> SparkSession:
+def start(
+    name: str,
+    master: str | None,
+    quick_start: bool,
+    given: Mapping[str, object],
+    on_phase: Callable[[str], None] = lambda phase: None,
+) -> SparkSession:
     """See `moldau.spark.session`."""
     _check_packages()
-    from pyspark import SparkContext
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
     conf = {key: _text(value) for key, value in given.items()}
@@ -90,6 +96,10 @@ def start(name: str, master: str | None, quick_start: bool, given: Mapping[str, 
             conf[JAVA_OPTIONS] = _with_class_archive(conf.get(JAVA_OPTIONS, ""), java)
             environment |= _environment_for_start(conf, java)
     with _broken_java_named(), _environment(environment):
+        if SparkContext._gateway is None and not _is_submitted():
+            on_phase("starting Java")
+            SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(conf.items())))
+        on_phase("starting Spark")
         session = SparkSession.builder.config(map={**conf}).getOrCreate()
     _register_sources(session)
     return session

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -166,6 +167,32 @@ def test_a_query_that_failed_in_passing_is_started_again(directory: StateDirecto
     assert "starting it again in" in view.said[0]
 
 
+def test_where_spark_gives_up_on_a_worker_queries_start_one_at_a_time(directory: StateDirectory, view: Heard) -> None:
+    late = RuntimeError("org.apache.spark.SparkException: Python worker failed to connect back.")
+    scripts = [Script() for _ in range(3)]
+    for script in scripts:
+        script.message = "Initializing sources"
+    waiting = {str(index): [script] for index, script in enumerate(scripts)}
+    most, stop = 0, Stop()
+
+    def on_show(status: RunStatus) -> None:
+        nonlocal most
+        if running.SLOW not in view.said:
+            return
+        started = [script for script, still in zip(scripts, waiting.values(), strict=True) if not still]
+        starting = [script for script in started if script.message.startswith("Initializing")]
+        most = max(most, len(starting))
+        if starting:
+            starting[0].message = "Waiting for data"
+        elif len(started) == len(scripts) and all(query.state == "running" for query in status.queries[1:]):
+            stop.request("all have started")
+
+    view.on_show = on_show
+    make_run(directory, view, stop, late=[ended(error=late), Script()], **waiting).to_the_end()
+    assert view.said.count(running.SLOW) == 1
+    assert most == 1
+
+
 def test_a_lasting_failure_ends_the_run_and_stops_the_others(directory: StateDirectory, view: Heard) -> None:
     other = Script()
     lost = RuntimeError("DataLoss: t-0: offsets 3 to 8 are gone")
@@ -267,6 +294,25 @@ def test_a_stop_waits_so_long_and_no_longer(
     assert not done.is_alive()
     assert run.status.state == "stopped"
     assert not stop.at_once
+
+
+def test_a_stop_waits_for_a_batch_that_gets_on(
+    directory: StateDirectory, view: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "LAST_BATCH_S", 2.0)
+    stop, query = Stop(), Script(writing=True).batch(0)
+    beats: list[float] = []
+
+    def pulse() -> int:
+        beats.append(time.monotonic())
+        if len(query.reports) == 1 and beats[-1] - beats[0] > 2 * running.LAST_BATCH_S:
+            query.batch(1)
+        return len(beats)
+
+    stop_when(view, lambda status: bool(status.queries) and status.queries[0].rows_in > 0, lambda: _once(stop))
+    run = make_run(directory, view, stop, one=[query])
+    run.pulse = pulse
+    assert run.to_the_end().queries[0].rows_in == 20
 
 
 def _once(stop: Stop) -> None:

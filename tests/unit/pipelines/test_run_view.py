@@ -49,6 +49,20 @@ def drawn(renderable: object, width: int = 200) -> str:
     return file.getvalue()
 
 
+def test_what_a_run_is_about_before_its_first_rows() -> None:
+    new = QueryStatus(name="counts", state="starting")
+    idle = replace(new, name="lake", state="running")
+    begun = replace(STATUS, queries=(new, idle))
+    assert view.phase(replace(STATUS, state="starting", message="starting Java", queries=())) == "starting Java"
+    assert view.line(begun) == "11:00:05 shop running · starting 1 of 2 queries"
+    both = replace(begun, queries=(replace(new, state="running"), idle))
+    assert view.line(both) == "11:00:05 shop running · first micro-batch of counts, lake"
+    assert "● shop  running, continuous, first micro-batch of counts, lake, since" in drawn(view.table(both, 200))
+    assert view.phase(replace(both, queries=(replace(idle, lag_records=0), replace(idle, batch_id=0)))) is None
+    assert view.phase(STATUS) is None
+    assert view.phase(replace(both, state="stopping")) is None
+
+
 def test_the_table_tells_everything() -> None:
     text = drawn(view.table(STATUS, 200))
     assert "● shop  running, continuous, since 2026-11-15 10:59:00 UTC, process 42 on here" in text

@@ -216,7 +216,7 @@ class Silence:
 
 def _run(pipeline: Pipeline, state: Path, spark: SparkSession) -> None:
     wanted = Wanted(mode=Mode.UNTIL_CAUGHT_UP, only=_outputs(pipeline))
-    ended = launch(pipeline, StateDirectory(state), wanted, lambda: spark, Silence(), Stop())
+    ended = launch(pipeline, StateDirectory(state), wanted, lambda on_phase: spark, Silence(), Stop())
     if ended.state == "failed":
         raise PipelineError(ended.message or "the run failed")
 

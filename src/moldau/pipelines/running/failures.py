@@ -27,6 +27,11 @@ class Failure:
     kind: Kind
     message: str
 
+    @property
+    def is_slowness(self) -> bool:
+        """Whether Spark gave up on a Python process that took too long to start."""
+        return "failed to connect back" in self.message
+
 
 PASSING: Final = re.compile(
     r"\b(?:Unreachable|ConnectionError|ConnectionRefusedError|ConnectionResetError|ConnectionAbortedError"

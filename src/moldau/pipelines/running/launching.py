@@ -33,8 +33,11 @@ if TYPE_CHECKING:
 BATCH_DIRECTORY: Final = "batch"
 """Inside the state directory: a batch over the past may run beside the pipeline itself, as it has no checkpoints."""
 
+OnPhase = Callable[[str], None]
+"""Is told what takes so long."""
+
 SESSION_DEFAULTS: Final = {
-    "spark.sql.streaming.stopTimeout": "20s",
+    "spark.sql.streaming.stopTimeout": "120s",
     "spark.sql.streaming.numRecentProgressUpdates": "64",
 }
 
@@ -56,12 +59,12 @@ def launch(
     pipeline: Pipeline,
     directory: StateDirectory,
     wanted: Wanted,
-    session: Callable[[], SparkSession],
+    session: Callable[[OnPhase], SparkSession],
     view: View,
     stop: Stop,
-    busy: Callable[[str], AbstractContextManager[object]] = lambda what: nullcontext(),
+    phases: Callable[[str], AbstractContextManager[OnPhase]] = lambda first: nullcontext(lambda phase: None),
 ) -> RunStatus:
-    """Runs the pipeline and returns how that ended. `busy` is told what takes long before there is a view."""
+    """Runs the pipeline and returns how that ended. `phases` shows what takes long before there is a view."""
     queries = identity.of_pipeline(pipeline)
     names = _chosen(queries, wanted.only)
     _chosen(queries, wanted.fresh)  # a checkpoint that is to be forgotten must be one of these
@@ -78,10 +81,15 @@ def launch(
             if wanted.fresh is None or wanted.fresh:
                 identity.forget(directory, wanted.fresh)
             identity.check(directory, pipeline.name, names)
-        made = topics.prepare(pipeline, names)
-        with busy("starting Spark…"):
-            spark = session()
-        with busy("planning the queries…"):
+        with phases("looking at the topics") as show:
+
+            def on_phase(phase: str) -> None:
+                show(phase)
+                directory.write_status(replace(status, updated=utc_now(), message=phase).to_json())
+
+            made = topics.prepare(pipeline, names)
+            spark = session(on_phase)
+            on_phase(f"compiling {len(names)} {'query' if len(names) == 1 else 'queries'}")
             jobs = _jobs(pipeline, spark, directory, wanted, names)
         if not is_batch:
             identity.record(directory, pipeline.name, names, lambda: uuid.uuid4().hex)
@@ -89,6 +97,7 @@ def launch(
             view.say(f"made topic {topic}")
         with _quiet(), Positions(pipeline, view.say) as positions:
             run = Run(jobs, directory, view, stop, status, random.random, wanted.debug)
+            run.pulse = lambda: _tasks_done(spark)
             if not is_batch:
                 run.tell_position = positions.tell
             return run.to_the_end()
@@ -117,6 +126,13 @@ def _quiet() -> AbstractContextManager[None]:
     from moldau.pipelines.planning.sql_errors import quiet
 
     return quiet()
+
+
+def _tasks_done(spark: SparkSession) -> tuple[tuple[int, int], ...]:
+    """The stages under way, and of each how many of its tasks are done: changes as long as Spark gets on."""
+    tracker = spark.sparkContext.statusTracker()
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    return tuple(sorted((stage.stageId, stage.numCompletedTasks) for stage in stages if stage is not None))
 
 
 @contextmanager

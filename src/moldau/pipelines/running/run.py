@@ -32,8 +32,9 @@ AT_WORK: Final = ("Waiting", "Getting", "Processing")
 STARTING_MAX: Final = 2
 """How many queries may be starting at once. Each wants Python processes, to which Spark gives ten seconds to answer:
 on a small machine that is busy, many at once would all be too late, again and again."""
-LAST_BATCH_S: Final = 10.0
-"""How long a stop waits for the batches under way."""
+LAST_BATCH_S: Final = 30.0
+"""How long a stop waits for batches that do not get on."""
+SLOW: Final = "this machine is slow: starting one query at a time"
 
 
 class Query(Protocol):
@@ -104,10 +105,13 @@ class Run:
     """What is known before it begins: whose run it is."""
     chance: Callable[[], float]
     debug: bool = False
+    pulse: Callable[[], object] = lambda: None
+    """Something that changes as long as batches get on."""
     tell_position: Callable[[str, Mapping[TopicPartition, int]], None] = lambda query, position: None
     _watched: list[_Watched] = field(default_factory=list)
     _told_s: float = 0.0
     _is_status_lost: bool = False
+    _starting_max: int = STARTING_MAX
 
     def to_the_end(self) -> RunStatus:
         """Runs until all queries have finished, one has failed for good, or a stop is asked for."""
@@ -145,7 +149,7 @@ class Run:
         if each.due_s is None or time.monotonic() < each.due_s or self.status.state != "running":
             return False
         starting = [one for one in self._watched if one.query is not None and one.gauge.status.state == "starting"]
-        return len(starting) < STARTING_MAX
+        return len(starting) < self._starting_max
 
     def _start(self, each: _Watched) -> None:
         each.due_s = None
@@ -175,6 +179,9 @@ class Run:
             if self.status.state == "running":
                 self._become("stopping", f"{each.job.name}: {failure.message}")
             return
+        if failure.is_slowness and self._starting_max > 1:
+            self._starting_max = 1
+            self.view.say(SLOW)
         each.due_s = time.monotonic() + pause_s
         each.gauge.became("waiting", last_error=failure.message, restarts=status.restarts + 1)
         self.view.say(f"{each.job.name}: {failure.message}; starting it again in {pause_s:.1f} s")
@@ -205,9 +212,11 @@ class Run:
         """Stops each query when its batch is done, or all at once if asked twice or when that takes too long."""
         for each in self._watched:
             each.due_s = None
-        deadline_s = time.monotonic() + LAST_BATCH_S
+        pulse, deadline_s = self.pulse(), time.monotonic() + LAST_BATCH_S
         going = {each.job.name: (each, each.query, _last_batch(each.query)) for each in self._watched if each.query}
         while going:
+            if (now := self.pulse()) != pulse:
+                pulse, deadline_s = now, time.monotonic() + LAST_BATCH_S
             hurry = self.stop.at_once or time.monotonic() > deadline_s
             for each, query, batch in list(going.values()):
                 if hurry or not _is_writing(query) or _last_batch(query) != batch:

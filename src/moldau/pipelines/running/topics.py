@@ -14,7 +14,8 @@ from moldau.client.cluster import Cluster
 from moldau.pipelines.problems import InvalidPipeline, PipelineError, Problem, did_you_mean
 from moldau.pipelines.spec import Pipeline, TopicSink, TopicSource
 
-ANSWER_S: Final = 5.0
+ANSWER_S: Final = 30.0
+"""Who refuses a connection is told of at once; a broker on a slow machine may take long to answer."""
 
 
 def prepare(pipeline: Pipeline, sinks: Collection[str]) -> list[str]:

@@ -158,8 +158,28 @@ def plain_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[st
     ]
 
 
+def phase(status: RunStatus) -> str | None:
+    """What the run is about before all its queries have done something; None from then on."""
+    if status.state == "starting":
+        return status.message
+    if status.state != "running":
+        return None
+    if coming := [query.name for query in status.queries if query.state == "starting" and query.batch_id is None]:
+        return f"starting {len(coming)} of {len(status.queries)} queries"
+    if first := [query.name for query in status.queries if _has_done_nothing(query)]:
+        return f"first micro-batch of {', '.join(first)}"
+    return None
+
+
+def _has_done_nothing(query: QueryStatus) -> bool:
+    return query.state == "running" and query.batch_id is None and query.lag_records is None
+
+
 def line(status: RunStatus) -> str:
     """The run in one line, for a log file."""
+    now = phase(status)
+    if now is not None and not any(query.rows_in for query in status.queries):
+        return f"{_time_of_day(status.updated)} {status.pipeline} {status.state} · {now}"
     rows_in = sum(query.rows_in_per_second for query in status.queries)
     lags = [query.lag_records for query in status.queries if query.lag_records is not None]
     ages = [query.lag_seconds for query in status.queries if query.lag_seconds is not None]
@@ -252,6 +272,8 @@ class PlainView:
 def _title(status: RunStatus) -> Text:
     dot, colour = DOTS[status.state]
     told = Text.assemble((f"{dot} ", colour), (status.pipeline, "bold"), f"  {status.state}, {status.mode}")
+    if (now := phase(status)) is not None:
+        told.append(f", {now}", style="yellow")
     told.append(f", since {clock_time(status.started)} UTC, process {status.pid} on {status.host}", style="dim")
     told.no_wrap, told.overflow = True, "ellipsis"
     return told
