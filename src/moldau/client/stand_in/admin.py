@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -144,6 +145,7 @@ class ListedGroups(NamedTuple):
 class AdminClient:
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._cluster = connected(config)
+        weakref.finalize(self, self._cluster.close)
 
     def list_topics(self, topic: str | None = None, timeout: float = REQUEST_SECONDS) -> ClusterMetadata:
         with as_kafka_exceptions():

@@ -6,13 +6,14 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.errors import KafkaError as BrokerError
 from moldau.base.ids import TopicPartition as Where
 from moldau.client.cluster import BACKOFF_SECONDS_FIRST, BACKOFF_SECONDS_MAX, RETRIABLE, Cluster, by_topic
 from moldau.client.murmur2 import partition_of
+from moldau.client.stand_in.outbox import Queued, Result
 from moldau.client.stand_in.values import FAILURES, KafkaError, broker_error, error_of
 from moldau.wire.apis import ApiKey
 from moldau.wire.compression import Compression
@@ -26,9 +27,6 @@ from moldau.wire.messages.produce import (
 )
 from moldau.wire.records import IN_LINE, Record, build_batch
 
-if TYPE_CHECKING:
-    from moldau.client.stand_in.producer import Queued
-
 BATCH_BYTES: Final = 512 << 10
 """About as many bytes of keys and values go into one batch: below the message.max.bytes of any ordinary broker."""
 REQUEST_MS: Final = 30_000
@@ -39,14 +37,6 @@ ACKS: Final = {"0": 0, "1": 1, "all": -1, "-1": -1}
 TAKEN: Final = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 LOST_TRACK: Final = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
 """The broker no longer knows this producer: it begins anew."""
-
-
-class Result(NamedTuple):
-    """What came of a record."""
-
-    error: KafkaError | None
-    partition: int
-    offset: int | None
 
 
 @dataclass(slots=True)
@@ -94,6 +84,9 @@ class BatchSender:
             time.sleep(wait)
             wait = min(BACKOFF_SECONDS_MAX, wait * 2)
         return [results[place] for place in range(len(records))]
+
+    def close(self) -> None:
+        self._cluster.close()
 
     def _partitions(self, records: Sequence[Queued]) -> list[int]:
         """Where each record goes: as told, by its key, or all of a topic that have none to one partition."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -39,6 +40,7 @@ class Consumer:
             return str(config.get(name, default)).lower() == "true"
 
         self._cluster = connected(config)
+        weakref.finalize(self, self._cluster.close)
         self._on_error: Callable[[KafkaError], None] = config.get("error_cb") or (lambda error: None)
         self._creates_topics = says("allow.auto.create.topics", "false")
         self._commits = says("enable.auto.commit", "true")
