@@ -27,6 +27,8 @@ try:
         NewTopic,
         OffsetSpec,
     )
+
+    IS_STAND_IN = False
 except ModuleNotFoundError:
     from moldau.client.stand_in.admin import (  # type: ignore[assignment]
         AdminClient,
@@ -50,7 +52,10 @@ except ModuleNotFoundError:
         TopicPartition,
     )
 
+    IS_STAND_IN = True
+
 __all__ = [
+    "IS_STAND_IN",
     "OFFSET_BEGINNING",
     "OFFSET_END",
     "AdminClient",

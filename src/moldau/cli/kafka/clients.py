@@ -55,9 +55,9 @@ def consumer(bootstrap_servers: str, java: Mapping[str, str], own: Mapping[str, 
 
 def require_librdkafka() -> None:
     """For tools that measure it: figures of our stand-in would say nothing of the broker."""
-    import importlib.util
+    from moldau.client.confluent import IS_STAND_IN
 
-    if importlib.util.find_spec("confluent_kafka") is None:
+    if IS_STAND_IN:
         raise ToolFailed(
             "This tool measures with librdkafka, and confluent-kafka is not installed (it has no wheel for Python 3.15"
             " yet); run it on Python 3.14 or older."
