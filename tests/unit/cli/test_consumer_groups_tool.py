@@ -314,8 +314,8 @@ class TestLines:
         ("a\\", "invalid: trailing backslash at end of expression"),
     ],
 )
+@pytest.mark.needs_re2
 def test_regular_expressions_are_judged_as_brokers_judge_them(regex: str, verdict: str) -> None:
-    pytest.importorskip("re2", reason="google-re2 is not installed")
     assert consumer_groups.regex_verdict(regex) == f"The regular expression `{regex}` is {verdict}."
 
 

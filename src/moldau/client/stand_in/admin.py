@@ -5,9 +5,10 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from moldau.base.ids import TopicPartition as Where
 from moldau.client.cluster import CONNECT_SECONDS, EARLIEST, LATEST, Cluster
@@ -58,6 +59,7 @@ from moldau.wire.messages.incremental_alter_configs import (
 )
 
 REQUEST_SECONDS: Final = 30.0
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +146,12 @@ class ListedGroups(NamedTuple):
 
 class AdminClient:
     def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config = config
         self._cluster = connected(config)
         weakref.finalize(self, self._cluster.close)
 
     def list_topics(self, topic: str | None = None, timeout: float = REQUEST_SECONDS) -> ClusterMetadata:
-        with as_kafka_exceptions():
-            return self._cluster.retry(lambda: list_topics(self._cluster, topic), timeout * 1000)
+        return asked_aside(self._config, timeout, lambda aside: list_topics(aside, topic))
 
     def create_topics(
         self, topics: Iterable[NewTopic], request_timeout: float = REQUEST_SECONDS
@@ -288,6 +290,13 @@ def connected(config: Mapping[str, Any], timeout_seconds: float = CONNECT_SECOND
     properties = {name: value for name, value in config.items() if isinstance(value, str)}
     with as_kafka_exceptions():
         return Cluster(properties["bootstrap.servers"], properties, timeout_seconds)
+
+
+def asked_aside(config: Mapping[str, Any], timeout: float, ask: Callable[[Cluster], T]) -> T:
+    """Asks on a connection of its own, which waits no longer than the caller will."""
+    aside = connected(config, min(timeout, CONNECT_SECONDS))
+    with as_kafka_exceptions(), closing(aside):
+        return aside.retry(lambda: ask(aside), timeout * 1000)
 
 
 def _entry(config: DescribeConfigsResourceResult) -> ConfigEntry:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from moldau.base.errors import KafkaError as BrokerError
 from moldau.base.ids import TopicPartition as Where
 from moldau.client.cluster import RETRIABLE
-from moldau.client.stand_in.admin import connected
+from moldau.client.stand_in.admin import asked_aside, connected
 from moldau.client.stand_in.fetcher import Fetcher, Reading
 from moldau.client.stand_in.member import GroupMember
 from moldau.client.stand_in.metadata import ClusterMetadata, list_topics
@@ -22,7 +22,6 @@ from moldau.client.stand_in.values import (
     KafkaException,
     Message,
     TopicPartition,
-    as_kafka_exceptions,
     error_of,
 )
 
@@ -39,6 +38,7 @@ class Consumer:
         def says(name: str, default: str) -> bool:
             return str(config.get(name, default)).lower() == "true"
 
+        self._config = config
         self._cluster = connected(config)
         weakref.finalize(self, self._cluster.close)
         self._on_error: Callable[[KafkaError], None] = config.get("error_cb") or (lambda error: None)
@@ -90,11 +90,7 @@ class Consumer:
         self._member.subscribe(topics)
 
     def list_topics(self, topic: str | None = None, timeout: float = ANSWER_SECONDS) -> ClusterMetadata:
-        def ask() -> ClusterMetadata:
-            return list_topics(self._cluster, topic, self._creates_topics)
-
-        with as_kafka_exceptions():
-            return self._cluster.retry(ask, timeout * 1000)
+        return asked_aside(self._config, timeout, lambda aside: list_topics(aside, topic, self._creates_topics))
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
