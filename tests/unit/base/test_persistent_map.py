@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moldau.base.persistent_map import BUCKETS_MIN, PersistentMap
@@ -13,6 +13,7 @@ CHANGES = st.lists(st.tuples(KEYS, st.none() | st.integers()), max_size=60)
 """A key and its value, None to take it away."""
 
 
+@settings(deadline=None)
 @given(st.dictionaries(KEYS, st.integers(), max_size=200), st.lists(CHANGES, max_size=8))
 def test_has_the_entries_of_a_dict_that_was_changed_the_same_way(
     first: dict[object, int], batches: list[list[tuple[object, int | None]]]
