@@ -50,6 +50,7 @@ def test_grows_beyond_its_first_buckets_in_one_batch_and_one_by_one() -> None:
     whole = {key: str(key) for key in range(count)}
     assert at_once.finish() == one_by_one == PersistentMap(whole) == whole
     assert [one_by_one[key] for key in whole] == list(whole.values())
+    assert max(map(len, one_by_one._buckets)) < BUCKETS_MIN * 2, "the buckets became more, not larger"
 
 
 def test_a_change_copies_one_bucket_and_shares_the_others() -> None:
