@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -42,9 +43,16 @@ ACTORS: dict[
     "transactions": TransactionsActor,
 }
 SCRIPTS = sorted(HERE.glob("*/*.txt"))
+WITH_PATTERNS = {"consumer_groups/patterns", "consumer_groups/takeover", "group_migration/static"}
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def cases() -> Iterator[object]:
+    for path in SCRIPTS:
+        name = f"{path.parent.name}/{path.stem}"
+        yield pytest.param(path, id=name, marks=[pytest.mark.needs_re2] if name in WITH_PATTERNS else [])
+
+
+@pytest.mark.parametrize("path", list(cases()))
 def test_script(path: Path) -> None:
     converse(path, ACTORS[path.parent.name]().answer)
 

@@ -95,13 +95,13 @@ class Broker:
             return admin_api().AdminClient(self._config({"topic.metadata.refresh.interval.ms": -1}))
 
     def consumer(self, config: Mapping[str, Any]) -> Any:
-        from confluent_kafka import Consumer
+        from moldau.client.confluent import Consumer
 
         with plain_failures():
             return Consumer(self._config({"error_cb": gone_teller(), **config}))
 
     def producer(self, config: Mapping[str, Any]) -> Any:
-        from confluent_kafka import Producer
+        from moldau.client.confluent import Producer
 
         with plain_failures():
             return Producer(self._config({"error_cb": gone_teller(), **config}))
@@ -270,7 +270,7 @@ def gone_teller() -> Callable[[Any], None]:
 
     librdkafka reports at every vain attempt; said is the first, and then one every GONE_AGAIN_SECONDS.
     """
-    from confluent_kafka import KafkaError
+    from moldau.client.confluent import KafkaError
 
     said_last = -GONE_AGAIN_SECONDS
 
@@ -285,14 +285,14 @@ def gone_teller() -> Callable[[Any], None]:
 
 
 def admin_api() -> Any:
-    """The module confluent_kafka.admin, imported when it is first needed."""
-    import confluent_kafka.admin
+    """The module with the names of confluent_kafka.admin, imported when it is first needed."""
+    from moldau.client import confluent
 
-    return confluent_kafka.admin
+    return confluent
 
 
 def _kafka_exception() -> type[Exception]:
-    from confluent_kafka import KafkaException
+    from moldau.client.confluent import KafkaException
 
     return KafkaException
 

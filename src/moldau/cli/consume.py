@@ -43,7 +43,7 @@ CLIENT_CONFIG: Final = {
 
 def read_assigned(consumer: Any, ranges: dict[Partition, ResolvedRange], printer: Printer) -> None:
     """Reads every partition from its begin to its end; comes back when all ends are reached or the printer is full."""
-    from confluent_kafka import TopicPartition
+    from moldau.client.confluent import TopicPartition
 
     ends = {where: ENDLESS if span.end is None else span.end for where, span in ranges.items()}
     waiting = {where for where, span in ranges.items() if span.begin < ends[where]}

@@ -55,7 +55,7 @@ def arrived(consumer: Any) -> list[Message]:
 
 def end_of_log(message: Message) -> int:
     """The offset at which librdkafka says the log ends; raises for any other error in a record's place."""
-    from confluent_kafka import KafkaError
+    from moldau.client.confluent import KafkaError
 
     error = message.error()
     if error.code() != KafkaError._PARTITION_EOF:

@@ -64,7 +64,7 @@ def resolve(
 
 
 def _ask(admin: Any, partitions: Sequence[Partition], spec: Any, read_committed: bool) -> dict[Partition, int]:
-    from confluent_kafka import IsolationLevel, TopicPartition
+    from moldau.client.confluent import IsolationLevel, TopicPartition
 
     if not partitions:
         return {}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer
+    from moldau.client.confluent import Consumer
 
 LOOK_SECONDS: Final = 3.0
 FIRST_LOOKS_SECONDS: Final = 0.3
@@ -36,7 +36,7 @@ class PatternSubscription:
 
         A broker that does not answer is asked again later; until then the subscription stays as it is.
         """
-        from confluent_kafka import KafkaException
+        from moldau.client.confluent import KafkaException
 
         if now < self._next_look:
             return

@@ -13,7 +13,7 @@ def store_printed(consumer: Any, messages: Iterable[Any]) -> None:
 
     A partition that was taken away meanwhile is no longer ours to commit: its next reader sees its records again.
     """
-    from confluent_kafka import KafkaError, KafkaException
+    from moldau.client.confluent import KafkaError, KafkaException
 
     last = {(message.topic(), message.partition()): message for message in messages}
     for message in last.values():

@@ -72,7 +72,7 @@ def create(
 
 
 def _says_it_exists(error: CommandFailed) -> bool:
-    from confluent_kafka import KafkaError, KafkaException
+    from moldau.client.confluent import KafkaError, KafkaException
 
     cause = error.__cause__
     return isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
@@ -239,7 +239,7 @@ def trim(broker: Broker, name: str, before: str, only: tuple[int, ...], yes: boo
     moldau topic trim orders --before 1000 --partition 0
     moldau topic trim orders --before end
     """
-    from confluent_kafka import TopicPartition
+    from moldau.client.confluent import TopicPartition
 
     try:
         until = offsets.parse_position(before, time.time_ns() // 1_000_000)

@@ -1,16 +1,14 @@
 """Records make the image. `apply` never refuses: what is in the log happened, live and on replay alike.
 
-A batch of records is laid over the old image. A map is opened for writing when a record first touches it, and shares
-with the old one all that is not touched, so that a change costs what it changes and not what the cluster holds.
+A batch of records is laid over the old image. What a record touches in a map is copied when it is first touched, and
+the new map shares all else with the old one, so that a small change is cheap in a large cluster too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
-
-from immutables import Map
+from typing import Any
 
 from moldau.base.names import collision_key
 from moldau.metadata.image import BrokerImage, ControllerImage, Endpoint, MetadataImage, PartitionState, TopicImage
@@ -36,9 +34,6 @@ from moldau.metadata.records import (
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 @dataclass(slots=True)
@@ -80,54 +75,16 @@ def changed_partition(old: PartitionState, record: PartitionChangeRecord) -> Par
     )
 
 
-class _OpenMap(Generic[K, V]):
-    """A map of the image that is opened for writing by the first who writes."""
-
-    __slots__ = ("_base", "_open")
-
-    def __init__(self, base: Map[K, V]) -> None:
-        self._base = base
-        self._open: Any = None
-
-    def __getitem__(self, key: K) -> V:
-        found: V = self._base[key] if self._open is None else self._open[key]
-        return found
-
-    def __contains__(self, key: K) -> bool:
-        return key in self._base if self._open is None else key in self._open
-
-    def get(self, key: K) -> V | None:
-        found: V | None = self._base.get(key) if self._open is None else self._open.get(key)
-        return found
-
-    def __setitem__(self, key: K, value: V) -> None:
-        if self._open is None:
-            self._open = self._base.mutate()
-        self._open[key] = value
-
-    def pop(self, key: K) -> V | None:
-        if self._open is None:
-            self._open = self._base.mutate()
-        gone: V | None = self._open.pop(key, None)
-        return gone
-
-    def finished(self) -> Map[K, V]:
-        if self._open is None:
-            return self._base
-        done: Map[K, V] = self._open.finish()
-        return done
-
-
 class _Overlay:
     """The maps of an image, open for writing."""
 
     def __init__(self, image: MetadataImage) -> None:
-        self.topics = _OpenMap(image.topics)
-        self.topic_names = _OpenMap(image.topic_names)
-        self.colliding_names = _OpenMap(image.colliding_names)
-        self.brokers = _OpenMap(image.brokers)
-        self.configs = _OpenMap(image.configs)
-        self.controllers = _OpenMap(image.controllers)
+        self.topics = image.topics.edit()
+        self.topic_names = image.topic_names.edit()
+        self.colliding_names = image.colliding_names.edit()
+        self.brokers = image.brokers.edit()
+        self.configs = image.configs.edit()
+        self.controllers = image.controllers.edit()
         self.features = image.features
         self.features_off = image.features_off
         self.next_producer_id = image.next_producer_id
@@ -148,15 +105,15 @@ class _Overlay:
         return MetadataImage(
             offset,
             epoch,
-            self.topics.finished(),
-            self.topic_names.finished(),
-            self.brokers.finished(),
-            self.configs.finished(),
+            self.topics.finish(),
+            self.topic_names.finish(),
+            self.brokers.finish(),
+            self.configs.finish(),
             self.features,
             self.next_producer_id,
-            self.colliding_names.finished(),
+            self.colliding_names.finish(),
             self.features_off,
-            self.controllers.finished(),
+            self.controllers.finish(),
         )
 
 

@@ -1,7 +1,7 @@
 """What the cluster knows, as one immutable value. Everyone reads it, nobody changes it: a new one takes its place.
 
 Lookups are by name or id and never grow with the number of topics. The maps that grow with the cluster are persistent
-(`immutables.Map`): a new image shares with the old one all that did not change. They have no order of their own: who
+(`PersistentMap`): a new image shares with the old one all that did not change. They have no order of their own: who
 tells of many things sorts them.
 """
 
@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from immutables import Map
-
 from moldau.base.ids import ZERO_UUID, Uuid
+from moldau.base.persistent_map import PersistentMap
 
 EMPTY: Mapping[str, str] = {}
 
@@ -117,18 +116,18 @@ class MetadataImage:
     offset: int = -1
     """The last metadata offset that is in it."""
     epoch: int = 0
-    topics: Map[str, TopicImage] = field(default_factory=Map)
-    topic_names: Map[Uuid, str] = field(default_factory=Map)
-    brokers: Map[int, BrokerImage] = field(default_factory=Map)
-    configs: Map[tuple[int, str], Mapping[str, str]] = field(default_factory=Map)
+    topics: PersistentMap[str, TopicImage] = field(default_factory=PersistentMap)
+    topic_names: PersistentMap[Uuid, str] = field(default_factory=PersistentMap)
+    brokers: PersistentMap[int, BrokerImage] = field(default_factory=PersistentMap)
+    configs: PersistentMap[tuple[int, str], Mapping[str, str]] = field(default_factory=PersistentMap)
     """What was set on a resource (type, name); what was not set is not here."""
     features: Mapping[str, int] = field(default_factory=dict)
     next_producer_id: int = 0
-    colliding_names: Map[str, str] = field(default_factory=Map)
+    colliding_names: PersistentMap[str, str] = field(default_factory=PersistentMap)
     """By `names.collision_key`, the topic that has it: no other with that key may stand beside it."""
     features_off: frozenset[str] = frozenset()
     """Features that were set to level 0: not the same as features that nobody ever spoke of."""
-    controllers: Map[int, ControllerImage] = field(default_factory=Map)
+    controllers: PersistentMap[int, ControllerImage] = field(default_factory=PersistentMap)
 
     def topic_by_id(self, topic_id: Uuid) -> TopicImage | None:
         name = self.topic_names.get(topic_id)

@@ -5,6 +5,8 @@ Expectations are what Apache Kafka 4.3.1's own tool printed for the same input.
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from moldau.base.errors import ErrorCode, KafkaError
@@ -312,9 +314,17 @@ class TestLines:
         ("a\\", "invalid: trailing backslash at end of expression"),
     ],
 )
+@pytest.mark.needs_re2
 def test_regular_expressions_are_judged_as_brokers_judge_them(regex: str, verdict: str) -> None:
-    pytest.importorskip("re2", reason="google-re2 is not installed")
     assert consumer_groups.regex_verdict(regex) == f"The regular expression `{regex}` is {verdict}."
+
+
+def test_without_google_re2_a_pattern_is_not_judged(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "re2", None)
+    assert consumer_groups.main(["--validate-regex", "a.*"]) == 1
+    assert "--validate-regex needs google-re2" in capsys.readouterr().err
 
 
 def test_states_and_types_are_read_in_any_case() -> None:

@@ -7,7 +7,6 @@ import signal
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
 
 from moldau.base.ids import TopicPartition
 from moldau.cli.consume_group import Membership
@@ -17,6 +16,7 @@ from moldau.cli.offsets import BadOffset, PartitionBounds
 from moldau.cli.pattern_subscription import FIRST_LOOKS_SECONDS, LOOK_SECONDS, PatternSubscription
 from moldau.cli.stop_signals import Stop
 from moldau.cli.stored_offsets import store_printed
+from moldau.client.confluent import KafkaError, KafkaException
 from moldau.client.properties import for_librdkafka
 from moldau.wire.compression import Compression
 from moldau.wire.records import ControlType, Record, build_batch, control_record

@@ -7,9 +7,9 @@ from random import Random
 from clusters import cluster, topic, with_topics
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from immutables import Map
 
 from moldau.base.names import collision_key
+from moldau.base.persistent_map import PersistentMap
 from moldau.metadata.apply import Changes, apply
 from moldau.metadata.controller.features import decide_bootstrap
 from moldau.metadata.image import BrokerImage, ControllerImage, Endpoint, MetadataImage, PartitionState, TopicImage
@@ -74,15 +74,15 @@ def images(draw: st.DrawFn) -> MetadataImage:
     return MetadataImage(
         draw(IDS),
         draw(IDS),
-        Map({each.name: each for each in topics}),
-        Map({each.id: each.name for each in topics}),
-        Map({each.id: each for each in draw(st.lists(BROKERS, max_size=3))}),
-        Map(draw(configs)),
+        PersistentMap({each.name: each for each in topics}),
+        PersistentMap({each.id: each.name for each in topics}),
+        PersistentMap({each.id: each for each in draw(st.lists(BROKERS, max_size=3))}),
+        PersistentMap(draw(configs)),
         features,
         draw(IDS),
-        Map({collision_key(each.name): each.name for each in topics}),
+        PersistentMap({collision_key(each.name): each.name for each in topics}),
         frozenset(draw(st.sets(NAMES, max_size=2))) - features.keys(),
-        Map({each.id: each for each in draw(st.lists(CONTROLLERS, max_size=2))}),
+        PersistentMap({each.id: each for each in draw(st.lists(CONTROLLERS, max_size=2))}),
     )
 
 

@@ -12,10 +12,9 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from immutables import Map
-
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.later import Later
+from moldau.base.persistent_map import PersistentMap
 from moldau.base.topic_configs import topic_config_texts
 from moldau.log.config import LogConfig
 from moldau.log.store import LogStore
@@ -79,10 +78,15 @@ class ToyController:
         self.offset = 0
 
     def image(self) -> MetadataImage:
-        topics = Map({TOPIC: TopicImage(TOPIC, TOPIC_ID, tuple(self.partitions))}) if self.partitions else Map()
-        names = Map({TOPIC_ID: TOPIC}) if self.partitions else Map()
-        configs = Map({(int(ConfigResource.TOPIC), TOPIC): Map(self.configs)})
-        return MetadataImage(self.offset, 1, topics, names, Map(self.brokers), configs)
+        topics = [TopicImage(TOPIC, TOPIC_ID, tuple(self.partitions))] if self.partitions else []
+        return MetadataImage(
+            self.offset,
+            1,
+            topics=PersistentMap({topic.name: topic for topic in topics}),
+            topic_names=PersistentMap({topic.id: topic.name for topic in topics}),
+            brokers=PersistentMap(self.brokers),
+            configs=PersistentMap({(int(ConfigResource.TOPIC), TOPIC): self.configs}),
+        )
 
     def publish(self, *broker_ids: int) -> None:
         self.offset += 1

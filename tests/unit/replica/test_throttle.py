@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from immutables import Map
 
 from moldau.base.ids import TopicPartition
+from moldau.base.persistent_map import PersistentMap
 from moldau.metadata.apply import Changes
 from moldau.metadata.image import MetadataImage, TopicImage
 from moldau.metadata.records import ConfigResource
@@ -48,7 +48,9 @@ def test_without_a_limit_nothing_is_exceeded() -> None:
 
 
 def follow(throttles: Throttles, key: tuple[int, str], **configs: str) -> None:
-    image = MetadataImage(configs=Map({key: Map({name.replace("_", "."): text for name, text in configs.items()})}))
+    image = MetadataImage(
+        configs=PersistentMap({key: {name.replace("_", "."): text for name, text in configs.items()}})
+    )
     throttles.follow(image, Changes(configs={key}))
 
 

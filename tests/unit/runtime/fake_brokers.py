@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from immutables import Map
-
 from moldau.base.later import Later
+from moldau.base.persistent_map import PersistentMap
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
 from moldau.runtime.brokers import Brokers
@@ -40,4 +39,4 @@ def image_of(**leaders: list[int]) -> MetadataImage:
         )
         for name, each in leaders.items()
     }
-    return MetadataImage(topics=Map(topics))
+    return MetadataImage(topics=PersistentMap(topics))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from immutables import Map
-
 from moldau.base.cluster_settings import BrokerSessionSettings
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.later import Later
+from moldau.base.persistent_map import PersistentMap
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import BrokerImage, MetadataImage
@@ -55,7 +54,7 @@ class Life:
     def publish(self, epoch: int, fenced: bool) -> None:
         broker = BrokerImage(NODE_ID, epoch, b"i" * 16, (), None, fenced)
         other = BrokerImage(NODE_ID + 1, 1, b"o" * 16, (), None, self.is_alone)
-        brokers = Map({NODE_ID: broker, other.id: other})
+        brokers = PersistentMap({NODE_ID: broker, other.id: other})
         self.current.publish(MetadataImage(offset=epoch, brokers=brokers), Changes())
         self.timers.run_soon()
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from immutables import Map
 
+from moldau.base.persistent_map import PersistentMap
 from moldau.metadata.apply import Changes
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
 from moldau.runtime.piece_by_piece import PARTITIONS_A_TURN, PieceByPiece
@@ -15,7 +15,7 @@ STATE = PartitionState((1,), (1,), 1, 0, 0)
 
 def image(names: list[str], partitions: int = 1, mark: int = 0) -> MetadataImage:
     topics = {name: TopicImage(name, name.encode().ljust(16), (STATE,) * partitions) for name in names}
-    return MetadataImage(offset=mark, topics=Map(topics))
+    return MetadataImage(offset=mark, topics=PersistentMap(topics))
 
 
 class Desk:

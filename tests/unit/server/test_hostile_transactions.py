@@ -171,6 +171,7 @@ def test_of_long_ids_that_are_only_asked_for_nothing_is_kept(alone: Transacting)
     assert _kept_hash.cache_info().currsize == known
 
 
+@pytest.mark.needs_re2
 def test_a_pattern_that_takes_long_lets_others_have_their_turn(alone: Transacting) -> None:
     names = [f"{number:03}" + "x" * 300 for number in range(60)]
     for name in names:

@@ -17,11 +17,9 @@ from moldau.cli.kafka.tool import ToolFailed, complain, debugging
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from confluent_kafka import Consumer, Producer
-    from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]
-
     from moldau.client.channel import Channel
     from moldau.client.cluster import Cluster
+    from moldau.client.confluent import AdminClient, ClusterMetadata, Consumer, Producer
 
 REACH_SECONDS: Final = 3.0
 """How long an address that refuses is tried again: a broker started a moment ago is forgiven, a typo is told soon."""
@@ -37,30 +35,40 @@ _UNKNOWN = re.compile(r'No such configuration property: "([^"]+)"')
 
 
 def admin(bootstrap_servers: str, java: Mapping[str, str]) -> AdminClient:
-    from confluent_kafka.admin import AdminClient
+    from moldau.client.confluent import AdminClient
 
     # The periodic refresh would ask for nothing that a tool of one call can use.
     return _made(AdminClient, bootstrap_servers, java, {"topic.metadata.refresh.interval.ms": -1})
 
 
 def producer(bootstrap_servers: str, java: Mapping[str, str], own: Mapping[str, Any]) -> Producer:
-    from confluent_kafka import Producer
+    from moldau.client.confluent import Producer
 
     return _made(Producer, bootstrap_servers, java, own)
 
 
 def consumer(bootstrap_servers: str, java: Mapping[str, str], own: Mapping[str, Any]) -> Consumer:
-    from confluent_kafka import Consumer
+    from moldau.client.confluent import Consumer
 
     return _made(Consumer, bootstrap_servers, java, own)
+
+
+def require_librdkafka() -> None:
+    """For tools that measure it: figures of our stand-in would say nothing of the broker."""
+    from moldau.client.confluent import IS_STAND_IN
+
+    if IS_STAND_IN:
+        raise ToolFailed(
+            "This tool measures with librdkafka, and confluent-kafka is not installed (it has no wheel for Python 3.15"
+            " yet); run it on Python 3.14 or older."
+        )
 
 
 def _made(
     kind: Callable[[dict[str, Any]], C], bootstrap_servers: str, java: Mapping[str, str], own: Mapping[str, Any]
 ) -> C:
     """A client. `own` is the tool's, in librdkafka's words; the user's properties stand above it."""
-    from confluent_kafka import KafkaException
-
+    from moldau.client.confluent import KafkaException
     from moldau.client.properties import for_librdkafka
 
     reach(bootstrap_servers)
@@ -167,7 +175,7 @@ class Refused(ToolFailed):
 
 def answer(future: Future[T]) -> T:
     """What an admin call comes to, or the broker's own words for why not."""
-    from confluent_kafka import KafkaException
+    from moldau.client.confluent import KafkaException
 
     try:
         return future.result(ADMIN_SECONDS + 5)
@@ -185,7 +193,7 @@ def words(error: Any) -> str:
 
 def metadata(admin: AdminClient) -> ClusterMetadata:
     """All brokers and topics. Topics are never asked for by name, for a broker might create them."""
-    from confluent_kafka import KafkaException
+    from moldau.client.confluent import KafkaException
 
     try:
         return admin.list_topics(timeout=ADMIN_SECONDS)

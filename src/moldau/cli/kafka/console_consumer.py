@@ -20,7 +20,7 @@ from moldau.cli.stop_signals import Stop
 from moldau.cli.stored_offsets import MEMBER_CONFIG, store_printed
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer
+    from moldau.client.confluent import Consumer
 
 POLL_SECONDS: Final = 0.2
 """The longest that Ctrl-C waits."""

@@ -17,7 +17,7 @@ from moldau.cli.kafka.line_reader import LineReader, without_line_end
 from moldau.cli.kafka.tool import ToolFailed, complain, run
 
 if TYPE_CHECKING:
-    from confluent_kafka import Producer
+    from moldau.client.confluent import Producer
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS: Final = ("all", "-1", "0", "1")
@@ -179,7 +179,7 @@ def _lines() -> Iterator[bytes]:
 
 def _patient(producer: Producer) -> Callable[..., None]:
     """`produce` that waits while the queue is full."""
-    from confluent_kafka import KafkaException
+    from moldau.client.confluent import KafkaException
 
     direct = producer.produce
 

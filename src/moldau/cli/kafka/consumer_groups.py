@@ -38,6 +38,10 @@ SCENARIOS: Final = (
 CONSUMERS: Final = ("", CONSUMER_PROTOCOL)
 """The protocol types of groups of consumers, and of groups that only hold offsets."""
 REBALANCING: Final = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
+WITHOUT_RE2: Final = (
+    "--validate-regex needs google-re2, which is not installed (it has no wheel for Python 3.15 yet);"
+    " run this tool on Python 3.14 or older"
+)
 NO_ACTION_WARNING: Final = (
     "WARN: No action will be performed as the --execute option is missing. In version 5.0, this command will require"
     " either --dry-run or --execute to be specified. You should add the --dry-run option explicitly if you are"
@@ -212,8 +216,10 @@ def _check_reset(given: Given) -> None:
 
 
 def regex_verdict(regex: str) -> str:
-    import re2
-
+    try:
+        import re2
+    except ModuleNotFoundError as missing:
+        raise ToolFailed(WITHOUT_RE2) from missing
     quietly = re2.Options()
     quietly.log_errors = False
     try:

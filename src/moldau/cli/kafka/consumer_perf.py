@@ -18,7 +18,7 @@ from moldau.cli.kafka import clients, properties
 from moldau.cli.kafka.tool import run
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer
+    from moldau.client.confluent import Consumer
 
 MEGABYTE: Final = 1024 * 1024
 RECORDS_AT_ONCE: Final = 2000
@@ -107,6 +107,7 @@ def _main(given: Given) -> int:
     interval_ms = given.integer("reporting-interval") or 0
     if interval_ms <= 0:
         raise UsageError("Reporting interval must be greater than 0.")
+    clients.require_librdkafka()
     report = Report(given.text("date-format") or "", interval_ms / 1000, given.has("show-detailed-stats"))
     stats = ClientStats()
     consumer, source = _consumer(given, stats.config if given.has("print-metrics") else {})

@@ -13,7 +13,7 @@ from moldau.cli.kafka.clients import ADMIN_SECONDS, Refused
 from moldau.cli.kafka.tool import ToolFailed
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, TopicPartition
+    from moldau.client.confluent import Consumer, TopicPartition
 
 LOOK_SECONDS: Final = 3.0
 """How often metadata is asked for. Kafka's consumer looks every five minutes, which nobody at a terminal waits for."""
@@ -35,7 +35,7 @@ class GroupFree:
 
     def look(self, now: float) -> None:
         """Assigns what is new, if it is time to look. `now` is a monotonic clock's."""
-        from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+        from moldau.client.confluent import OFFSET_BEGINNING, TopicPartition
 
         if now < self._next_look:
             return
@@ -48,7 +48,7 @@ class GroupFree:
             self._consumer.incremental_assign(new)
 
     def _partitions(self) -> list[tuple[str, int]]:
-        from confluent_kafka import KafkaException
+        from moldau.client.confluent import KafkaException
 
         one = self._topic if isinstance(self._topic, str) else None
         try:
@@ -71,7 +71,7 @@ class GroupFree:
 
 def first_offset(start: int | str) -> int:
     """librdkafka's number for `earliest` and `latest`; an offset is itself."""
-    from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
+    from moldau.client.confluent import OFFSET_BEGINNING, OFFSET_END
 
     if isinstance(start, int):
         return start
@@ -80,7 +80,7 @@ def first_offset(start: int | str) -> int:
 
 def whole_partition(consumer: Consumer, topic: str, index: int, offset: int) -> None:
     """Assigns one partition; says so when the topic exists and does not have it."""
-    from confluent_kafka import KafkaException, TopicPartition
+    from moldau.client.confluent import KafkaException, TopicPartition
 
     try:
         found = consumer.list_topics(topic, timeout=ADMIN_SECONDS).topics[topic]

@@ -8,7 +8,7 @@ from moldau.cli.kafka.topics import include_list
 from moldau.cli.pattern_subscription import PatternSubscription
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer
+    from moldau.client.confluent import Consumer
 
 
 def subscribed(consumer: Consumer, topic: str | None, include: str | None) -> PatternSubscription | None:

@@ -22,7 +22,7 @@ from moldau.cli.kafka.latencies import Latencies
 from moldau.cli.kafka.tool import ToolFailed, run
 
 if TYPE_CHECKING:
-    from confluent_kafka import Producer
+    from moldau.client.confluent import Producer
 
 POOL_BYTES: Final = 8 << 20
 POOL_RECORDS_MAX: Final = 1024
@@ -91,11 +91,11 @@ class Plan:
 
 
 def _main(given: Given) -> int:
-    from confluent_kafka import KafkaException
-
     from moldau.cli.kafka.client_stats import ClientStats
+    from moldau.client.confluent import KafkaException
 
     _check(given)
+    clients.require_librdkafka()
     java = _java(given)
     servers = java.pop("bootstrap.servers", "")
     plan = _plan(given, java)

@@ -17,7 +17,7 @@ from moldau.cli.kafka import clients, properties
 from moldau.cli.kafka.tool import FAILURES, ToolFailed, run, trace
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
+    from moldau.client.confluent import AdminClient
 
 ACTIONS: Final = ("list", "describe", "create", "alter", "delete")
 PARTITION_FILTERS: Final = (
@@ -213,7 +213,7 @@ def parse_assignment(text: str) -> list[list[int]]:
 
 
 def _create(given: Given, plan: NewTopicPlan) -> None:
-    from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
+    from moldau.client.confluent import NewTopic
 
     if plan.assignment:
         topic = NewTopic(plan.name, len(plan.assignment), replica_assignment=plan.assignment, config=plan.config)
@@ -265,7 +265,7 @@ def _described(given: Given, admin: AdminClient) -> list[str] | str:
 
 
 def _alter(given: Given, admin: AdminClient) -> None:
-    from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
+    from moldau.client.confluent import NewPartitions
 
     count = given.integer("partitions") or 0
     assignment = parse_assignment(given.text("replica-assignment") or "")

@@ -150,7 +150,7 @@ def _source(source: Source, case: Case, moved: Mapping[str, str], temporary: Pat
 
 def _feed(case: Case, pipeline: Pipeline) -> None:
     """Makes the topics of all sources, and puts the records of the case into them."""
-    from confluent_kafka import KafkaException, Producer
+    from moldau.client.confluent import KafkaException, Producer
 
     assert pipeline.bootstrap is not None
     fed = {name: read_input(case.inputs[name]) for name, _ in _topic_sources(pipeline) if name in case.inputs}
@@ -270,7 +270,7 @@ def _rows(sink: TableSink, spark: SparkSession) -> Sequence[Any]:
 
 def _records(bootstrap: str, topics: Collection[str] | None, but: Iterable[str] = ()) -> Records:
     """All records of these topics; of all topics of the broker but internal ones and those, if none are named."""
-    from confluent_kafka import KafkaError, TopicPartition
+    from moldau.client.confluent import KafkaError, TopicPartition
 
     rest = set(_settled(bootstrap, topics, but))
     found: list[Mapping[str, Any]] = []
@@ -307,7 +307,7 @@ def _settled(bootstrap: str, topics: Collection[str] | None, but: Iterable[str])
 
 @contextmanager
 def _consumer(bootstrap: str) -> Iterator[Any]:
-    from confluent_kafka import Consumer
+    from moldau.client.confluent import Consumer
 
     settings = {
         "bootstrap.servers": bootstrap,

@@ -207,5 +207,6 @@ def run(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
+@pytest.mark.needs_re2
 def test_no_partition_is_read_by_two_and_none_by_nobody(seed: int) -> None:
     run(seed)

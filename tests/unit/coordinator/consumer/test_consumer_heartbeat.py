@@ -146,6 +146,7 @@ def test_what_the_log_would_not_take_is_looked_for_again(rooms: ConsumerRooms) -
     assert (response.member_epoch, bool(written)) == (3, True)
 
 
+@pytest.mark.needs_re2
 def test_topics_concern_those_who_read_them(rooms: ConsumerRooms) -> None:
     rooms.create_topic("b", 1)
     rooms.beat(join(group_id="of a"))

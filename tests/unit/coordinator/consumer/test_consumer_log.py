@@ -88,6 +88,7 @@ def test_an_instance_stays_with_whom_it_came_to_last(rooms: ConsumerRooms) -> No
     assert rooms.group().static_members == {"one": "new"}
 
 
+@pytest.mark.needs_re2
 def test_a_pattern_that_was_not_looked_at_yet_is_looked_at(rooms: ConsumerRooms) -> None:
     """Apache writes the member first and finds its topics later. They need not be new to the group."""
     by_name = logged.ConsumerGroupMemberMetadataValue(subscribed_topic_names=["a"], rebalance_timeout_ms=1_000)

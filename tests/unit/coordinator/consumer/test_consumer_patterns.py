@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from consumer_rooms import ConsumerRooms
 
@@ -52,10 +54,20 @@ def test_what_is_no_pattern_or_too_much_of_one_is_refused(pattern: str) -> None:
         ("x" * 2_500, "x" * 2_500, True),
     ],
 )
+@pytest.mark.needs_re2
 def test_a_pattern_has_to_match_the_whole_name(pattern: str, name: str, matches: bool) -> None:
     assert bool(compiled(pattern).fullmatch(name)) == matches
 
 
+def test_without_google_re2_patterns_are_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's `re` would take them, and one `(a+)+$` would hold up the whole broker."""
+    monkeypatch.setitem(sys.modules, "re2", None)
+    with pytest.raises(KafkaError, match=r"^'orders\.\*': this broker cannot match patterns") as refused:
+        compiled("orders.*")
+    assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+@pytest.mark.needs_re2
 def test_patterns_nobody_uses_are_forgotten() -> None:
     rooms = ConsumerRooms()
     rooms.create_topic("a1", 1)

@@ -54,6 +54,7 @@ ALL = ["orders-1", "orders-2", "clicks"]
         (ListTransactionsRequest(["CompleteCommit"], [FIRST + 1], 10, "o.*2"), ["orders-2"]),
     ],
 )
+@pytest.mark.needs_re2
 def test_what_is_listed(ask: ListTransactionsRequest, expected: list[str]) -> None:
     assert ids(three(), ask) == expected
 

@@ -1,0 +1,156 @@
+"""A map that never changes: a changed one is made beside it and shares with it all that did not change.
+
+The entries lie in buckets by their hash, a dict each, about as many buckets as a bucket has entries. A change copies
+the list of buckets and the buckets that it touches, so among n entries it costs the square root of n, and a lookup is
+that of a dict, one step further. The map has no order of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
+from itertools import chain
+from typing import Any, Final, Generic, TypeVar, overload
+
+K = TypeVar("K")
+V = TypeVar("V")
+D = TypeVar("D")
+
+BUCKETS_MIN: Final = 8
+
+Buckets = list[dict[K, V]]
+
+
+class PersistentMap(Mapping[K, V]):
+    __slots__ = ("_buckets", "_len", "_mask")
+
+    def __init__(self, entries: Mapping[K, V] | Iterable[tuple[K, V]] = ()) -> None:
+        whole = dict(entries)
+        self._take(_spread([whole], _buckets_for(len(whole))), len(whole))
+
+    @classmethod
+    def _of(cls, buckets: Buckets[K, V], count: int) -> PersistentMap[K, V]:
+        made = cls.__new__(cls)
+        made._take(buckets, count)
+        return made
+
+    def _take(self, buckets: Buckets[K, V], count: int) -> None:
+        self._buckets = buckets
+        self._mask = len(buckets) - 1
+        self._len = count
+
+    def __getitem__(self, key: K) -> V:
+        return self._buckets[hash(key) & self._mask][key]
+
+    @overload
+    def get(self, key: K, /) -> V | None: ...
+    @overload
+    def get(self, key: K, default: V | D, /) -> V | D: ...
+    def get(self, key: K, default: Any = None, /) -> Any:
+        return self._buckets[hash(key) & self._mask].get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._buckets[hash(key) & self._mask]
+
+    def __len__(self) -> int:
+        return self._len
+
+    def __iter__(self) -> Iterator[K]:
+        return chain.from_iterable(self._buckets)
+
+    def values(self) -> ValuesView[V]:
+        return _Values(self)
+
+    def items(self) -> ItemsView[K, V]:
+        return _Items(self)
+
+    def __repr__(self) -> str:
+        return f"PersistentMap({dict(self.items())!r})"
+
+    def edit(self) -> MapEditor[K, V]:
+        return MapEditor(self)
+
+
+class MapEditor(Generic[K, V]):
+    """A map with changes that are still going on. Nothing is copied before the first of them."""
+
+    __slots__ = ("_base", "_buckets", "_copied", "_len", "_mask")
+
+    def __init__(self, base: PersistentMap[K, V]) -> None:
+        self._base = base
+        self._buckets = base._buckets
+        self._mask = base._mask
+        self._len = base._len
+        self._copied: set[int] = set()
+
+    def __getitem__(self, key: K) -> V:
+        return self._buckets[hash(key) & self._mask][key]
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._buckets[hash(key) & self._mask]
+
+    def get(self, key: K) -> V | None:
+        return self._buckets[hash(key) & self._mask].get(key)
+
+    def __setitem__(self, key: K, value: V) -> None:
+        bucket = self._own_bucket(key)
+        before = len(bucket)
+        bucket[key] = value
+        self._len += len(bucket) - before
+
+    def pop(self, key: K) -> V | None:
+        bucket = self._own_bucket(key)
+        before = len(bucket)
+        gone = bucket.pop(key, None)
+        self._len += len(bucket) - before
+        return gone
+
+    def _own_bucket(self, key: K) -> dict[K, V]:
+        """The bucket of a key, copied before it is first written to."""
+        if not self._copied:
+            self._buckets = self._buckets.copy()
+        index = hash(key) & self._mask
+        if index not in self._copied:
+            self._copied.add(index)
+            self._buckets[index] = self._buckets[index].copy()
+        return self._buckets[index]
+
+    def finish(self) -> PersistentMap[K, V]:
+        """The map with all changes. The editor is done: another change would be seen in the map."""
+        if not self._copied:
+            return self._base
+        buckets = self._buckets
+        if self._len > len(buckets) ** 2:
+            buckets = _spread(buckets, _buckets_for(self._len))
+        return PersistentMap._of(buckets, self._len)
+
+
+class _Values(ValuesView[V]):
+    """The values bucket by bucket, without looking up each key."""
+
+    _mapping: PersistentMap[Any, V]
+
+    def __iter__(self) -> Iterator[V]:
+        return chain.from_iterable(map(dict.values, self._mapping._buckets))
+
+
+class _Items(ItemsView[K, V]):
+    _mapping: PersistentMap[K, V]
+
+    def __iter__(self) -> Iterator[tuple[K, V]]:
+        return chain.from_iterable(map(dict.items, self._mapping._buckets))
+
+
+def _buckets_for(count: int) -> int:
+    """A power of two, so that a mask finds the bucket."""
+    buckets = BUCKETS_MIN
+    while count > buckets**2:
+        buckets *= 2
+    return buckets
+
+
+def _spread(entries: Buckets[K, V], count: int) -> Buckets[K, V]:
+    spread: Buckets[K, V] = [{} for _ in range(count)]
+    for bucket in entries:
+        for key, value in bucket.items():
+            spread[hash(key) & (count - 1)][key] = value
+    return spread

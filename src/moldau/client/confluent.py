@@ -1,0 +1,76 @@
+"""confluent_kafka, or, where it is not installed, our stand-in for what the tools use of it.
+
+Import it inside functions: loading librdkafka takes longer than a `--help` may.
+"""
+
+from __future__ import annotations
+
+try:
+    from confluent_kafka import (
+        OFFSET_BEGINNING,
+        OFFSET_END,
+        Consumer,
+        IsolationLevel,
+        KafkaError,
+        KafkaException,
+        Producer,
+        TopicPartition,
+    )
+    from confluent_kafka.admin import (  # type: ignore[attr-defined]
+        AdminClient,
+        AlterConfigOpType,
+        ClusterMetadata,
+        ConfigEntry,
+        ConfigResource,
+        ConfigSource,
+        NewPartitions,
+        NewTopic,
+        OffsetSpec,
+    )
+
+    IS_STAND_IN = False
+except ModuleNotFoundError:
+    from moldau.client.stand_in.admin import (  # type: ignore[assignment]
+        AdminClient,
+        AlterConfigOpType,
+        ConfigEntry,
+        ConfigResource,
+        ConfigSource,
+        NewPartitions,
+        NewTopic,
+        OffsetSpec,
+    )
+    from moldau.client.stand_in.consumer import Consumer  # type: ignore[assignment]
+    from moldau.client.stand_in.metadata import ClusterMetadata  # type: ignore[assignment]
+    from moldau.client.stand_in.producer import Producer  # type: ignore[assignment]
+    from moldau.client.stand_in.values import (  # type: ignore[assignment]
+        OFFSET_BEGINNING,
+        OFFSET_END,
+        IsolationLevel,
+        KafkaError,
+        KafkaException,
+        TopicPartition,
+    )
+
+    IS_STAND_IN = True
+
+__all__ = [
+    "IS_STAND_IN",
+    "OFFSET_BEGINNING",
+    "OFFSET_END",
+    "AdminClient",
+    "AlterConfigOpType",
+    "ClusterMetadata",
+    "ConfigEntry",
+    "ConfigResource",
+    "ConfigSource",
+    "Consumer",
+    "IsolationLevel",
+    "KafkaError",
+    "KafkaException",
+    "NewPartitions",
+    "NewTopic",
+    "OffsetSpec",
+    "Producer",
+    "TopicPartition",
+]

@@ -1,0 +1,318 @@
+"""confluent_kafka's AdminClient, as far as the tools use it. Every call is made at once; its future is done."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import closing
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from typing import Any, Final, NamedTuple, TypeVar
+
+from moldau.base.ids import TopicPartition as Where
+from moldau.client.cluster import CONNECT_SECONDS, EARLIEST, LATEST, Cluster
+from moldau.client.groups import Groups
+from moldau.client.stand_in.metadata import ClusterMetadata, list_topics
+from moldau.client.stand_in.values import (
+    FAILURES,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+    as_kafka_exceptions,
+    broker_error,
+    error_of,
+)
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from moldau.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from moldau.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from moldau.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from moldau.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+)
+from moldau.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+REQUEST_SECONDS: Final = 30.0
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    topic: str
+    num_partitions: int = -1
+    replication_factor: int = -1
+    replica_assignment: Sequence[Sequence[int]] = ()
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NewPartitions:
+    topic: str
+    new_total_count: int
+    replica_assignment: Sequence[Sequence[int]] | None = None
+
+
+class AlterConfigOpType(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigSource(Enum):
+    DYNAMIC_TOPIC_CONFIG = 1
+
+
+class ConfigEntry:
+    def __init__(
+        self,
+        name: str,
+        value: str | None,
+        source: int = -1,
+        synonyms: Mapping[str, ConfigEntry] | None = None,
+        incremental_operation: AlterConfigOpType = AlterConfigOpType.SET,
+    ) -> None:
+        self.name = name
+        self.value = value
+        self.source = source
+        self.synonyms = synonyms or {}
+        self.incremental_operation = incremental_operation
+
+
+class ConfigResource:
+    class Type(IntEnum):
+        TOPIC = 2
+        BROKER = 4
+
+    def __init__(self, restype: Type, name: str, incremental_configs: Sequence[ConfigEntry] = ()) -> None:
+        self.restype = restype
+        self.name = name
+        self.incremental_configs = incremental_configs
+
+
+class OffsetSpec(NamedTuple):
+    time_ms: int
+
+    @classmethod
+    def earliest(cls) -> OffsetSpec:
+        return cls(EARLIEST)
+
+    @classmethod
+    def latest(cls) -> OffsetSpec:
+        return cls(LATEST)
+
+    @classmethod
+    def for_timestamp(cls, time_ms: int) -> OffsetSpec:
+        return cls(time_ms)
+
+
+class ListedOffset(NamedTuple):
+    offset: int
+
+
+class DeletedRecords(NamedTuple):
+    low_watermark: int
+
+
+class ListedGroups(NamedTuple):
+    errors: list[KafkaError]
+
+
+class AdminClient:
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config = config
+        self._cluster = connected(config)
+        weakref.finalize(self, self._cluster.close)
+
+    def list_topics(self, topic: str | None = None, timeout: float = REQUEST_SECONDS) -> ClusterMetadata:
+        return asked_aside(self._config, timeout, lambda aside: list_topics(aside, topic))
+
+    def create_topics(
+        self, topics: Iterable[NewTopic], request_timeout: float = REQUEST_SECONDS
+    ) -> dict[str, Future[None]]:
+        wanted = [
+            CreatableTopic(
+                each.topic,
+                -1 if each.replica_assignment else each.num_partitions,
+                -1 if each.replica_assignment else each.replication_factor,
+                [CreatableReplicaAssignment(index, ids) for index, ids in enumerate(each.replica_assignment)],
+                [CreatableTopicConfig(name, value) for name, value in each.config.items()],
+            )
+            for each in topics
+        ]
+
+        def ask() -> dict[str, Future[None]]:
+            request = CreateTopicsRequest(wanted, timeout_ms=int(request_timeout * 1000))
+            answer = self._cluster.ask_any(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse)
+            return {each.name: _done(None, each.error_code, each.error_message) for each in answer.topics}
+
+        return self._answers(ask, [each.name for each in wanted])
+
+    def create_partitions(
+        self, growth: Iterable[NewPartitions], request_timeout: float = REQUEST_SECONDS
+    ) -> dict[str, Future[None]]:
+        wanted = [
+            CreatePartitionsTopic(
+                each.topic,
+                each.new_total_count,
+                None
+                if each.replica_assignment is None
+                else [CreatePartitionsAssignment(ids) for ids in each.replica_assignment],
+            )
+            for each in growth
+        ]
+
+        def ask() -> dict[str, Future[None]]:
+            request = CreatePartitionsRequest(wanted, timeout_ms=int(request_timeout * 1000))
+            answer = self._cluster.ask_any(ApiKey.CREATE_PARTITIONS, request, CreatePartitionsResponse)
+            return {each.name: _done(None, each.error_code, each.error_message) for each in answer.results}
+
+        return self._answers(ask, [each.name for each in wanted])
+
+    def delete_topics(self, names: Sequence[str], request_timeout: float = REQUEST_SECONDS) -> dict[str, Future[None]]:
+        def ask() -> dict[str, Future[None]]:
+            states = [DeleteTopicState(name=name) for name in names]
+            request = DeleteTopicsRequest(states, names, timeout_ms=int(request_timeout * 1000))
+            answer = self._cluster.ask_any(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse)
+            return {each.name or "": _done(None, each.error_code, each.error_message) for each in answer.responses}
+
+        return self._answers(ask, names)
+
+    def describe_configs(self, resources: Sequence[ConfigResource]) -> dict[ConfigResource, Future[dict[str, Any]]]:
+        def ask() -> dict[ConfigResource, Future[dict[str, Any]]]:
+            wanted = [DescribeConfigsResource(each.restype, each.name, None) for each in resources]
+            request = DescribeConfigsRequest(wanted, include_synonyms=True)
+            answer = self._cluster.ask_any(ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse)
+            return {
+                resource: _done(
+                    {each.name: _entry(each) for each in result.configs}, result.error_code, result.error_message
+                )
+                for resource, result in zip(resources, answer.results, strict=True)
+            }
+
+        return self._answers(ask, resources)
+
+    def incremental_alter_configs(self, resources: Sequence[ConfigResource]) -> dict[ConfigResource, Future[None]]:
+        def ask() -> dict[ConfigResource, Future[None]]:
+            wanted = [
+                AlterConfigsResource(
+                    each.restype,
+                    each.name,
+                    [
+                        AlterableConfig(change.name, change.incremental_operation, change.value)
+                        for change in each.incremental_configs
+                    ],
+                )
+                for each in resources
+            ]
+            answer = self._cluster.ask_any(
+                ApiKey.INCREMENTAL_ALTER_CONFIGS,
+                IncrementalAlterConfigsRequest(wanted),
+                IncrementalAlterConfigsResponse,
+            )
+            return {
+                resource: _done(None, result.error_code, result.error_message)
+                for resource, result in zip(resources, answer.responses, strict=True)
+            }
+
+        return self._answers(ask, resources)
+
+    def list_offsets(
+        self,
+        wanted: Mapping[TopicPartition, OffsetSpec],
+        isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, Future[ListedOffset]]:
+        def ask() -> dict[TopicPartition, Future[ListedOffset]]:
+            at = {Where(each.topic, each.partition): spec.time_ms for each, spec in wanted.items()}
+            found = self._cluster.list_offsets(at, isolation_level is IsolationLevel.READ_COMMITTED)
+            return {each: _done(ListedOffset(found[Where(each.topic, each.partition)])) for each in wanted}
+
+        return self._answers(ask, list(wanted))
+
+    def delete_records(self, before: Sequence[TopicPartition]) -> dict[TopicPartition, Future[DeletedRecords]]:
+        def ask(each: TopicPartition) -> dict[TopicPartition, Future[DeletedRecords]]:
+            topics = [DeleteRecordsTopic(each.topic, [DeleteRecordsPartition(each.partition, each.offset)])]
+            node = self._cluster.leader(Where(each.topic, each.partition))
+            request = DeleteRecordsRequest(topics, int(REQUEST_SECONDS * 1000))
+            answer = self._cluster.channel(node).ask(ApiKey.DELETE_RECORDS, request, DeleteRecordsResponse)
+            (result,) = answer.topics[0].partitions
+            return {each: _done(DeletedRecords(result.low_watermark), result.error_code)}
+
+        found: dict[TopicPartition, Future[DeletedRecords]] = {}
+        for one in before:
+            found |= self._answers(lambda one=one: ask(one), [one])  # type: ignore[misc]
+        return found
+
+    def list_consumer_groups(self, request_timeout: float = REQUEST_SECONDS) -> Future[ListedGroups]:
+        try:
+            Groups(self._cluster, int(request_timeout * 1000)).listed()
+        except FAILURES as error:
+            return _done(ListedGroups([error_of(error)]))
+        return _done(ListedGroups([]))
+
+    def _answers(self, ask: Callable[[], dict[Any, Future[Any]]], subjects: Sequence[Any]) -> dict[Any, Future[Any]]:
+        """What the broker says of each, or of all of them why it could not be asked."""
+        try:
+            return self._cluster.retry(ask, REQUEST_SECONDS * 1000)
+        except FAILURES as error:
+            failed = error_of(error)
+            return {subject: _failed(failed) for subject in subjects}
+
+
+def connected(config: Mapping[str, Any], timeout_seconds: float = CONNECT_SECONDS) -> Cluster:
+    """The cluster that librdkafka's properties lead to; callbacks among them are for others."""
+    properties = {name: value for name, value in config.items() if isinstance(value, str)}
+    with as_kafka_exceptions():
+        return Cluster(properties["bootstrap.servers"], properties, timeout_seconds)
+
+
+def asked_aside(config: Mapping[str, Any], timeout: float, ask: Callable[[Cluster], T]) -> T:
+    """Asks on a connection of its own, which waits no longer than the caller will."""
+    aside = connected(config, min(timeout, CONNECT_SECONDS))
+    with as_kafka_exceptions(), closing(aside):
+        return aside.retry(lambda: ask(aside), timeout * 1000)
+
+
+def _entry(config: DescribeConfigsResourceResult) -> ConfigEntry:
+    synonyms = {each.name: ConfigEntry(each.name, each.value, each.source) for each in config.synonyms}
+    return ConfigEntry(config.name, config.value, config.config_source, synonyms)
+
+
+def _done(result: Any, error_code: int = 0, message: str | None = None) -> Future[Any]:
+    if error_code:
+        return _failed(broker_error(error_code, message))
+    future: Future[Any] = Future()
+    future.set_result(result)
+    return future
+
+
+def _failed(error: KafkaError) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_exception(KafkaException(error))
+    return future

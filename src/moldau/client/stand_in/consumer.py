@@ -1,0 +1,208 @@
+"""confluent_kafka's Consumer, as far as the tools use it. All that it does, it does while it is polled."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from moldau.base.errors import KafkaError as BrokerError
+from moldau.base.ids import TopicPartition as Where
+from moldau.client.cluster import RETRIABLE
+from moldau.client.stand_in.admin import asked_aside, connected
+from moldau.client.stand_in.fetcher import Fetcher, Reading
+from moldau.client.stand_in.member import GroupMember
+from moldau.client.stand_in.metadata import ClusterMetadata, list_topics
+from moldau.client.stand_in.values import (
+    FAILURES,
+    OFFSET_INVALID,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+    error_of,
+)
+
+FETCH_WAIT_SECONDS: Final = 0.5
+IDLE_SECONDS: Final = 0.05
+"""The longest wait while nothing is assigned, or a leader has to be found."""
+COMMIT_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 30.0
+Told = Callable[["Consumer", list[TopicPartition]], None]
+
+
+class Consumer:
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        def says(name: str, default: str) -> bool:
+            return str(config.get(name, default)).lower() == "true"
+
+        self._config = config
+        self._cluster = connected(config)
+        weakref.finalize(self, self._cluster.close)
+        self._on_error: Callable[[KafkaError], None] = config.get("error_cb") or (lambda error: None)
+        self._creates_topics = says("allow.auto.create.topics", "false")
+        self._commits = says("enable.auto.commit", "true")
+        self._stores = says("enable.auto.offset.store", "true")
+        self._fetcher = Fetcher(
+            self._cluster,
+            str(config.get("auto.offset.reset", "latest")),
+            config.get("isolation.level", "read_committed") == "read_committed",
+            says("enable.partition.eof", "false"),
+        )
+        self._group_id = str(config.get("group.id", ""))
+        self._member: GroupMember | None = None
+        self._callbacks: Mapping[str, Told | None] = {}
+        self._queue: deque[Message] = deque()
+        self._stored: dict[Where, int] = {}
+        self._next_commit = 0.0
+
+    # --- what is read -----------------------------------------------------------------------------------------------
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        self._fetcher.readings.clear()
+        self._queue.clear()
+        self.incremental_assign(partitions)
+
+    def incremental_assign(self, partitions: Iterable[TopicPartition]) -> None:
+        for each in partitions:
+            self._fetcher.readings[Where(each.topic, each.partition)] = Reading(each.offset)
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        for each in partitions:
+            self._fetcher.readings[Where(each.topic, each.partition)].is_paused = True
+
+    def subscribe(
+        self,
+        topics: Iterable[str],
+        on_assign: Told | None = None,
+        on_revoke: Told | None = None,
+        on_lost: Told | None = None,
+    ) -> None:
+        topics = list(topics)
+        self._callbacks = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost}
+        if self._member is None:
+            self._member = GroupMember(self._cluster, self._group_id)
+        if self._creates_topics:
+            for topic in topics:
+                self.list_topics(topic)
+        self._member.subscribe(topics)
+
+    def list_topics(self, topic: str | None = None, timeout: float = ANSWER_SECONDS) -> ClusterMetadata:
+        return asked_aside(self._config, timeout, lambda aside: list_topics(aside, topic, self._creates_topics))
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def poll(self, timeout: float = -1) -> Message | None:
+        deadline = None if timeout < 0 else time.monotonic() + timeout
+        while True:
+            self._keep_up()
+            if self._queue:
+                return self._taken()
+            rest = FETCH_WAIT_SECONDS if deadline is None else deadline - time.monotonic()
+            self._fetch(max(0.0, min(rest, FETCH_WAIT_SECONDS)))
+            if not self._queue and deadline is not None and time.monotonic() >= deadline:
+                return None
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+        """As many as are here; waits for the first of them only."""
+        if not self._queue and (first := self.poll(timeout)) is not None:
+            self._queue.appendleft(first)
+        return [self._taken() for _ in range(min(num_messages, len(self._queue)))]
+
+    def _taken(self) -> Message:
+        message = self._queue.popleft()
+        if self._stores and message.error() is None:
+            self._store(message)
+        return message
+
+    def _fetch(self, wait_seconds: float) -> None:
+        if not any(not each.is_paused for each in self._fetcher.readings.values()):
+            time.sleep(min(wait_seconds, IDLE_SECONDS))
+            return
+        try:
+            self._queue.extend(self._fetcher.fetched(int(wait_seconds * 1000)))
+        except FAILURES as error:
+            if isinstance(error, BrokerError) and error.code not in RETRIABLE:
+                raise KafkaException(error_of(error)) from error
+            self._on_trouble(error)
+            time.sleep(min(wait_seconds, IDLE_SECONDS))
+
+    def _on_trouble(self, error: Exception) -> None:
+        """Leaders are looked for anew; who watches is told when nobody answers."""
+        if isinstance(error, BrokerError):
+            self._cluster.forget()
+        else:
+            self._cluster.close()
+            self._on_error(error_of(error))
+
+    # --- the group --------------------------------------------------------------------------------------------------
+
+    def store_offsets(self, message: Message) -> None:
+        where = Where(message.topic(), message.partition())
+        if where not in self._fetcher.readings:
+            raise KafkaException(KafkaError(KafkaError._STATE, f"{where} is not assigned to this consumer"))
+        self._store(message)
+
+    def _store(self, message: Message) -> None:
+        self._stored[Where(message.topic(), message.partition())] = (message.offset() or 0) + 1
+
+    def close(self) -> None:
+        try:
+            if self._member is not None:
+                self._commit_stored()
+                self._member.leave()
+        except FAILURES as error:
+            self._on_error(error_of(error))
+        finally:
+            self._cluster.close()
+
+    def _keep_up(self) -> None:
+        """The member's duties, if there is one: heartbeats, commits, and what the group wants of it."""
+        if self._member is None:
+            return
+        now = time.monotonic()
+        try:
+            if now >= self._next_commit:
+                self._next_commit = now + COMMIT_SECONDS
+                self._commit_stored()
+            wanted = self._member.heartbeat(now)
+            if self._member.is_out:
+                self._give_up(self._member.owned, "lost")
+                self._member.rejoin()
+            elif wanted is not None:
+                self._reconcile(self._member, wanted)
+        except BrokerError as error:
+            raise KafkaException(error_of(error)) from error
+        except FAILURES as error:
+            self._on_trouble(error)
+
+    def _reconcile(self, member: GroupMember, wanted: set[Where]) -> None:
+        gone, new = member.owned - wanted, wanted - member.owned
+        if gone:
+            self._commit_stored()
+            self._give_up(gone, "revoke")
+        committed = member.committed() if new else {}
+        begun = [TopicPartition(*where, committed.get(where, OFFSET_INVALID)) for where in sorted(new)]
+        self.incremental_assign(begun)
+        member.own(wanted)
+        self._tell("assign", begun)
+
+    def _give_up(self, partitions: Iterable[Where], why: str) -> None:
+        gone = set(partitions)
+        for where in gone:
+            self._fetcher.readings.pop(where, None)
+            self._stored.pop(where, None)
+        self._queue = deque(each for each in self._queue if Where(each.topic(), each.partition()) not in gone)
+        self._tell(why, [TopicPartition(*where) for where in sorted(gone)])
+
+    def _tell(self, what: str, partitions: list[TopicPartition]) -> None:
+        callback = self._callbacks.get(what)
+        if callback is not None:
+            callback(self, partitions)
+
+    def _commit_stored(self) -> None:
+        if self._member is not None and self._commits and self._stored:
+            self._member.commit(self._stored)
+            self._stored = {}

@@ -1,0 +1,138 @@
+"""Between a producer and the thread that sends for it: records on their way out, reports on their way back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from moldau.client.stand_in.values import KafkaError, Message
+
+SEND_RECORDS_MAX: Final = 10_000
+
+
+class Result(NamedTuple):
+    """What came of a record."""
+
+    error: KafkaError | None
+    partition: int
+    offset: int | None
+
+
+Report = Callable[[KafkaError | None, Message], None]
+
+
+class Queued(NamedTuple):
+    """A record on its way."""
+
+    topic: str
+    partition: int
+    """-1: the key decides."""
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+    timestamp_ms: int
+    report: Report | None
+
+    def message(self, result: Result) -> Message:
+        stamped = (1, self.timestamp_ms)
+        return Message(
+            self.topic, result.partition, result.offset, self.key, self.value, self.headers, stamped, result.error
+        )
+
+
+class Outbox:
+    def __init__(self, records_max: int, linger_seconds: float) -> None:
+        self._records_max = records_max
+        self._linger_seconds = linger_seconds
+        self._changed = threading.Condition()
+        self._queue: deque[Queued] = deque()
+        self._callbacks: deque[Callable[[], None]] = deque()
+        self._in_hurry = False
+        self._is_closed = False
+        self.unreported = 0
+        """Records whose report was not called yet."""
+
+    # --- the producer's side ----------------------------------------------------------------------------------------
+
+    def put(self, record: Queued) -> None:
+        with self._changed:
+            if self.unreported >= self._records_max:
+                raise BufferError("the queue of records to send is full")
+            self._queue.append(record)
+            self.unreported += 1
+            if len(self._queue) in (1, SEND_RECORDS_MAX):
+                self._changed.notify_all()
+
+    def call_back(self, timeout: float) -> int:
+        """Calls what waits to be called, or waits for the first; gives how many."""
+        with self._changed:
+            if not self._callbacks and timeout > 0:
+                self._changed.wait_for(lambda: bool(self._callbacks), timeout)
+            ready = list(self._callbacks)
+            self._callbacks.clear()
+        for callback in ready:
+            callback()
+        return len(ready)
+
+    def drain(self, timeout: float | None) -> int:
+        """Waits until everything is sent and reported, or the time is over; gives how many records are not."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self._hurry(True)
+        try:
+            while True:
+                self.call_back(0)
+                rest = None if deadline is None else deadline - time.monotonic()
+                with self._changed:
+                    if not self.unreported or (rest is not None and rest <= 0):
+                        return self.unreported
+                    self._changed.wait_for(lambda: bool(self._callbacks) or not self.unreported, rest)
+        finally:
+            self._hurry(False)
+
+    def close(self) -> None:
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def _hurry(self, on: bool) -> None:
+        with self._changed:
+            self._in_hurry = on
+            self._changed.notify_all()
+
+    # --- the side of the thread that sends --------------------------------------------------------------------------
+
+    def take(self) -> list[Queued]:
+        """The next records to send, waited for; none when nobody will queue any more."""
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self._queue) or self._is_closed)
+            self._changed.wait_for(
+                lambda: self._in_hurry or self._is_closed or len(self._queue) >= SEND_RECORDS_MAX,
+                self._linger_seconds,
+            )
+            return [self._queue.popleft() for _ in range(min(len(self._queue), SEND_RECORDS_MAX))]
+
+    def report(self, sent: Sequence[Queued], results: Sequence[Result]) -> None:
+        with self._changed:
+            for queued, result in zip(sent, results, strict=True):
+                if queued.report is None:
+                    self.unreported -= 1
+                else:
+                    self._callbacks.append(self._reporting(queued.report, result.error, queued.message(result)))
+            self._changed.notify_all()
+
+    def tell(self, callback: Callable[[], None]) -> None:
+        with self._changed:
+            self._callbacks.append(callback)
+            self._changed.notify_all()
+
+    def _reporting(self, report: Report, error: KafkaError | None, message: Message) -> Callable[[], None]:
+        def call() -> None:
+            with self._changed:
+                self.unreported -= 1
+                self._changed.notify_all()
+            report(error, message)
+
+        return call

@@ -1,0 +1,70 @@
+"""confluent_kafka's Producer, as far as the tools use it.
+
+A thread of its own sends what was queued; delivery reports wait until `poll` or `flush` is called, in the thread that
+calls. One request at a time goes to a leader, so records of a partition stay in order whatever has to be sent again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from moldau.client.stand_in.admin import connected
+from moldau.client.stand_in.batch_sender import BatchSender
+from moldau.client.stand_in.outbox import Outbox, Queued, Report
+from moldau.client.stand_in.values import KafkaError, error_of
+
+QUEUE_RECORDS_MAX: Final = 100_000
+LINGER_MS: Final = 5
+
+
+class Producer:
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._on_delivery: Report | None = config.get("on_delivery")
+        on_error: Callable[[KafkaError], None] = config.get("error_cb") or (lambda error: None)
+        self._outbox = Outbox(
+            int(config.get("queue.buffering.max.messages", QUEUE_RECORDS_MAX)),
+            float(config.get("linger.ms", LINGER_MS)) / 1000,
+        )
+        sender = BatchSender(connected(config), config)
+        threading.Thread(target=_send_all, args=(self._outbox, sender, on_error), name="producer", daemon=True).start()
+        # The thread ends with its producer: nobody closes one, as nobody closes librdkafka's.
+        weakref.finalize(self, self._outbox.close)
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None = None,
+        key: bytes | None = None,
+        partition: int = -1,
+        on_delivery: Report | None = None,
+        timestamp: int = 0,
+        headers: Sequence[tuple[str, bytes | None]] | None = None,
+    ) -> None:
+        """BufferError when the queue is full: `poll`, and try again."""
+        at = timestamp or time.time_ns() // 1_000_000
+        self._outbox.put(Queued(topic, partition, key, value, headers or (), at, on_delivery or self._on_delivery))
+
+    def poll(self, timeout: float = 0) -> int:
+        """Calls the reports that wait, or waits for the first; gives how many."""
+        return self._outbox.call_back(timeout)
+
+    def flush(self, timeout: float = -1) -> int:
+        """Waits until all is sent and reported; gives how many records are not."""
+        return self._outbox.drain(None if timeout < 0 else timeout)
+
+    def __len__(self) -> int:
+        return self._outbox.unreported
+
+
+def _send_all(outbox: Outbox, sender: BatchSender, on_error: Callable[[KafkaError], None]) -> None:
+    def tell(error: Exception) -> None:
+        outbox.tell(partial(on_error, error_of(error)))
+
+    while some := outbox.take():
+        outbox.report(some, sender.send(some, tell))
+    sender.close()

@@ -1,0 +1,188 @@
+"""Errors, partitions and messages as confluent_kafka shapes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import Any, Final
+
+from moldau.base.errors import ErrorCode, MalformedData, UnusableProperty
+from moldau.base.errors import KafkaError as BrokerError
+from moldau.client.cluster import RETRIABLE, Unreachable
+
+OFFSET_BEGINNING: Final = -2
+OFFSET_END: Final = -1
+OFFSET_INVALID: Final = -1001
+
+LOCAL_ERRORS: Final = {
+    -195: "_TRANSPORT",
+    -192: "_MSG_TIMED_OUT",
+    -191: "_PARTITION_EOF",
+    -187: "_ALL_BROKERS_DOWN",
+    -186: "_INVALID_ARG",
+    -185: "_TIMED_OUT",
+    -172: "_STATE",
+}
+"""librdkafka's own errors, those of them that can happen here."""
+RENAMED: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "UNKNOWN_TOPIC_OR_PART",
+    ErrorCode.MESSAGE_TOO_LARGE: "MSG_SIZE_TOO_LARGE",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "TOPIC_EXCEPTION",
+}
+"""Where librdkafka has another name for a broker's error."""
+
+
+class IsolationLevel(IntEnum):
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+class KafkaError:
+    """An error as a value, with librdkafka's name for it."""
+
+    _TRANSPORT: Final = -195
+    _MSG_TIMED_OUT: Final = -192
+    _PARTITION_EOF: Final = -191
+    _ALL_BROKERS_DOWN: Final = -187
+    _INVALID_ARG: Final = -186
+    _TIMED_OUT: Final = -185
+    _STATE: Final = -172
+    TOPIC_ALREADY_EXISTS: Final = int(ErrorCode.TOPIC_ALREADY_EXISTS)
+    UNKNOWN_TOPIC_OR_PART: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def __init__(self, code: int, reason: str | None = None, fatal: bool = False) -> None:
+        self._code = code
+        self._reason = reason
+        self._fatal = fatal
+
+    def code(self) -> int:
+        return self._code
+
+    def name(self) -> str:
+        if self._code in LOCAL_ERRORS:
+            return LOCAL_ERRORS[self._code]
+        code = ErrorCode(self._code)
+        return RENAMED.get(code, code.name)
+
+    def str(self) -> str:
+        return self._reason or self.name().strip("_").replace("_", " ").capitalize()
+
+    def fatal(self) -> bool:
+        return self._fatal
+
+    def retriable(self) -> bool:
+        return self._code in (self._TRANSPORT, self._TIMED_OUT) or self._code in RETRIABLE
+
+    def __repr__(self) -> Any:
+        return f"KafkaError({self.name()}: {self.str()})"
+
+
+class KafkaException(Exception):
+    """Its one argument is the KafkaError."""
+
+
+def broker_error(code: int, message: str | None = None) -> KafkaError:
+    return KafkaError(code, f"Broker: {message}" if message else None)
+
+
+def error_of(error: Exception) -> KafkaError:
+    """What our own client raised, as a value."""
+    if isinstance(error, BrokerError):
+        return broker_error(int(error.code), error.message)
+    if isinstance(error, Unreachable):
+        return KafkaError(KafkaError._ALL_BROKERS_DOWN, str(error))
+    if isinstance(error, TimeoutError):
+        return KafkaError(KafkaError._TIMED_OUT, str(error))
+    if isinstance(error, UnusableProperty | ValueError):
+        return KafkaError(KafkaError._INVALID_ARG, str(error))
+    return KafkaError(KafkaError._TRANSPORT, str(error))
+
+
+FAILURES: Final = (BrokerError, OSError, MalformedData)
+"""What a call of our own client may raise."""
+
+
+@contextmanager
+def as_kafka_exceptions() -> Iterator[None]:
+    try:
+        yield
+    except (*FAILURES, UnusableProperty) as error:
+        raise KafkaException(error_of(error)) from error
+
+
+class TopicPartition:
+    def __init__(self, topic: str, partition: int = -1, offset: int = OFFSET_INVALID) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.error: KafkaError | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TopicPartition) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        return f"TopicPartition({self.topic}, {self.partition}, {self.offset})"
+
+    def _key(self) -> tuple[str, int]:
+        return self.topic, self.partition
+
+
+class Message:
+    """A record that was read or written, or an error in its place."""
+
+    __slots__ = ("_error", "_headers", "_key", "_offset", "_partition", "_timestamp", "_topic", "_value")
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        offset: int | None,
+        key: bytes | None = None,
+        value: bytes | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        timestamp: tuple[int, int] = (0, -1),
+        error: KafkaError | None = None,
+    ) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._offset = offset
+        self._key = key
+        self._value = value
+        self._headers = headers
+        self._timestamp = timestamp
+        self._error = error
+
+    def topic(self) -> str:
+        return self._topic
+
+    def partition(self) -> int:
+        return self._partition
+
+    def offset(self) -> int | None:
+        return self._offset
+
+    def key(self) -> bytes | None:
+        return self._key
+
+    def value(self) -> bytes | None:
+        return self._value
+
+    def headers(self) -> list[tuple[str, bytes | None]] | None:
+        return list(self._headers) or None
+
+    def timestamp(self) -> tuple[int, int]:
+        """Its kind (0 none, 1 the producer's, 2 the broker's) and milliseconds since 1970."""
+        return self._timestamp
+
+    def error(self) -> KafkaError | None:
+        return self._error
+
+    def latency(self) -> float | None:
+        return None
+
+    def __len__(self) -> int:
+        return len(self._value or b"")

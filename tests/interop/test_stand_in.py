@@ -1,0 +1,262 @@
+"""The tools where confluent-kafka is not installed: our stand-in for it, judged by librdkafka itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+
+from moldau.client import confluent
+from moldau.client.stand_in.admin import AdminClient, NewTopic
+from moldau.client.stand_in.consumer import Consumer
+from moldau.client.stand_in.producer import Producer
+from moldau.client.stand_in.values import KafkaError, KafkaException, Message, TopicPartition
+
+CreateTopic = Callable[..., str]
+WAIT_SECONDS = 60.0
+
+
+def read_by_librdkafka(bootstrap: str, topic: str, count: int) -> list[confluent_kafka.Message]:
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "judge"})
+    partitions = consumer.list_topics(topic, timeout=WAIT_SECONDS).topics[topic].partitions
+    consumer.assign(
+        [confluent_kafka.TopicPartition(topic, each, confluent_kafka.OFFSET_BEGINNING) for each in partitions]
+    )
+    read = consumer.consume(count, WAIT_SECONDS)
+    consumer.close()
+    return read
+
+
+def read_until_end(consumer: Consumer) -> list[Message]:
+    """Up to the end of the only partition that is assigned."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    read: list[Message] = []
+    while time.monotonic() < deadline:
+        message = consumer.poll(1)
+        if message is not None and (error := message.error()) is not None:
+            assert error.code() == KafkaError._PARTITION_EOF
+            return read
+        if message is not None:
+            read.append(message)
+    raise AssertionError(f"no end after {len(read)} records")
+
+
+@pytest.fixture
+def consumer(bootstrap: str) -> Iterator[Consumer]:
+    made = Consumer({"bootstrap.servers": bootstrap, "enable.partition.eof": True, "isolation.level": "read_committed"})
+    yield made
+    made.close()
+
+
+def test_it_has_all_the_names_that_the_tools_use() -> None:
+    """In a process of its own, which has no confluent_kafka."""
+    code = "import moldau.client.confluent as c; print(*(getattr(c, n).__class__.__name__ for n in sorted(c.__all__)))"
+    found = without_confluent_kafka(sys.executable, "-c", code)
+    assert found.stderr == ""
+    assert len(found.stdout.split()) == len(confluent.__all__)
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_librdkafka_reads_what_it_wrote(bootstrap: str, create_topic: CreateTopic, codec: str) -> None:
+    topic = create_topic(partitions=3)
+    reports: list[tuple[int, int | None]] = []
+    producer = Producer({"bootstrap.servers": bootstrap, "compression.type": codec, "enable.idempotence": True})
+    for number in range(100):
+        producer.produce(
+            topic,
+            b"value %d" % number if number % 7 else None,
+            b"key %d" % (number % 10),
+            on_delivery=lambda error, message: reports.append((message.partition(), message.offset())),
+            timestamp=1_700_000_000_000 + number,
+            headers=[("number", b"%d" % number), ("nothing", None)],
+        )
+    assert producer.flush(WAIT_SECONDS) == 0
+    read = read_by_librdkafka(bootstrap, topic, 100)
+    assert sorted((each.partition(), each.offset()) for each in read) == sorted(reports)
+    by_number = {int(dict(each.headers() or [])["number"]): each for each in read}
+    for number, each in by_number.items():
+        assert each.value() == (b"value %d" % number if number % 7 else None)
+        assert each.key() == b"key %d" % (number % 10)
+        assert each.timestamp() == (1, 1_700_000_000_000 + number)
+        assert each.headers() == [("number", b"%d" % number), ("nothing", None)]
+
+
+def test_a_key_goes_where_librdkafka_puts_it(bootstrap: str, create_topic: CreateTopic) -> None:
+    topic = create_topic(partitions=7)
+    keys = [b"x" * length + bytes([length]) for length in range(40)]
+    producer = Producer({"bootstrap.servers": bootstrap})
+    judge = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"})
+    for key in keys:
+        producer.produce(topic, b"ours", key)
+        judge.produce(topic, b"theirs", key)
+    assert producer.flush(WAIT_SECONDS) == judge.flush(WAIT_SECONDS) == 0
+    placed = {(each.value(), each.key()): each.partition() for each in read_by_librdkafka(bootstrap, topic, 80)}
+    assert [placed[b"ours", key] for key in keys] == [placed[b"theirs", key] for key in keys]
+
+
+def test_a_record_that_is_too_large_is_reported_and_the_next_one_taken(
+    bootstrap: str, create_topic: CreateTopic
+) -> None:
+    topic = create_topic(config={"max.message.bytes": "1000"})
+    said: list[str | None] = []
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    for value in (b"small", b"x" * 2_000, b"small again"):
+        producer.produce(
+            topic, value, on_delivery=lambda error, _: said.append(None if error is None else error.name())
+        )
+        assert producer.flush(WAIT_SECONDS) == 0
+    assert said == [None, "MSG_SIZE_TOO_LARGE", None]
+
+
+def test_records_of_aborted_transactions_are_left_out(
+    bootstrap: str, create_topic: CreateTopic, consumer: Consumer
+) -> None:
+    topic = create_topic()
+    writer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-writer"})
+    plain = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+    writer.init_transactions(WAIT_SECONDS)
+    for turn, ends in enumerate(("commit", "abort", "abort", "commit")):
+        writer.begin_transaction()
+        for number in range(3):
+            writer.produce(topic, f"{turn} {number} {ends}")
+            writer.flush(WAIT_SECONDS)
+            plain.produce(topic, f"{turn} {number} plain")
+            plain.flush(WAIT_SECONDS)
+        (writer.commit_transaction if ends == "commit" else writer.abort_transaction)(WAIT_SECONDS)
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    values = [(each.value() or b"").decode() for each in read_until_end(consumer)]
+    expected = [
+        f"{turn} {number} {kind}"
+        for turn, ends in enumerate(("commit", "abort", "abort", "commit"))
+        for number in range(3)
+        for kind in (ends, "plain")
+        if kind != "abort"
+    ]
+    assert values == expected
+
+
+def test_reading_begins_within_a_batch_and_behind_its_end(
+    bootstrap: str, create_topic: CreateTopic, consumer: Consumer
+) -> None:
+    topic = create_topic()
+    writer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 100, "compression.type": "zstd"})
+    for number in range(10):
+        writer.produce(topic, str(number))
+    writer.flush(WAIT_SECONDS)
+    consumer.assign([TopicPartition(topic, 0, 7)])
+    assert [each.value() for each in read_until_end(consumer)] == [b"7", b"8", b"9"]
+    consumer.assign([TopicPartition(topic, 0, confluent_kafka.OFFSET_END)])
+    assert read_until_end(consumer) == []
+    consumer.assign([TopicPartition(topic, 0, 99)])
+    assert read_until_end(consumer) == [], "an offset that is not there: on from the end"
+
+
+def test_two_members_share_a_topic_and_the_one_that_stays_goes_on(bootstrap: str, create_topic: CreateTopic) -> None:
+    topic = create_topic(partitions=4)
+    first, second = GroupReader(bootstrap, topic), GroupReader(bootstrap, topic)
+    poll_until(lambda: len(first.share) == len(second.share) == 2, first, second)
+    assert first.share | second.share == {0, 1, 2, 3}
+    write_one_to_each(bootstrap, topic, "before")
+    poll_until(lambda: len(first.values | second.values) == 4, first, second)
+    first.values.clear()
+    second.consumer.close()
+    poll_until(lambda: len(first.share) == 4, first)
+    after = [b"after %d" % partition for partition in range(4)]
+    write_one_to_each(bootstrap, topic, "after")
+    poll_until(lambda: first.values >= set(after), first)
+    assert first.values == set(after), "what the other committed is not read again"
+    first.consumer.close()
+
+
+class GroupReader:
+    """A member of a group, with the partitions that it has and what it has read."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.share: set[int] = set()
+        self.values: set[bytes | None] = set()
+        config = {"bootstrap.servers": bootstrap, "group.id": f"{topic}-group", "auto.offset.reset": "earliest"}
+        self.consumer = Consumer(config)
+        self.consumer.subscribe(
+            [topic],
+            on_assign=lambda _, given: self.share.update(each.partition for each in given),
+            on_revoke=lambda _, taken: self.share.difference_update(each.partition for each in taken),
+        )
+
+
+def poll_until(found: Callable[[], bool], *readers: GroupReader) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not found():
+        assert time.monotonic() < deadline, [reader.share for reader in readers]
+        for reader in readers:
+            reader.values.update(each.value() for each in reader.consumer.consume(10, 0.1))
+
+
+def write_one_to_each(bootstrap: str, topic: str, text: str) -> None:
+    writer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+    for partition in range(4):
+        writer.produce(topic, f"{text} {partition}", partition=partition)
+    assert writer.flush(WAIT_SECONDS) == 0
+
+
+def test_an_admin_call_that_is_refused_says_why(bootstrap: str, create_topic: CreateTopic) -> None:
+    topic = create_topic()
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    refused = admin.create_topics([NewTopic(topic, 1, 1)])[topic].exception()
+    assert isinstance(refused, KafkaException)
+    assert refused.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
+    judge = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
+    theirs = judge.create_topics([confluent_kafka.admin.NewTopic(topic, 1, 1)])[topic].exception()
+    assert theirs is not None
+    assert (refused.args[0].name(), refused.args[0].code()) == (theirs.args[0].name(), theirs.args[0].code())
+
+
+def test_the_tools_run_without_confluent_kafka(bootstrap: str, topic: Callable[[], str]) -> None:
+    name = topic()
+    address = ("--bootstrap-server", bootstrap)
+
+    def tool(module: str, *words: str, stdin: str = "") -> str:
+        done = without_confluent_kafka(
+            sys.executable, "-m", f"moldau.cli.kafka.{module}", *words, *address, stdin=stdin
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def moldau(*words: str, stdin: str = "") -> str:
+        done = without_confluent_kafka(sys.executable, "-m", "moldau", *words, "-b", bootstrap, stdin=stdin)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert tool("topics", "--create", "--topic", name, "--partitions", "2") == f"Created topic {name}.\n"
+    assert name in tool("topics", "--list").split()
+    tool("console_producer", "--topic", name, stdin="one\ntwo\n")
+    moldau("produce", name, stdin="three\n")
+    words = ("--from-beginning", "--max-messages", "3", "--timeout-ms", "60000")
+    assert sorted(tool("console_consumer", "--topic", name, *words).split()) == ["one", "three", "two"]
+    assert sorted(moldau("consume", name, "-g", f"{name}-group", "-e").split()) == ["one", "three", "two"]
+    assert f"{name}-group" in tool("consumer_groups", "--list").split()
+    assert "retention.ms=5" in tool(
+        "configs", "--alter", "--entity-type", "topics", "--entity-name", name, "--add-config", "retention.ms=5"
+    ) + tool("configs", "--describe", "--entity-type", "topics", "--entity-name", name)
+    assert name in moldau("topic", "list")
+    moldau("topic", "delete", name, "--yes")
+
+
+def test_the_perf_tools_say_what_they_lack(bootstrap: str) -> None:
+    words = ("--topic", "t", "--num-records", "1", "--bootstrap-server", bootstrap)
+    done = without_confluent_kafka(sys.executable, "-m", "moldau.cli.kafka.consumer_perf", *words)
+    assert done.returncode == 1
+    assert done.stderr.startswith("This tool measures with librdkafka, and confluent-kafka is not installed")
+
+
+def without_confluent_kafka(*command: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Runs a program in which confluent_kafka cannot be imported."""
+    hidden = Path(__file__).parent / "hidden_packages"
+    paths = [str(hidden), *filter(None, sys.path)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    return subprocess.run(command, input=stdin, text=True, capture_output=True, timeout=120, env=environment)
