@@ -4,9 +4,14 @@
 SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
+
+# Nothing is compiled to bytecode when it is installed: a tenth of it is ever imported, and the first import compiles that.
+# Without any, each of the many Python processes of a test run would compile it anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 VERSION := 'import sys; print("%d.%d" % sys.version_info[:2])'
 PIN := --quiet --constraint constraints.txt
-COMPILE := pip compile --quiet --universal --upgrade --all-extras --no-header --no-annotate pyproject.toml --output-file constraints.txt
+LOCK := pip compile --quiet --universal --upgrade --all-extras --no-header --no-annotate pyproject.toml --output-file constraints.txt
 
 # The sets are extras of pyproject.toml. Each leaves a stamp, so that a second make installs nothing.
 QUICKSTART := $(VENV)/.installed-quickstart
@@ -111,8 +116,8 @@ dist: $(TEST) ## build the wheel and the source archive into dist/, the same byt
 	$(BIN)/python -m hatchling build --target sdist --target wheel
 
 lock: | $(BIN)/python ## pin the newest versions that fit into constraints.txt
-	@if command -v uv >/dev/null; then uv $(COMPILE); else \
-		$(BIN)/python -m pip install --quiet --disable-pip-version-check uv && $(BIN)/uv $(COMPILE); fi
+	@if command -v uv >/dev/null; then uv $(LOCK); else \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check uv && $(BIN)/uv $(LOCK); fi
 
 clean: ## remove .venv, dist and caches
 	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

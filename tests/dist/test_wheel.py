@@ -147,6 +147,7 @@ def test_the_source_archive_has_the_tests(built: Built) -> None:
     with tarfile.open(built.sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert names >= {"Makefile", "constraints.txt", "LICENSE", "README.md", "tests/dist/test_wheel.py"}
+    assert names >= {"Containerfile", ".dockerignore", "compose.yaml", "compose.cluster.yaml", "config/moldau.service"}
 
 
 # --- What runs from the wheel -------------------------------------------------------------------------------------
