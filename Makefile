@@ -18,6 +18,7 @@ QUICKSTART := $(VENV)/.installed-quickstart
 DEMO := $(VENV)/.installed-demo
 LINT := $(VENV)/.installed-lint
 TEST := $(VENV)/.installed-test
+DIST := $(VENV)/.installed-dist
 DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
@@ -111,7 +112,7 @@ bench-spark: $(DEMO) ## measure the Spark connector; beside Spark's own with OFF
 scale: $(DEMO) ## measure whether cost grows with partitions and connections
 	$(BIN)/python -m bench.scale
 
-dist: $(TEST) ## build the wheel and the source archive into dist/, the same bytes from the same commit
+dist: $(DIST) ## build the wheel and the source archive into dist/, the same bytes from the same commit
 	rm -rf dist
 	$(BIN)/python -m hatchling build --target sdist --target wheel
 
