@@ -82,8 +82,7 @@ chaos: $(TEST) ## kill pipelines' drivers and executors, members of groups, brok
 	$(BIN)/python -m pytest -s tests/chaos
 
 coverage: $(TEST) ## how much of the package the tests without sockets run: of the lines and branches
-	$(BIN)/coverage run -m pytest -q tests/unit tests/scripts
-	$(BIN)/coverage report --sort=cover
+	$(BIN)/coverage run -m pytest -q tests/unit tests/scripts; tests=$$?; $(BIN)/coverage report --sort=cover && exit $$tests
 
 lint: $(LINT) ## ruff, mypy --strict
 	$(BIN)/ruff check .
