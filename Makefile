@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quickstart test test-unit-spark test-simulation-interop unit simulate interop spark examples chaos lint format bench bench-groups bench-cluster bench-transactions bench-spark scale lock clean
+.PHONY: help setup demo quickstart test test-front test-back unit simulate interop spark examples chaos lint format bench bench-groups bench-cluster bench-transactions bench-spark scale lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,14 +27,17 @@ demo: $(READY) ## a bookstore: broker, events, a pipeline on Spark, new topics, 
 quickstart: $(READY) ## start a broker, create a topic, produce and consume with three clients
 	$(BIN)/python examples/quickstart/demo.py
 
-test: lint $(READY) ## lint, types and all tests, in two halves side by side that take about as long
-	@$(MAKE) --no-print-directory --jobs 2 --keep-going test-unit-spark test-simulation-interop
+test: lint $(READY) ## lint, types and all tests: two runs side by side, each takes the next test file when it is free
+	@claims=$$(mktemp -d) && trap 'rm -r "$$claims"' EXIT && \
+	MOLDAU_TEST_CLAIMS="$$claims" $(MAKE) --no-print-directory --jobs 2 --keep-going test-front test-back
 
-test-unit-spark: $(READY)
-	@$(BIN)/python -u -m pytest tests/tidy tests/unit tests/scripts tests/spark | awk '{ print "unit, spark          ", $$0; fflush() }'
+TEST_RUN = PYTHONDONTWRITEBYTECODE= $(BIN)/python -u -m pytest -q -o console_output_style=classic
 
-test-simulation-interop: $(READY)
-	@$(BIN)/python -u -m pytest tests/simulation tests/interop | awk '{ print "simulation, interop  ", $$0; fflush() }'
+test-front: $(READY)
+	@MOLDAU_TEST_FROM=front $(TEST_RUN) | awk '{ print "front ", $$0; fflush() }'
+
+test-back: $(READY)
+	@MOLDAU_TEST_FROM=back $(TEST_RUN) | awk '{ print "back  ", $$0; fflush() }'
 
 unit: $(READY) ## the tests without sockets, in seconds
 	$(BIN)/python -m pytest tests/unit tests/scripts tests/tidy

@@ -1,0 +1,64 @@
+"""What holds for all tests: what hypothesis may do, how a failure is repeated, how far a run has come, what it cost.
+
+Tests import each other's modules by their bare names; those of this directory are for all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from costs import Costs
+from hypothesis import HealthCheck, is_hypothesis_test, settings
+from progress import Progress
+from sharing import Sharing
+
+# Tests start hundreds of Python processes: each would compile all modules anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+settings.register_profile(
+    "moldau",
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile("moldau")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(random.SystemRandom().randrange(2**32))
+    if os.environ.get("MOLDAU_TEST_COSTS"):
+        config.pluginmanager.register(Costs(), "costs")
+    if claims := os.environ.get("MOLDAU_TEST_CLAIMS"):
+        sharing = Sharing(Path(claims), os.environ.get("MOLDAU_TEST_FROM", "front"))
+        config.pluginmanager.register(sharing, "sharing")
+        config.pluginmanager.register(Progress(config, sharing), "progress")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Every failure ends with the one command that repeats it."""
+    report = yield
+    if report.failed:
+        report.sections.append(("to repeat it", _command(item)))
+    return report
+
+
+def _command(item: pytest.Item) -> str:
+    switches = [f"{name}={shlex.quote(value)}" for name, value in sorted(os.environ.items()) if _is_switch(name)]
+    words = [*switches, "python -m pytest", shlex.quote(item.nodeid)]
+    if is_hypothesis_test(getattr(item, "obj", None)):
+        words.append(f"--hypothesis-seed={item.config.option.hypothesis_seed}")
+    return " ".join(words)
+
+
+def _is_switch(name: str) -> bool:
+    return name.startswith("MOLDAU_") and name not in ("MOLDAU_TEST_CLAIMS", "MOLDAU_TEST_FROM")
