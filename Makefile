@@ -33,11 +33,8 @@ test: lint $(READY) ## lint, types and all tests: two runs side by side, each ta
 
 TEST_RUN = PYTHONDONTWRITEBYTECODE= $(BIN)/python -u -m pytest -q -o console_output_style=classic
 
-test-front: $(READY)
-	@MOLDAU_TEST_FROM=front $(TEST_RUN) | awk '{ print "front ", $$0; fflush() }'
-
-test-back: $(READY)
-	@MOLDAU_TEST_FROM=back $(TEST_RUN) | awk '{ print "back  ", $$0; fflush() }'
+test-front test-back: test-%: $(READY)
+	@MOLDAU_TEST_FROM=$* $(TEST_RUN) | while IFS= read -r line; do echo "$*: $$line"; done
 
 unit: $(READY) ## the tests without sockets, in seconds
 	$(BIN)/python -m pytest tests/unit tests/scripts tests/tidy

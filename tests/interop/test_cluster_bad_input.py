@@ -28,8 +28,9 @@ METADATA_TOPIC = "__cluster_metadata"
 FLOOD_FRAMES = 2_000
 SILENT_CONNECTIONS = 100
 REQUEST_MAX_BYTES = 104_857_600
-LONGER_THAN_ANY_SESSION_S = 1.6
-"""A broker's in a test cluster, and what a voter waits for its leader."""
+SESSIONS = {"broker_session_timeout_ms": 5_000, "controller_quorum_fetch_timeout_ms": 4_000}
+"""Long enough that nobody is thought dead only because the machine has much else to do."""
+LONGER_THAN_ANY_SESSION_S = 5.2
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -39,7 +40,7 @@ def broker_answers() -> None:
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[TestCluster]:
-    with cluster() as running:
+    with cluster(**SESSIONS) as running:
         admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
         admin.create_topics([NewTopic(TOPIC, 3, 3)], operation_timeout=PATIENCE_S)[TOPIC].result(PATIENCE_S)
         for partition in range(3):

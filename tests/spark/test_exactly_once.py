@@ -45,7 +45,7 @@ sinks:
     name: copy
     topic: copy
     key: cast(n as string)
-    options: {{kafka.transaction.timeout.ms: 4000}}
+    options: {{kafka.transaction.timeout.ms: 10000}}
 """
 REPLAYED = """
 name: replayed
