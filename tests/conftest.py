@@ -33,11 +33,11 @@ settings.load_profile("moldau")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    if config.option.hypothesis_seed is None:
-        config.option.hypothesis_seed = str(random.SystemRandom().randrange(2**32))
     if os.environ.get("MOLDAU_TEST_COSTS"):
         config.pluginmanager.register(Costs(), "costs")
     if claims := os.environ.get("MOLDAU_TEST_CLAIMS"):
+        # Elsewhere hypothesis keeps what has failed in a directory, and begins with that.
+        config.option.hypothesis_seed = config.option.hypothesis_seed or str(random.SystemRandom().randrange(2**32))
         sharing = Sharing(Path(claims), os.environ.get("MOLDAU_TEST_FROM", "front"))
         config.pluginmanager.register(sharing, "sharing")
         config.pluginmanager.register(Progress(config, sharing), "progress")
@@ -55,8 +55,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 def _command(item: pytest.Item) -> str:
     switches = [f"{name}={shlex.quote(value)}" for name, value in sorted(os.environ.items()) if _is_switch(name)]
     words = [*switches, "python -m pytest", shlex.quote(item.nodeid)]
-    if is_hypothesis_test(getattr(item, "obj", None)):
-        words.append(f"--hypothesis-seed={item.config.option.hypothesis_seed}")
+    seed = item.config.option.hypothesis_seed
+    if seed is not None and is_hypothesis_test(getattr(item, "obj", None)):
+        words.append(f"--hypothesis-seed={seed}")
     return " ".join(words)
 
 
