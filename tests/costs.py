@@ -19,21 +19,23 @@ class Costs:
     """Adds up processor time by file, and prints the dearest files at the end of the run."""
 
     def __init__(self) -> None:
-        self._cpu_s: dict[Path, float] = defaultdict(float)
-        self._before_s = _cpu_s()
+        self._cpu_s: dict[str, float] = defaultdict(float)
+        self._at = "collecting tests"
+        self._before_s = 0.0
 
-    def _charge(self, path: Path) -> None:
+    def _go_to(self, path: str) -> None:
+        """What was spent until now was spent on the file before."""
         now_s = _cpu_s()
-        self._cpu_s[path] += now_s - self._before_s
-        self._before_s = now_s
+        self._cpu_s[self._at] += now_s - self._before_s
+        self._at, self._before_s = path, now_s
 
-    def pytest_collectreport(self) -> None:
-        self._before_s = _cpu_s()
-
-    def pytest_runtest_logfinish(self, location: tuple[str, int | None, str]) -> None:
-        self._charge(Path(location[0]))
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        path = nodeid.partition("::")[0]
+        if path != self._at:
+            self._go_to(path)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        self._go_to("the summary")
         terminalreporter.section("processor seconds by file")
         for path, spent_s in sorted(self._cpu_s.items(), key=lambda item: -item[1]):
             if spent_s >= 0.5:
