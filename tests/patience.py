@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 PATIENCE_S = 120.0 * float(os.environ.get("MOLDAU_TEST_PATIENCE", "1"))
 LOOK_EVERY_S = 0.01
@@ -28,11 +28,15 @@ def wait_until(
     while not (found := condition()):
         patience.check(progress())
         time.sleep(every_s)
+    Patience.awaited = ""
     return found
 
 
 class Patience:
     """For loops that do something between two looks: `check` fails when the progress has been the same for too long."""
+
+    awaited: ClassVar[str | Callable[[], str]] = ""
+    """What was waited for last: a run shows it while a test takes long."""
 
     def __init__(self, what: str | Callable[[], str]) -> None:
         self._what = what
@@ -40,9 +44,13 @@ class Patience:
         self._since_s = time.monotonic()
 
     def check(self, progress: object = None) -> None:
+        Patience.awaited = self._what
         now_s = time.monotonic()
         if progress != self._progress:
             self._progress, self._since_s = progress, now_s
         if now_s - self._since_s > PATIENCE_S:
-            what = self._what if isinstance(self._what, str) else self._what()
-            raise AssertionError(f"for {PATIENCE_S:g} s nothing came of this: {what}")
+            raise AssertionError(f"for {PATIENCE_S:g} s nothing came of this: {told(self._what)}")
+
+
+def told(what: str | Callable[[], str]) -> str:
+    return what if isinstance(what, str) else what()

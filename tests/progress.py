@@ -1,6 +1,6 @@
 """How far a run is, in whole lines that are written at once: one for each test file, and one every few seconds.
 
-A test that takes long is named while it runs, with the last line that it has reported by `report`.
+A test that takes long is named while it runs, with what it waits for.
 """
 
 from __future__ import annotations
@@ -12,16 +12,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from patience import Patience, told
 from sharing import Sharing
 
 SPEAK_EVERY_S = 5.0
-_reported = ""
-
-
-def report(line: str) -> None:
-    """For long tests: what they are at. It is shown when the next line of progress is due."""
-    global _reported
-    _reported = line
 
 
 class Progress:
@@ -57,8 +51,7 @@ class Progress:
             self._say(f"FAILED {report.nodeid}")
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        global _reported
-        _reported = ""
+        Patience.awaited = ""
         done, of = self._outcomes.total(), self._sharing.tests_of(Path.cwd() / self._path)
         if done >= of:
             counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self._outcomes.items()))
@@ -72,7 +65,10 @@ class Progress:
     def _tell_while_tests_run(self) -> None:
         while not self._ended.wait(SPEAK_EVERY_S):
             if time.monotonic() - self._spoke_s > SPEAK_EVERY_S:
-                self._say(f"{self._path}: at {self._test} {_reported}".rstrip() if self._test else "collecting tests")
+                self._say(f"{self._path}: at {self._test}{self._awaited()}" if self._test else "collecting tests")
+
+    def _awaited(self) -> str:
+        return f", until {told(Patience.awaited)[:100]}" if Patience.awaited else ""
 
     def _say(self, line: str) -> None:
         self._spoke_s = time.monotonic()
