@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from costs import Costs
+from depth import deep
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 from progress import Progress
 from sharing import Sharing
@@ -27,6 +28,7 @@ settings.register_profile(
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    max_examples=deep(100),
 )
 settings.load_profile("moldau")
 

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import ClassVar, TypeVar
 
 PATIENCE_S = 120.0 * float(os.environ.get("MOLDAU_TEST_PATIENCE", "1"))
+SPARK_PATIENCE_S = 5 * PATIENCE_S
+"""Java starts, compiles itself, and starts Python processes: on a busy machine each takes its time."""
 LOOK_EVERY_S = 0.01
 
 Found = TypeVar("Found")

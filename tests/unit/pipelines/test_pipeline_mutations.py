@@ -6,13 +6,14 @@ import random
 from contextlib import suppress
 from pathlib import Path
 
+from depth import deep
 from operations import operations_of
 
 from moldau.pipelines.problems import InvalidPipeline
 from moldau.pipelines.reading.loading import load
 
-FILES = 1000
-COUNTED_FILES = 100
+FILES = deep(300)
+COUNTED_FILES = deep(50)
 HEAD = "name: shop\nsources:\n  a: {topic: a, format: text}\n"
 TAIL = "sinks:\n  - {from: a, console: true}\n"
 BASES = [

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from besieged import Sent
 from besieged_transactions import ODD_IDS, Producer, Transacting, TransactionalPoison, is_refused
+from depth import deep
 from operations import operations_of
 
 from moldau.base.errors import ErrorCode
@@ -30,7 +31,7 @@ from moldau.wire.messages.init_producer_id import InitProducerIdRequest
 from moldau.wire.messages.list_transactions import ListTransactionsRequest
 from moldau.wire.schema import Message
 
-RANDOM_REQUESTS = 600
+RANDOM_REQUESTS = deep(200)
 SILENCE_MS = 35_000
 TRANSACTIONAL = (
     ApiKey.INIT_PRODUCER_ID,

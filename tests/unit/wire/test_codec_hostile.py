@@ -1,6 +1,6 @@
 """Bytes that were never a message: decoding gives a message or MalformedData, in little time and little memory.
 
-Valid messages are flipped, cut, stretched, spliced and given huge counts: 200,000 frames over all messages and
+Valid messages are flipped, cut, stretched, spliced and given huge counts: 100,000 frames over all messages and
 versions. MOLDAU_FUZZ_FRAMES=1000000 (or any other number) makes more of them, MOLDAU_FUZZ_SEED others.
 """
 
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
+from depth import deep
 from operations import operations_of
 from random_messages import Mood, every_message, every_version, least_element, random_message
 
@@ -25,7 +26,7 @@ from moldau.wire.messages.produce import ProduceRequest
 from moldau.wire.messages.vote import VoteRequest
 from moldau.wire.schema import Buffer, Message, fields_of
 
-FRAMES = int(os.environ.get("MOLDAU_FUZZ_FRAMES", "200000"))
+FRAMES = int(os.environ.get("MOLDAU_FUZZ_FRAMES", deep(100_000)))
 SEED = os.environ.get("MOLDAU_FUZZ_SEED", "0")
 MESSAGES = list(every_message())
 COUNTED_FRAMES_PER_VERSION = 5
