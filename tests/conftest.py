@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 import shlex
+import signal
 import sys
 from collections.abc import Generator
 from pathlib import Path
@@ -22,6 +23,10 @@ from sharing import Sharing
 # Tests start hundreds of Python processes: each would compile all modules anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# What a shell starts in the background ignores Ctrl-C, and so does all that it starts; tests send it to what they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
     "moldau",

@@ -16,7 +16,7 @@ from cluster_broken import WAYS, Way
 from cluster_world import SMALL, World
 from groups_world import Violation
 
-DEFAULT_SEEDS = 40
+DEFAULT_SEEDS = 16
 SEEDS = int(os.environ.get("MOLDAU_SEEDS", DEFAULT_SEEDS))
 TRIES = 25
 ALWAYS_SOME = {

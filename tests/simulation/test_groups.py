@@ -15,7 +15,7 @@ from befallen import Befallen
 from broken import WAYS, Way
 from groups_world import SMALL, Violation, World
 
-DEFAULT_SEEDS = 24
+DEFAULT_SEEDS = 10
 SEEDS = int(os.environ.get("MOLDAU_SEEDS", DEFAULT_SEEDS))
 TRIES = 25
 ALWAYS_SOME = {
