@@ -24,7 +24,7 @@ from sharing import Sharing
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# What a shell starts in the background ignores Ctrl-C, and so does all that it starts; tests send it to what they start.
+# What a shell starts in the background ignores Ctrl-C, as does all that it starts; tests send it to processes.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
