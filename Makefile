@@ -22,7 +22,7 @@ DIST := $(VENV)/.installed-dist
 DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help setup same-python demo quickstart test test-unit-spark test-simulation-interop unit simulate interop spark examples chaos coverage lint format bench bench-groups bench-cluster bench-transactions bench-spark scale dist lock clean
+.PHONY: help setup same-python demo quickstart test test-front test-back unit deep simulate interop spark examples chaos coverage lint format bench bench-groups bench-cluster bench-transactions bench-spark scale dist lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,18 +53,20 @@ demo: $(DEMO) ## a bookstore: broker, events, a pipeline on Spark, new topics, a
 quickstart: $(QUICKSTART) ## start a broker, create a topic, produce and consume with three clients
 	$(BIN)/python examples/quickstart/demo.py
 
-test: $(TEST) ## lint, types and all tests, in two halves side by side that take about as long
+test: $(TEST) ## lint, types and all tests: two runs side by side, each takes the next test file when it is free
 	@$(MAKE) --no-print-directory lint
-	@$(MAKE) --no-print-directory --jobs 2 --keep-going test-unit-spark test-simulation-interop
+	@claims=$$(mktemp -d) && trap 'rm -r "$$claims"' EXIT && \
+	MOLDAU_TEST_CLAIMS="$$claims" $(MAKE) --no-print-directory --jobs 2 --keep-going test-front test-back
 
-test-unit-spark: $(TEST)
-	@set -o pipefail; $(BIN)/python -u -m pytest tests/tidy tests/dist tests/unit tests/scripts tests/spark | awk '{ print "unit, spark          ", $$0; fflush() }'
-
-test-simulation-interop: $(TEST)
-	@set -o pipefail; $(BIN)/python -u -m pytest tests/simulation tests/interop | awk '{ print "simulation, interop  ", $$0; fflush() }'
+test-front test-back: test-%: $(TEST)
+	@set -o pipefail; MOLDAU_TEST_FROM=$* $(BIN)/python -u -m pytest -q -o console_output_style=classic | \
+		while IFS= read -r line; do echo "$*: $$line"; done
 
 unit: $(TEST) ## the tests without sockets, in seconds
 	$(BIN)/python -m pytest tests/unit tests/scripts tests/tidy
+
+deep: $(TEST) ## the tests without sockets, with DEPTH=10 times as many random inputs
+	MOLDAU_TEST_DEPTH=$(or $(DEPTH),10) $(BIN)/python -m pytest tests/unit
 
 simulate: $(TEST) ## clusters and groups in virtual time under everything that can befall them: SEEDS=200 SIZE=small WHAT=cluster, on all cores
 	$(BIN)/python tests/simulation/simulate.py --seeds $(or $(SEEDS),200) --first $(or $(FIRST),0) --size $(or $(SIZE),small) $(if $(WHAT),--what $(WHAT))

@@ -1,16 +1,79 @@
-"""What all tests share: a word for those that need a package that not every Python has wheels for."""
+"""What holds for all tests: what hypothesis may do, how a failure is repeated, how far a run has come, what it cost.
+
+Tests import each other's modules by their bare names; those of this directory are for all of them.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import os
+import random
+import shlex
+import signal
+import sys
+from collections.abc import Generator
+from pathlib import Path
 
 import pytest
+from costs import Costs
+from depth import deep
+from hypothesis import HealthCheck, is_hypothesis_test, settings
+from progress import Progress
+from sharing import Sharing
+
+# Tests start hundreds of Python processes: each would compile all modules anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+# What a shell starts in the background ignores Ctrl-C, as does all that it starts; tests send it to processes.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+settings.register_profile(
+    "moldau",
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    max_examples=deep(100),
+)
+settings.load_profile("moldau")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs_re2: skipped where google-re2 is not installed")
+    if os.environ.get("MOLDAU_TEST_COSTS"):
+        config.pluginmanager.register(Costs(), "costs")
+    if claims := os.environ.get("MOLDAU_TEST_CLAIMS"):
+        # Elsewhere hypothesis keeps what has failed in a directory, and begins with that.
+        config.option.hypothesis_seed = config.option.hypothesis_seed or str(random.SystemRandom().randrange(2**32))
+        sharing = Sharing(Path(claims), os.environ.get("MOLDAU_TEST_FROM", "front"))
+        config.pluginmanager.register(sharing, "sharing")
+        config.pluginmanager.register(Progress(config, sharing), "progress")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("needs_re2") and importlib.util.find_spec("re2") is None:
         pytest.skip("google-re2 is not installed: it has no wheel for this Python")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Every failure ends with the one command that repeats it."""
+    report = yield
+    if report.failed:
+        report.sections.append(("to repeat it", _command(item)))
+    return report
+
+
+def _command(item: pytest.Item) -> str:
+    switches = [f"{name}={shlex.quote(value)}" for name, value in sorted(os.environ.items()) if _is_switch(name)]
+    words = [*switches, "python -m pytest", shlex.quote(item.nodeid)]
+    seed = item.config.option.hypothesis_seed
+    if seed is not None and is_hypothesis_test(getattr(item, "obj", None)):
+        words.append(f"--hypothesis-seed={seed}")
+    return " ".join(words)
+
+
+def _is_switch(name: str) -> bool:
+    return name.startswith("MOLDAU_") and name not in ("MOLDAU_TEST_CLAIMS", "MOLDAU_TEST_FROM")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Self
 
 import pytest
+from patience import PATIENCE_S
 
 from moldau.log import layout
 from moldau.log.txn_index import AbortedTxn
@@ -48,7 +49,7 @@ class ApacheCleaner:
         assert self.process.stdout is not None
         self.process.stdin.close()
         self.process.stdout.close()
-        self.process.wait(10.0)
+        self.process.wait(PATIENCE_S)
 
     def clean(self, directory: Path, end_offset: int, now_ms: int, first_dirty_offset: int, up_to: int) -> int:
         """One round over a log that ends there. The offset up to which it is clean now."""

@@ -18,8 +18,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as AioTopicPartition
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from patience import PATIENCE_S
 
-DEADLINE_SECONDS = 30.0
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
@@ -60,7 +60,7 @@ def poll_messages(consumer: Consumer, count: int) -> list[Any]:
     """Exactly `count` messages of librdkafka's; an error event or a missing message fails."""
     found: list[Any] = []
     while len(found) < count:
-        batch = consumer.consume(count - len(found), timeout=DEADLINE_SECONDS)
+        batch = consumer.consume(count - len(found), timeout=PATIENCE_S)
         assert batch, f"only {len(found)} of {count} records came"
         for message in batch:
             assert message.error() is None, message.error()
@@ -83,7 +83,7 @@ class Confluent:
                 on_delivery=lambda error, _: faults.append(error) if error else None,
                 **extra,
             )
-        assert producer.flush(DEADLINE_SECONDS) == 0
+        assert producer.flush(PATIENCE_S) == 0
         assert not faults
 
     def consume(self, bootstrap: str, topic: str, count: int) -> list[Message]:
@@ -114,7 +114,7 @@ class KafkaPython:
                 for message in messages
             ]
             for future in futures:
-                future.get(DEADLINE_SECONDS)
+                future.get(PATIENCE_S)
         finally:
             producer.close()
 
@@ -125,7 +125,7 @@ class KafkaPython:
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             fetch_max_wait_ms=100,
-            consumer_timeout_ms=int(DEADLINE_SECONDS * 1000),
+            consumer_timeout_ms=int(PATIENCE_S * 1000),
         )
         try:
             consumer.assign([kafka.TopicPartition(topic, 0)])
@@ -154,7 +154,7 @@ class AioKafka:
                     )
                     for message in messages
                 ]
-                await asyncio.wait_for(asyncio.gather(*futures), DEADLINE_SECONDS)
+                await asyncio.wait_for(asyncio.gather(*futures), PATIENCE_S)
             finally:
                 await producer.stop()
 
@@ -172,7 +172,7 @@ class AioKafka:
             await consumer.start()
             try:
                 consumer.assign([AioTopicPartition(topic, 0)])
-                return [await asyncio.wait_for(consumer.getone(), DEADLINE_SECONDS) for _ in range(count)]
+                return [await asyncio.wait_for(consumer.getone(), PATIENCE_S) for _ in range(count)]
             finally:
                 await consumer.stop()
 
@@ -213,9 +213,7 @@ def run_kcat(bootstrap: str, arguments: Sequence[str], stdin: bytes = b"") -> by
     path = shutil.which("kcat") or shutil.which("kafkacat")
     if path is None:
         pytest.skip("kcat is not on PATH (Debian and Ubuntu: apt-get install kcat)")
-    ran = subprocess.run(
-        [path, "-b", bootstrap, *arguments], input=stdin, capture_output=True, timeout=DEADLINE_SECONDS
-    )
+    ran = subprocess.run([path, "-b", bootstrap, *arguments], input=stdin, capture_output=True, timeout=PATIENCE_S)
     assert ran.returncode == 0, ran.stderr.decode()
     return ran.stdout
 

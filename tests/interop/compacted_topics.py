@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from batches import now_ms
 from clients import confluent_consumer, confluent_producer
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+from patience import PATIENCE_S
 
 STEP_MS = 2_000
-CLEAN_SECONDS = 60.0
-"""Apache Kafka looks every fifteen seconds."""
 EAGER = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.ms": "1000"}
 """A topic whose every older segment is worth cleaning."""
 
@@ -43,7 +41,7 @@ class Writer:
                 timestamp=self._timestamp,
                 on_delivery=lambda error, _: failed.append(error) if error else None,
             )
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(PATIENCE_S) == 0
         assert not failed, failed
 
 
@@ -51,11 +49,11 @@ def read_all(bootstrap: str, topic: str, **config: Any) -> list[Read]:
     """Every record that is there now, up to the last, which no cleaner takes away while its segment is active."""
     consumer = confluent_consumer(bootstrap, **config)
     try:
-        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=15)
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=PATIENCE_S)
         consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
         found: list[Read] = []
         while end and (not found or found[-1].offset < end - 1):
-            message = consumer.poll(30)
+            message = consumer.poll(PATIENCE_S)
             assert message is not None, "a record that was promised did not come"
             assert message.error() is None, message.error()
             value = message.value()
@@ -68,10 +66,3 @@ def read_all(bootstrap: str, topic: str, **config: Any) -> list[Read]:
 def table(records: list[Read]) -> dict[str, str | None]:
     """The last value of each key, by what a reader from the beginning sees."""
     return {record.key: record.value for record in records}
-
-
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = CLEAN_SECONDS) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"in {seconds:.0f} s it never came to this: {what}"
-        time.sleep(0.05)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
+from patience import PATIENCE_S
 from raw import Wire, message
 
 EXTERNAL_BOOTSTRAP = os.environ.get("MOLDAU_TEST_BOOTSTRAP")
@@ -54,9 +55,9 @@ def topic(admin: AdminClient) -> Iterator[Callable[[], str]]:
     prefix, counter = f"it-{uuid.uuid4().hex[:8]}", itertools.count()
     yield lambda: f"{prefix}-{next(counter)}"
     if EXTERNAL_BOOTSTRAP:
-        ours = [name for name in admin.list_topics(timeout=15).topics if name.startswith(prefix)]
+        ours = [name for name in admin.list_topics(timeout=PATIENCE_S).topics if name.startswith(prefix)]
         for deleted in admin.delete_topics(ours).values() if ours else ():
-            deleted.result(15)
+            deleted.result(PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +68,7 @@ def create_topic(bootstrap: str, admin: AdminClient, topic: Callable[[], str]) -
         def create(partitions: int = 1, config: dict[str, str] | None = None, name: str | None = None) -> str:
             name = name or topic()
             new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config or {})
-            admin.create_topics([new], operation_timeout=15)[name].result(15)
+            admin.create_topics([new], operation_timeout=PATIENCE_S)[name].result(PATIENCE_S)
             await_topic(probe, name, partitions)
             return name
 
@@ -106,6 +107,6 @@ def kcat() -> str:
 def broker_answers(admin: AdminClient) -> None:
     """Fails the whole run at once, in plain words, when nothing listens."""
     try:
-        admin.list_topics(timeout=15)
+        admin.list_topics(timeout=PATIENCE_S)
     except KafkaException as error:
         pytest.exit(f"no broker answers: {error}", returncode=3)

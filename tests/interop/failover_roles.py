@@ -5,31 +5,22 @@ What may not enter: assertions about behaviour.
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections.abc import Callable
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
+from patience import PATIENCE_S, wait_until
 from raw import Wire, message
 
 from moldau.testing import TestCluster
 
-PATIENCE_S = 150.0
 GROUP_KEY, TRANSACTION_KEY = 0, 1
-
-
-def until(is_so: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_S:g} s: {what}"
-        time.sleep(0.02)
 
 
 def create_replicated(three: TestCluster, admin: AdminClient, name: str, partitions: int) -> None:
     """All replicas are in sync on return, and every node knows of the topic."""
     try:
-        admin.create_topics([NewTopic(name, partitions, 3)], operation_timeout=15)[name].result(15)
+        admin.create_topics([NewTopic(name, partitions, 3)], operation_timeout=PATIENCE_S)[name].result(PATIENCE_S)
     except KafkaException as refused:
         # An answer that was lost with the controller before is asked for again, by the broker or the client.
         if refused.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
@@ -46,7 +37,7 @@ def await_in_sync(admin: AdminClient, topic: str, partitions: int) -> None:
             return False
         return len(found) == partitions and all(len(each.isrs) == 3 and each.leader > 0 for each in found)
 
-    until(is_so, f"all replicas of {topic} are in sync")
+    wait_until(is_so, f"all replicas of {topic} are in sync")
 
 
 def leader_of(bootstrap: str, topic: str) -> int:

@@ -16,9 +16,9 @@ from typing import Any, Self
 import kafka
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import KafkaError, Producer
+from patience import PATIENCE_S
 
 EVERY_S = 0.01
-PATIENCE_S = 30.0
 KAFKA_LIBS = os.environ.get("MOLDAU_TEST_KAFKA_LIBS")
 BROKEN_CONNECTIONS = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE}
 """What librdkafka tells of any broker that goes away; it concerns no record."""

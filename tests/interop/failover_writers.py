@@ -14,8 +14,8 @@ from typing import Any, Self
 import kafka
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Producer
+from patience import PATIENCE_S
 
-DEADLINE_SECONDS = 30.0
 PAUSE_SECONDS = 0.004
 """Some hundred records a second: enough to be under way at any moment."""
 
@@ -41,7 +41,7 @@ class Writer:
     def close(self) -> None:
         """Returns when everything written is acknowledged."""
         self.closing.set()
-        self.thread.join(DEADLINE_SECONDS)
+        self.thread.join(PATIENCE_S)
         if self.faults:
             raise self.faults[0]
         assert self.acknowledged == self.written
@@ -77,7 +77,7 @@ class ConfluentWriter(Writer):
                 on_delivery=lambda error, _: self.told(error and _raised(error)),
             )
             producer.poll(PAUSE_SECONDS)
-        assert producer.flush(DEADLINE_SECONDS) == 0
+        assert producer.flush(PATIENCE_S) == 0
 
 
 def _raised(error: Any) -> BaseException:
@@ -93,7 +93,7 @@ class KafkaPythonWriter(Writer):
                 sent.add_callback(lambda _: self.told(None))
                 sent.add_errback(self.told)
                 time.sleep(PAUSE_SECONDS)
-            producer.flush(DEADLINE_SECONDS)
+            producer.flush(PATIENCE_S)
         finally:
             producer.close()
 
@@ -110,7 +110,7 @@ class AioKafkaWriter(Writer):
                 sent = await producer.send(self.topic, self.next_value(), partition=0)
                 sent.add_done_callback(lambda done: self.told(done.exception()))
                 await asyncio.sleep(PAUSE_SECONDS)
-            await asyncio.wait_for(producer.flush(), DEADLINE_SECONDS)
+            await asyncio.wait_for(producer.flush(), PATIENCE_S)
         finally:
             await producer.stop()
 

@@ -8,20 +8,19 @@ A JoinGroup that is held blocks its connection, hence one connection per member.
 from __future__ import annotations
 
 import struct
-import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
+from patience import wait_until
 from raw import Wire, message
 
 JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION, LEAVE_VERSION = 9, 5, 4, 5
 COMMIT_VERSION, FETCH_VERSION = 9, 9
 SESSION_TIMEOUT_MS = 30_000
 REBALANCE_TIMEOUT_MS = 60_000
-DEADLINE_SECONDS = 15.0
 GROUP_RESOURCE = 32
 Protocols = Sequence[tuple[str, bytes]]
 Owned = dict[UUID, set[int]]
@@ -62,12 +61,7 @@ def read_assignment(data: bytes) -> dict[str, set[int]]:
 
 def until(condition: Callable[[], Any], what: str) -> Any:
     """Asks until the condition holds and returns what it gave. Each try is a round trip; the pause spares the CPU."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while time.monotonic() < deadline:
-        if found := condition():
-            return found
-        time.sleep(0.01)
-    raise AssertionError(f"waited {DEADLINE_SECONDS} s in vain until {what}")
+    return wait_until(condition, what)
 
 
 class Group:

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self
 
 import kafka
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from confluent_kafka import Consumer
+from patience import PATIENCE_S, wait_until
 
-DEADLINE_SECONDS = 30.0
 POLL_SECONDS = 0.05
 KAFKA_PYTHON_POLL_MS = 500
 """Its poll carries the rebalance too, and gives up what is not done when the time is over."""
@@ -59,7 +58,7 @@ class Reader:
 
     def close(self) -> None:
         self.closing.set()
-        self.thread.join(DEADLINE_SECONDS)
+        self.thread.join(PATIENCE_S)
         if self.fault is not None:
             raise self.fault
 
@@ -198,14 +197,17 @@ FLAVOURS = {
 
 def until(condition: Callable[[], Any], what: str, readers: Sequence[Reader]) -> None:
     """Waits until the condition holds; a reader that failed ends the waiting."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
+
+    def seen() -> list[str]:
+        return [f"{sorted(reader.assigned)}, {len(reader.found)} read" for reader in readers]
+
+    def holds() -> Any:
         for reader in readers:
             if reader.fault is not None:
                 raise reader.fault
-        seen = [f"{sorted(reader.assigned)}, {len(reader.found)} read" for reader in readers]
-        assert time.monotonic() < deadline, f"waited in vain until {what}: {seen}"
-        time.sleep(0.02)
+        return condition()
+
+    wait_until(holds, lambda: f"{what}: {seen()}")
 
 
 def shares(readers: Sequence[Reader]) -> list[int]:
@@ -230,6 +232,6 @@ def close_all(readers: Sequence[Reader]) -> None:
     for reader in readers:
         reader.closing.set()
     for reader in readers:
-        reader.thread.join(DEADLINE_SECONDS)
+        reader.thread.join(PATIENCE_S)
     for reader in readers:
         reader.close()

@@ -10,8 +10,6 @@ import io
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,10 +61,3 @@ def shell(line: str, stdin: str = "") -> Outcome:
         ["bash", "-c", line], cwd=BIN.parent, env=environment(), input=stdin, text=True, capture_output=True, timeout=60
     )
     return Outcome(done.returncode, done.stdout, done.stderr)
-
-
-def eventually(found: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
-    """Asks again until it is so. What is asked is a program or a broker, so the loop is not busy."""
-    deadline = time.monotonic() + seconds
-    while not found():
-        assert time.monotonic() < deadline, f"never came true: {what}"

@@ -21,9 +21,9 @@ from typing import Any, Self
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
+from patience import PATIENCE_S
 
 API_KEYS = {name: key for key, name in api_key_map.items()}
-TIMEOUT_SECONDS = 15.0
 
 
 class ConnectionEnded(Exception):
@@ -106,7 +106,7 @@ def decode_response(payload: Any, body: bytes, correlation_id: int) -> Any:
 class Wire:
     """One connection. `ask` is a round trip; `post` and `collect` are its halves, for pipelining."""
 
-    def __init__(self, bootstrap: str, timeout: float = TIMEOUT_SECONDS) -> None:
+    def __init__(self, bootstrap: str, timeout: float = PATIENCE_S) -> None:
         host, port = bootstrap.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), timeout=timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -174,4 +174,4 @@ class Wire:
         except TimeoutError:
             return True
         finally:
-            self.socket.settimeout(TIMEOUT_SECONDS)
+            self.socket.settimeout(PATIENCE_S)

@@ -18,6 +18,7 @@ import pytest
 from confluent_kafka import Producer
 from group_members import ConsumerMember, Group, subscription
 from kafka_tools import Outcome, Tools
+from patience import PATIENCE_S
 
 KAFKA_LIBS = os.environ.get("MOLDAU_TEST_KAFKA_LIBS")
 pytestmark = [
@@ -48,7 +49,7 @@ def scene(
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(40):
         producer.produce(topic, str(number), partition=number % 4)
-    assert producer.flush(15) == 0
+    assert producer.flush(PATIENCE_S) == 0
     with Group(bootstrap) as idle, Group(bootstrap) as other, Group(bootstrap) as classic, Group(bootstrap) as new:
         for index in range(4):
             assert idle.commit(topic, 3 + index, partition=index, leader_epoch=0) == 0
@@ -74,7 +75,7 @@ def tools(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 def apache(bootstrap: str, tool: str, words: list[str]) -> Outcome:
     command = ["java", "-cp", f"{KAFKA_LIBS}/*", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
     command += [f"org.apache.kafka.tools.{CLASSES[tool]}", *words, "--bootstrap-server", bootstrap]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     return Outcome(done.returncode, done.stdout, done.stderr)
 
 

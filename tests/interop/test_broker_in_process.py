@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from patience import PATIENCE_S
 
 from moldau.settings import SettingsError
 from moldau.testing import TestBroker, broker
@@ -16,10 +17,10 @@ pytestmark = pytest.mark.moldau_only
 def test_settings_may_be_numbers_and_booleans() -> None:
     with broker(num_partitions=3, auto_create_topics_enable=False) as running:
         admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
-        admin.create_topics([NewTopic("orders")])["orders"].result(10)
-        known = admin.list_topics(timeout=10).topics
+        admin.create_topics([NewTopic("orders")])["orders"].result(PATIENCE_S)
+        known = admin.list_topics(timeout=PATIENCE_S).topics
         assert len(known["orders"].partitions) == 3
-        assert admin.list_topics("nobody", timeout=10).topics["nobody"].error is not None
+        assert admin.list_topics("nobody", timeout=PATIENCE_S).topics["nobody"].error is not None
 
 
 def test_a_misspelt_setting_is_told(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from kafka.admin import KafkaAdminClient
+from patience import PATIENCE_S
 
 CreateTopic = Callable[..., str]
 
@@ -36,7 +37,7 @@ def kafka_admin(bootstrap: str) -> Any:
 def code_of(future: Any) -> int:
     """The error code a confluent future ends with; 0 when it does not fail."""
     try:
-        future.result(15)
+        future.result(PATIENCE_S)
     except KafkaException as error:
         return int(error.args[0].code())
     return 0
@@ -48,7 +49,7 @@ def topic_resource(name: str, **entries: Any) -> ConfigResource:
 
 def config_of(admin: AdminClient, name: str) -> dict[str, Any]:
     (future,) = admin.describe_configs([topic_resource(name)]).values()
-    return dict(future.result(15))
+    return dict(future.result(PATIENCE_S))
 
 
 def alter(admin: AdminClient, name: str, *changes: tuple[str, str | None, AlterConfigOpType]) -> int:
@@ -60,17 +61,17 @@ def alter(admin: AdminClient, name: str, *changes: tuple[str, str | None, AlterC
 def await_partitions(admin: AdminClient, name: str, count: int) -> None:
     """A controller answers before every broker knows: ask until it shows."""
     for _ in range(500):
-        if len(admin.list_topics(name, timeout=15).topics[name].partitions) == count:
+        if len(admin.list_topics(name, timeout=PATIENCE_S).topics[name].partitions) == count:
             return
     raise AssertionError(f"metadata never showed {count} partitions of {name}")
 
 
 def test_created_topics_are_listed_and_deleted_ones_are_not(admin: AdminClient, create_topic: CreateTopic) -> None:
     name = create_topic(partitions=3)
-    assert len(admin.list_topics(timeout=15).topics[name].partitions) == 3
-    admin.delete_topics([name], operation_timeout=15)[name].result(15)
+    assert len(admin.list_topics(timeout=PATIENCE_S).topics[name].partitions) == 3
+    admin.delete_topics([name], operation_timeout=PATIENCE_S)[name].result(PATIENCE_S)
     for _ in range(500):
-        if name not in admin.list_topics(timeout=15).topics:
+        if name not in admin.list_topics(timeout=PATIENCE_S).topics:
             break
     else:
         raise AssertionError(f"{name} is still listed")
@@ -85,7 +86,7 @@ def test_a_topic_cannot_be_created_twice(admin: AdminClient, create_topic: Creat
 def test_a_recreated_topic_is_empty(bootstrap: str, admin: AdminClient, create_topic: CreateTopic) -> None:
     name = create_topic()
     CLIENTS["confluent"].produce(bootstrap, name, [Message(b"k", b"old")] * 3)
-    admin.delete_topics([name], operation_timeout=15)[name].result(15)
+    admin.delete_topics([name], operation_timeout=PATIENCE_S)[name].result(PATIENCE_S)
     for _ in range(500):
         if code_of(admin.create_topics([NewTopic(name, 1, 1)])[name]) == 0:
             break
@@ -103,10 +104,10 @@ def test_many_topics_in_one_request(admin: AdminClient, topic: Callable[[], str]
 def test_defaults_of_a_topic_come_from_the_broker(admin: AdminClient, topic: Callable[[], str]) -> None:
     """-1 partitions and -1 replicas mean the broker's own numbers (KIP-464)."""
     name = topic()
-    admin.create_topics([NewTopic(name, num_partitions=-1, replication_factor=-1)])[name].result(15)
-    node = admin.describe_cluster().result(15).nodes[0].id
+    admin.create_topics([NewTopic(name, num_partitions=-1, replication_factor=-1)])[name].result(PATIENCE_S)
+    node = admin.describe_cluster().result(PATIENCE_S).nodes[0].id
     (future,) = admin.describe_configs([ConfigResource(ResourceType.BROKER, str(node))]).values()
-    await_partitions(admin, name, int(future.result(15)["num.partitions"].value))
+    await_partitions(admin, name, int(future.result(PATIENCE_S)["num.partitions"].value))
 
 
 def test_replication_beyond_the_brokers_there_are(admin: AdminClient, topic: Callable[[], str]) -> None:
@@ -117,7 +118,7 @@ def test_replication_beyond_the_brokers_there_are(admin: AdminClient, topic: Cal
 def test_validation_creates_nothing(admin: AdminClient, topic: Callable[[], str]) -> None:
     name = topic()
     assert code_of(admin.create_topics([NewTopic(name, 1, 1)], validate_only=True)[name]) == 0
-    assert name not in admin.list_topics(timeout=15).topics
+    assert name not in admin.list_topics(timeout=PATIENCE_S).topics
 
 
 def test_partitions_can_be_added_never_removed(admin: AdminClient, create_topic: CreateTopic) -> None:
@@ -125,7 +126,7 @@ def test_partitions_can_be_added_never_removed(admin: AdminClient, create_topic:
     assert code_of(admin.create_partitions([NewPartitions(name, 2)])[name]) == KafkaError.INVALID_PARTITIONS
     assert code_of(admin.create_partitions([NewPartitions(name, 1)])[name]) == KafkaError.INVALID_PARTITIONS
     assert code_of(admin.create_partitions([NewPartitions(name, 5)], validate_only=True)[name]) == 0
-    assert len(admin.list_topics(name, timeout=15).topics[name].partitions) == 2
+    assert len(admin.list_topics(name, timeout=PATIENCE_S).topics[name].partitions) == 2
     assert code_of(admin.create_partitions([NewPartitions(name, 5)])[name]) == 0
     await_partitions(admin, name, 5)
 
@@ -133,7 +134,7 @@ def test_partitions_can_be_added_never_removed(admin: AdminClient, create_topic:
 def test_describe_topics(admin: AdminClient, create_topic: CreateTopic) -> None:
     name = create_topic(partitions=2)
     (future,) = admin.describe_topics(TopicCollection([name])).values()
-    described = future.result(15)
+    described = future.result(PATIENCE_S)
     assert (described.name, described.is_internal, len(described.partitions)) == (name, False, 2)
     for partition in described.partitions:
         assert [node.id for node in partition.replicas] == [partition.leader.id] == [node.id for node in partition.isr]
@@ -142,7 +143,7 @@ def test_describe_topics(admin: AdminClient, create_topic: CreateTopic) -> None:
 
 
 def test_describe_cluster(admin: AdminClient, bootstrap: str) -> None:
-    cluster = admin.describe_cluster().result(15)
+    cluster = admin.describe_cluster().result(PATIENCE_S)
     assert cluster.cluster_id
     assert cluster.controller.id in {node.id for node in cluster.nodes}
     assert f"{cluster.nodes[0].host}:{cluster.nodes[0].port}" == bootstrap
@@ -168,9 +169,9 @@ def test_consumers_of_librdkafka_create_nothing_unless_told(
 ) -> None:
     name = topic()
     consumer = confluent_consumer(bootstrap, allow_auto_create_topics=False)
-    assert consumer.list_topics(name, timeout=15).topics[name].error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+    assert consumer.list_topics(name, timeout=PATIENCE_S).topics[name].error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
     consumer.close()
-    assert name not in admin.list_topics(timeout=15).topics
+    assert name not in admin.list_topics(timeout=PATIENCE_S).topics
 
 
 def test_configs_show_defaults_and_overrides(admin: AdminClient, create_topic: CreateTopic) -> None:
@@ -220,9 +221,9 @@ def test_wrong_configs_are_refused(admin: AdminClient, create_topic: CreateTopic
 
 
 def test_broker_configs_are_described(admin: AdminClient) -> None:
-    node = admin.describe_cluster().result(15).nodes[0].id
+    node = admin.describe_cluster().result(PATIENCE_S).nodes[0].id
     (future,) = admin.describe_configs([ConfigResource(ResourceType.BROKER, str(node))]).values()
-    config = future.result(15)
+    config = future.result(PATIENCE_S)
     assert config["message.max.bytes"].value == "1048588"
     assert config["log.dirs"].is_read_only
     assert "num.partitions" in config
@@ -232,10 +233,10 @@ def test_delete_records_moves_the_beginning(bootstrap: str, admin: AdminClient, 
     name = create_topic()
     CLIENTS["confluent"].produce(bootstrap, name, [Message(None, b"%d" % n) for n in range(10)])
     (future,) = admin.delete_records([TopicPartition(name, 0, 4)]).values()
-    assert future.result(15).low_watermark == 4
+    assert future.result(PATIENCE_S).low_watermark == 4
     assert CLIENTS["confluent"].consume(bootstrap, name, 6)[0].value == b"4"
     (everything,) = admin.delete_records([TopicPartition(name, 0, -1)]).values()
-    assert everything.result(15).low_watermark == 10
+    assert everything.result(PATIENCE_S).low_watermark == 10
     (beyond,) = admin.delete_records([TopicPartition(name, 0, 11)]).values()
     assert code_of(beyond) == KafkaError.OFFSET_OUT_OF_RANGE
 
@@ -250,11 +251,11 @@ def test_list_offsets(bootstrap: str, admin: AdminClient, create_topic: CreateTo
     for stamp in stamps:
         CLIENTS["confluent"].produce(bootstrap, name, [Message(None, b"v", (), stamp)])
     (deleted,) = admin.delete_records([TopicPartition(name, 0, 2)]).values()
-    deleted.result(15)
+    deleted.result(PATIENCE_S)
     time_asked_for = [start + 10] if spec == "for_timestamp" else []
     asked = getattr(OffsetSpec, spec)(*time_asked_for)
     (future,) = admin.list_offsets({TopicPartition(name, 0): asked}).values()
-    assert future.result(15).offset == offset
+    assert future.result(PATIENCE_S).offset == offset
 
 
 def test_log_dirs(bootstrap: str, kafka_admin: Any, create_topic: CreateTopic) -> None:
@@ -277,7 +278,7 @@ def test_describe_producers(bootstrap: str, kafka_admin: Any, create_topic: Crea
     producer = confluent_producer(bootstrap, enable_idempotence=True)
     for _ in range(3):
         producer.produce(name, b"v", partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     partition = kafka.TopicPartition(name, 0)
     (state,) = kafka_admin.describe_producers([partition])[partition].active_producers
     assert state.producer_id >= 0

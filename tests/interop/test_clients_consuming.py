@@ -17,6 +17,7 @@ from aiokafka import TopicPartition as AioTopicPartition
 from batches import now_ms
 from clients import CLIENTS, Message, confluent_consumer, confluent_producer, poll_messages, run_kcat
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, TopicPartition
+from patience import PATIENCE_S
 
 CreateTopic = Callable[..., str]
 LONG_WAIT_MS = 50_000
@@ -26,7 +27,7 @@ def write(bootstrap: str, name: str, values: list[bytes], partition: int = 0) ->
     producer = confluent_producer(bootstrap)
     for value in values:
         producer.produce(name, value, partition=partition)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def test_a_waiting_confluent_consumer_is_woken_by_a_write(bootstrap: str, create_topic: CreateTopic) -> None:
@@ -56,7 +57,7 @@ def test_a_waiting_aiokafka_consumer_is_woken_by_a_write(bootstrap: str, create_
             done, _ = await asyncio.wait([waiting], timeout=0.3)
             assert not done
             await producer.send_and_wait(name, b"woken", partition=0)
-            return bytes((await asyncio.wait_for(waiting, 30)).value)
+            return bytes((await asyncio.wait_for(waiting, PATIENCE_S)).value)
 
     assert asyncio.run(run()) == b"woken"
 
@@ -172,7 +173,7 @@ def test_beginning_and_end_offsets(bootstrap: str, create_topic: CreateTopic) ->
     assert consumer.end_offsets([first, second]) == {first: 0, second: 7}
     consumer.close()
     librdkafka = confluent_consumer(bootstrap)
-    assert librdkafka.get_watermark_offsets(TopicPartition(name, 1), timeout=15) == (0, 7)
+    assert librdkafka.get_watermark_offsets(TopicPartition(name, 1), timeout=PATIENCE_S) == (0, 7)
     librdkafka.close()
 
 
@@ -181,7 +182,7 @@ def test_starting_at_the_end_sees_only_what_comes_later(bootstrap: str, create_t
     write(bootstrap, name, [b"old"] * 5)
     consumer = confluent_consumer(bootstrap, enable_partition_eof=True)
     consumer.assign([TopicPartition(name, 0, OFFSET_END)])
-    at_end: Any = consumer.poll(30)
+    at_end: Any = consumer.poll(PATIENCE_S)
     assert at_end.error().code() == KafkaError._PARTITION_EOF
     write(bootstrap, name, [b"new"])
     found = poll_messages(consumer, 1)[0]
@@ -195,7 +196,7 @@ def test_an_offset_out_of_range_resets_as_told(bootstrap: str, create_topic: Cre
     write(bootstrap, name, [b"a", b"b"])
     consumer = confluent_consumer(bootstrap, auto_offset_reset=reset, enable_partition_eof=True)
     consumer.assign([TopicPartition(name, 0, 1000)])
-    seen: Any = consumer.poll(30)
+    seen: Any = consumer.poll(PATIENCE_S)
     assert seen is not None
     if reset == "earliest":
         assert seen.offset() == 0
@@ -222,7 +223,7 @@ def test_offsets_for_times(bootstrap: str, create_topic: CreateTopic) -> None:
     consumer.close()
     librdkafka = confluent_consumer(bootstrap)
     for target, offset in [*expected.items(), (start + 31, OFFSET_END)]:
-        assert librdkafka.offsets_for_times([TopicPartition(name, 0, target)], timeout=15)[0].offset == offset
+        assert librdkafka.offsets_for_times([TopicPartition(name, 0, target)], timeout=PATIENCE_S)[0].offset == offset
     librdkafka.close()
 
 
@@ -238,5 +239,5 @@ def test_time_lookup_inside_a_batch(bootstrap: str, create_topic: CreateTopic) -
     name, start = create_topic(), now_ms() - 100_000
     CLIENTS["kafka-python"].produce(bootstrap, name, [Message(None, b"v", (), start + n) for n in range(20)], "gzip")
     librdkafka = confluent_consumer(bootstrap)
-    assert librdkafka.offsets_for_times([TopicPartition(name, 0, start + 13)], timeout=15)[0].offset == 13
+    assert librdkafka.offsets_for_times([TopicPartition(name, 0, start + 13)], timeout=PATIENCE_S)[0].offset == 13
     librdkafka.close()

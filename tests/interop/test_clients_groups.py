@@ -21,6 +21,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from group_members import Group
 from group_readers import FLAVOURS, Reader, await_shares, await_values, close_all, until
+from patience import PATIENCE_S
 
 CreateTopic = Callable[..., str]
 Open = Callable[..., Reader]
@@ -56,7 +57,7 @@ def write(bootstrap: str, name: str, values: Sequence[bytes], partitions: int) -
     producer = confluent_producer(bootstrap)
     for place, value in enumerate(values):
         producer.produce(name, value, partition=place % partitions)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def numbers(start: int, count: int) -> list[bytes]:
@@ -82,7 +83,7 @@ def a_pattern_follows_topics(bootstrap: str, open_reader: Open, flavour: str, fi
     assert await_values([reader], 1) == [b"1"]
     second = f"{first}-second"
     for created in admin.create_topics([NewTopic(second, 2, 1), NewTopic(f"{second}-other", 1, 1)]).values():
-        created.result(15)
+        created.result(PATIENCE_S)
     write(bootstrap, second, [b"2", b"3"], 2)
     assert await_values([reader], 3) == [b"1", b"2", b"3"]
     assert reader.assigned == {(first, 0), (second, 0), (second, 1)}
@@ -209,7 +210,7 @@ def commit_with_confluent(bootstrap: str, group: str, name: str, offset: int, no
     consumer.assign([TopicPartition(name, 0)])
     resumed = poll_messages(consumer, 1)[0].offset()
     consumer.commit(offsets=[partition], asynchronous=False)
-    (found,) = consumer.committed([TopicPartition(name, 0)], timeout=15)
+    (found,) = consumer.committed([TopicPartition(name, 0)], timeout=PATIENCE_S)
     consumer.seek(TopicPartition(name, 0, 2))
     sought = poll_messages(consumer, 1)[0].offset()
     consumer.close()
@@ -238,11 +239,11 @@ def commit_with_aiokafka(bootstrap: str, group: str, name: str, offset: int, not
         settings = {"bootstrap_servers": bootstrap, "group_id": group, "enable_auto_commit": False}
         async with AIOKafkaConsumer(**settings, auto_offset_reset="earliest") as consumer:
             consumer.assign([partition])
-            resumed = (await asyncio.wait_for(consumer.getone(), 30)).offset
+            resumed = (await asyncio.wait_for(consumer.getone(), PATIENCE_S)).offset
             await consumer.commit({partition: (offset, note)})
             found = await consumer.committed(partition)
             consumer.seek(partition, 2)
-            sought = (await asyncio.wait_for(consumer.getone(), 30)).offset
+            sought = (await asyncio.wait_for(consumer.getone(), PATIENCE_S)).offset
         return [resumed, found, sought]
 
     return asyncio.run(run())
@@ -265,4 +266,4 @@ def test_what_one_library_commits_the_next_resumes_from(bootstrap: str, create_t
 @pytest.mark.parametrize("lasting", ["share", "pattern", "move"])
 def test_groups_whose_broker_assigns(beside: dict[str, Future[None]], lasting: str) -> None:
     """As their namesakes above do; a group also moves to the new protocol while it reads."""
-    beside[lasting].result(90)
+    beside[lasting].result(PATIENCE_S)

@@ -14,6 +14,7 @@ from clients import CLIENTS, confluent_consumer, confluent_producer, poll_messag
 from confluent_kafka import OFFSET_BEGINNING, Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 from kafka.partitioner.default import murmur2
+from patience import PATIENCE_S
 
 CreateTopic = Callable[..., str]
 KEYS = [f"key-{n}".encode() for n in range(40)]
@@ -37,7 +38,7 @@ def deliveries(producer: Producer, name: str, values: list[bytes], **extra: Any)
     reports: list[Any] = []
     for value in values:
         producer.produce(name, value, on_delivery=lambda error, message: reports.append(error or message), **extra)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     return reports
 
 
@@ -153,7 +154,7 @@ def test_keys_go_where_java_clients_send_them(bootstrap: str, create_topic: Crea
         librdkafka = confluent_producer(bootstrap, partitioner="murmur2_random")
         for key in KEYS:
             librdkafka.produce(name, b"v", key=key)
-        assert librdkafka.flush(30) == 0
+        assert librdkafka.flush(PATIENCE_S) == 0
     assert {m.key(): m.partition() for m in read_all(bootstrap, name, 4, len(KEYS))} == expected
 
 
@@ -163,7 +164,7 @@ def test_same_key_same_partition(bootstrap: str, create_topic: CreateTopic, part
     producer = confluent_producer(bootstrap, partitioner=partitioner)
     for key in KEYS * 2:
         producer.produce(name, b"v", key=key)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     homes: dict[bytes, set[int]] = {}
     for message in read_all(bootstrap, name, 4, 2 * len(KEYS)):
         homes.setdefault(message.key(), set()).add(message.partition())
@@ -191,7 +192,7 @@ def test_partitions_added_while_a_producer_runs(bootstrap: str, create_topic: Cr
         bootstrap, partitioner="random", sticky_partitioning_linger_ms=0, topic_metadata_refresh_interval_ms=50
     )
     assert {report.partition() for report in deliveries(producer, name, [b"before"] * 10)} == {0}
-    admin.create_partitions([NewPartitions(name, 2)])[name].result(15)
+    admin.create_partitions([NewPartitions(name, 2)])[name].result(PATIENCE_S)
     used: set[int] = set()
     for _ in range(2000):
         used |= {report.partition() for report in deliveries(producer, name, [b"after"])}

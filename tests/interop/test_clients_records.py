@@ -9,6 +9,7 @@ import pytest
 from batches import now_ms
 from clients import CLIENTS, Message, confluent_consumer, confluent_producer, poll_messages, run_kcat
 from confluent_kafka import OFFSET_BEGINNING, TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TopicPartition
+from patience import PATIENCE_S
 
 CreateTopic = Callable[..., str]
 LIBRARIES = ("confluent", "kafka-python", "aiokafka")
@@ -108,7 +109,7 @@ def test_a_topic_may_allow_larger_messages(bootstrap: str, create_topic: CreateT
     name = create_topic(config={"max.message.bytes": str(4 << 20)})
     producer = confluent_producer(bootstrap, message_max_bytes=5 << 20)
     producer.produce(name, payload, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     assert CLIENTS["confluent"].consume(bootstrap, name, 1)[0].value == payload
     assert CLIENTS["kafka-python"].consume(bootstrap, name, 1)[0].value == payload
     assert CLIENTS["aiokafka"].consume(bootstrap, name, 1)[0].value == payload

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 from clients import CLIENTS, Message
 from confluent_kafka.admin import AdminClient, NewTopic
+from patience import PATIENCE_S, wait_until
 
 from moldau.cli.cluster_directory import ClusterDirectory, is_free
 from moldau.cli.cluster_processes import NodeState, spawn
@@ -27,7 +27,6 @@ from moldau.platforms.processes import PROCESSES
 
 pytestmark = pytest.mark.moldau_only
 
-PATIENCE_S = 40.0
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
 
@@ -70,10 +69,9 @@ class RunningCluster:
 
     def line_with(self, words: str) -> str:
         """The next line that holds these words; those before it are passed over."""
-        deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
-                line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
+                line = self._lines.get(timeout=PATIENCE_S)
             except queue.Empty:
                 raise AssertionError(f"{words!r} was not printed, only:\n" + "\n".join(self.printed)) from None
             self.printed.append(line)
@@ -173,9 +171,9 @@ def test_three_nodes_announce_themselves_and_one_leads(three: RunningCluster) ->
 def test_a_killed_node_is_told_and_restarted_under_the_foreground(three: RunningCluster) -> None:
     bootstrap = bootstrap_of(three)
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic("orders", 1, 3)])["orders"].result(15)
+    admin.create_topics([NewTopic("orders", 1, 3)])["orders"].result(PATIENCE_S)
     CLIENTS["confluent"].produce(bootstrap, "orders", [Message(None, b"before")])
-    leader = admin.list_topics("orders", timeout=10).topics["orders"].partitions[0].leader
+    leader = admin.list_topics("orders", timeout=PATIENCE_S).topics["orders"].partitions[0].leader
     before = three.states()[leader]["pid"]
 
     assert three.run("kill", str(leader)).stdout.startswith(f"node {leader} is killed")
@@ -266,12 +264,12 @@ def test_a_cluster_started_again_has_what_it_had(tmp_path: Path, place: list[Run
     first.line_with("The cluster is ready")
     bootstrap = bootstrap_of(first)
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic("orders")])["orders"].result(15)
+    admin.create_topics([NewTopic("orders")])["orders"].result(PATIENCE_S)
     first.process.terminate()
     assert first.await_end() == 0
     place.append(second := RunningCluster(tmp_path / "c"))
     second.line_with("The cluster is ready")
-    known = AdminClient({"bootstrap.servers": bootstrap_of(second)}).list_topics(timeout=10).topics
+    known = AdminClient({"bootstrap.servers": bootstrap_of(second)}).list_topics(timeout=PATIENCE_S).topics
     assert len(known["orders"].partitions) == 4
     second.process.terminate()
     assert second.await_end() == 0
@@ -292,13 +290,10 @@ def test_a_node_that_waits_for_its_quorum_stops_when_told(tmp_path: Path) -> Non
     directory.lay_out(description)
     process, child = spawn(directory, description, 1)
     try:
-        deadline = time.monotonic() + PATIENCE_S
-        while is_free(description.node(1).controller_port):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(lambda: not is_free(description.node(1).controller_port), "the node listens")
         assert process.state() is NodeState.STARTING
         child.terminate()
-        assert child.wait(5) == 0
+        assert child.wait(PATIENCE_S) == 0
     finally:
         child.kill()
         child.wait()

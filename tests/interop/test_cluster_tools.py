@@ -20,7 +20,8 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafka_tools import Outcome, Tools, eventually, shell
+from kafka_tools import Outcome, Tools, shell
+from patience import PATIENCE_S, wait_until
 
 from moldau.cli.cluster_describe import describe
 from moldau.client.cluster import Cluster
@@ -87,8 +88,8 @@ def placed(admin: AdminClient, cluster_admin: ClusterAdmin, topic: Callable[[], 
         # One copy must do for writing: a partition that moves is not in sync everywhere.
         config = {"min.insync.replicas": "1"} | {key.replace("_", "."): value for key, value in config.items()}
         new = NewTopic(name, num_partitions=len(replicas), replica_assignment=list(replicas), config=config)
-        admin.create_topics([new], operation_timeout=15)[name].result(15)
-        eventually(lambda: name in cluster_admin.topics(), f"{name} is known")
+        admin.create_topics([new], operation_timeout=PATIENCE_S)[name].result(PATIENCE_S)
+        wait_until(lambda: name in cluster_admin.topics(), f"{name} is known")
         made.append(name)
         return name
 
@@ -118,7 +119,7 @@ def apache(module: str, *words: str, address: str) -> Outcome:
     command += ["--bootstrap-server", address, *words] if module in ("metadata_quorum", "features") else [*words]
     if module not in ("metadata_quorum", "features"):
         command += ["--bootstrap-server", address]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     return Outcome(done.returncode, without_traces(done.stdout), without_traces(done.stderr))
 
 
@@ -148,7 +149,7 @@ def filled(bootstrap: str, name: str, kilobytes: int) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     for _ in range(kilobytes // 100):
         producer.produce(name, os.urandom(100_000), partition=0)
-    assert producer.flush(20) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 @pytest.mark.parametrize("name", ["reassign-partitions", "leader-election", "metadata-quorum", "features"])
@@ -206,7 +207,7 @@ class TestReassignPartitions:
             assert told.status == 0
             return "still in progress" not in told.out
 
-        eventually(is_done, "the moves are done")
+        wait_until(is_done, "the moves are done")
 
     def test_throttles_come_and_go_with_a_move(
         self,
@@ -234,14 +235,14 @@ class TestReassignPartitions:
 
         def come_to_hold(config: str, kind: str, entity: str) -> None:
             """A broker hears of a config a moment after the controller has taken it."""
-            eventually(lambda: f"{config} " in configs(kind, entity), f"{config} of {kind} {entity}")
+            wait_until(lambda: f"{config} " in configs(kind, entity), f"{config} of {kind} {entity}")
 
         come_to_hold(f"leader.replication.throttled.replicas=0:{old}", "topics", name)
         come_to_hold(f"follower.replication.throttled.replicas=0:{new}", "topics", name)
         for broker in (old, new):
             come_to_hold("leader.replication.throttled.rate=70000000", "brokers", str(broker))
             come_to_hold("follower.replication.throttled.rate=70000000", "brokers", str(broker))
-        eventually(lambda: replicas_of(cluster_admin, name) == [[new]], "the move is done")
+        wait_until(lambda: replicas_of(cluster_admin, name) == [[new]], "the move is done")
         kept = tools("reassign_partitions", "--verify", "--reassignment-json-file", path, "--preserve-throttles")
         assert kept.out == f"Status of partition reassignment:\nReassignment of partition {name}-0 is completed.\n\n"
         assert "throttled" in configs("topics", name)
@@ -250,7 +251,7 @@ class TestReassignPartitions:
             f"Clearing broker-level throttles on brokers {','.join(map(str, brokers))}",
             f"Clearing topic-level throttles on topic {name}",
         ]
-        eventually(
+        wait_until(
             lambda: "throttled" not in configs("topics", name) + configs("brokers", str(old)), "no throttle is left"
         )
 
@@ -360,17 +361,17 @@ class TestLeaderElection:
     ) -> None:
         first, second = brokers[:2]
         name = placed([first, second])
-        eventually(lambda: len(cluster_admin.topics()[name].partitions[0].isr) == 2, "both are in sync")
+        wait_until(lambda: len(cluster_admin.topics()[name].partitions[0].isr) == 2, "both are in sync")
         path = plan(name, [second, first])
         assert tools("reassign_partitions", "--execute", "--reassignment-json-file", path).status == 0
-        eventually(lambda: replicas_of(cluster_admin, name) == [[second, first]], "the order has changed")
+        wait_until(lambda: replicas_of(cluster_admin, name) == [[second, first]], "the order has changed")
         assert cluster_admin.topics()[name].partitions[0].leader == first
         words = ("--election-type", "preferred", "--topic", name, "--partition", "0")
         elected = tools("leader_election", *words)
         assert elected == Outcome(
             0, f"Successfully completed leader election (PREFERRED) for partitions {name}-0\n", ""
         )
-        eventually(lambda: cluster_admin.topics()[name].partitions[0].leader == second, "the preferred replica leads")
+        wait_until(lambda: cluster_admin.topics()[name].partitions[0].leader == second, "the preferred replica leads")
         again = tools("leader_election", *words)
         assert again == Outcome(0, f"Valid replica already elected for partitions {name}-0\n", "")
 
@@ -512,7 +513,7 @@ class TestClusterDescribe:
     ) -> None:
         turns = [brokers[index:] + brokers[:index] for index in range(len(brokers))]
         name = placed(*turns)
-        eventually(
+        wait_until(
             lambda: all(len(each.isr) == len(brokers) for each in cluster_admin.topics()[name].partitions.values()),
             "all are in sync",
         )
@@ -543,7 +544,7 @@ class TestClusterDescribe:
                     reader.poll(0.05)
                 return all(len(reader.assignment()) == 1 for reader in readers)
 
-            eventually(is_shared_out, "each reads one partition", seconds=40)
+            wait_until(is_shared_out, "each reads one partition")
             drawn = json.loads(described("--group", f"{name}-readers", "--format", "json", bootstrap=tools.bootstrap))
             found = {row["partition"]: row["reader"] for row in drawn["partitions"]}
             assert found == {

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafka_tools import Outcome, Tools, eventually
+from kafka_tools import Outcome, Tools
+from patience import PATIENCE_S, wait_until
 
 from moldau.cli.cluster_describe import describe
 from moldau.testing import TestCluster, cluster
@@ -39,7 +40,9 @@ def tools(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 def topic(three: TestCluster, admin: AdminClient) -> str:  # type: ignore[override]
     """Three partitions, three replicas each, led by nodes 1, 2 and 3."""
     turns = [[1, 2, 3], [2, 3, 1], [3, 1, 2]]
-    admin.create_topics([NewTopic(TOPIC, 3, replica_assignment=turns)], operation_timeout=15)[TOPIC].result(15)
+    admin.create_topics([NewTopic(TOPIC, 3, replica_assignment=turns)], operation_timeout=PATIENCE_S)[TOPIC].result(
+        PATIENCE_S
+    )
     for index in range(3):
         three.wait_for_isr(TOPIC, index, {1, 2, 3})
     return TOPIC
@@ -63,7 +66,7 @@ def under_replicated(three: TestCluster) -> int:
 
 def test_a_dead_broker_is_drawn_and_elected_again(three: TestCluster, topic: str, tools: Tools) -> None:
     three.kill(3)
-    eventually(lambda: under_replicated(three) == 3, "node 3 is missed")
+    wait_until(lambda: under_replicated(three) == 3, "node 3 is missed")
     lines = drawn(three).splitlines()
     assert "2 of 3 brokers up" in lines[0]
     assert lines[0].endswith("; 3 under-replicated")
@@ -78,7 +81,7 @@ def test_a_dead_broker_is_drawn_and_elected_again(three: TestCluster, topic: str
     assert "preferred leader: 3" in drawn(three)
     elected = tools("leader_election", "--election-type", "preferred", "--all-topic-partitions")
     assert elected == Outcome(0, f"Successfully completed leader election (PREFERRED) for partitions {topic}-2\n", "")
-    eventually(lambda: three.leader_of(topic, 2) == 3, "node 3 leads again")
+    wait_until(lambda: three.leader_of(topic, 2) == 3, "node 3 leads again")
     assert drawn(three).splitlines()[0].endswith("; all in sync")
 
 
@@ -97,7 +100,7 @@ def test_another_controller_leads_when_the_active_one_is_dead(three: TestCluster
             now = status()
             return now is not None and now[0] != before[0] and now[1] > before[1]
 
-        eventually(has_moved, "another leads, in a later epoch")
+        wait_until(has_moved, "another leads, in a later epoch")
         lag = re.search(r"MaxFollowerLag: +(\d+)\n", tools("metadata_quorum", "describe", "--status").out)
         assert lag is not None
     finally:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from batches import batch, now_ms
-from compacted_topics import EAGER, Read, Writer, read_all, table, wait_until
+from compacted_topics import EAGER, Read, Writer, read_all, table
+from patience import wait_until
 from raw import Wire, message
 from shorthand import end_offset, list_offset, produce
 

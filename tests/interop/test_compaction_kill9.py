@@ -8,15 +8,15 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
 import pytest
-from compacted_topics import EAGER, Writer, read_all, table, wait_until
+from compacted_topics import EAGER, Writer, read_all, table
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from patience import PATIENCE_S, wait_until
 
 from moldau.platforms.processes import PROCESSES
 
@@ -46,7 +46,7 @@ class Broker:
         said = self.data_dir.parent / "said.out"
         with self.output.open("ab") as output, said.open("wb") as announced:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=announced, stderr=output)
-        wait_until(lambda: b"is ready: " in said.read_bytes() or self._process.poll() is not None, "it is ready", 30)
+        wait_until(lambda: b"is ready: " in said.read_bytes() or self._process.poll() is not None, "it is ready")
         assert self._process.poll() is None, self.output.read_text()
         self.bootstrap = said.read_text().split("is ready: ")[1].split()[0]
         return self
@@ -85,12 +85,12 @@ class Broker:
     def kill(self) -> None:
         assert self._process is not None
         self._process.kill()
-        self._process.wait(10)
+        self._process.wait(PATIENCE_S)
 
     def stop(self) -> int:
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(20)
+        return self._process.wait(PATIENCE_S)
 
     @property
     def is_running(self) -> bool:
@@ -117,7 +117,7 @@ def expected() -> dict[str, str]:
 def fill(broker: Broker) -> None:
     """A table of which every version but the last is garbage."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(TOPIC, 1, 1, config=EAGER | {"file.delete.delay.ms": "0"})])[TOPIC].result(15)
+    admin.create_topics([NewTopic(TOPIC, 1, 1, config=EAGER | {"file.delete.delay.ms": "0"})])[TOPIC].result(PATIENCE_S)
     writer = Writer(broker.bootstrap, TOPIC)
     for version in range(VERSIONS):
         writer.write({f"key {number}": f"{version}".ljust(VALUE_BYTES) for number in range(KEYS)})
@@ -137,12 +137,15 @@ def test_a_broker_killed_while_it_cleans_loses_nothing_and_cleans_in_its_next_li
     fill(broker)
     worker = broker.cleaning()
     broker.kill()
-    wait_until(lambda: not is_alive(worker), "the worker is gone", 10)
+    wait_until(lambda: not is_alive(worker), "the worker is gone")
     broker.start("1000000000")
     assert table(read_all(broker.bootstrap, TOPIC)) == expected()
     assert_cleaned(broker)
     checkpoint = broker.data_dir / "cleaner-offset-checkpoint"
-    wait_until(lambda: f"{TOPIC} 0 {KEYS * VERSIONS}" in checkpoint.read_text(), "the checkpoint is written", 20)
+    wait_until(
+        lambda: checkpoint.exists() and f"{TOPIC} 0 {KEYS * VERSIONS}" in checkpoint.read_text(),
+        "the checkpoint is written",
+    )
 
 
 def test_a_worker_killed_while_it_cleans_costs_its_job_and_nothing_else(broker: Broker) -> None:
@@ -158,9 +161,9 @@ def test_a_worker_killed_while_it_cleans_costs_its_job_and_nothing_else(broker: 
 def test_a_broker_told_to_stop_while_it_cleans_stops_at_once_and_cleanly(broker: Broker) -> None:
     fill(broker)
     worker = broker.cleaning()
-    began = time.monotonic()
+    uncleaned = broker.size
     assert broker.stop() == 0
-    assert time.monotonic() - began < 8
+    assert broker.size == uncleaned, "it did not wait for the end of the cleaning"
     assert not is_alive(worker)
     broker.start("1000000000")
     assert_cleaned(broker)
@@ -170,8 +173,8 @@ def test_a_topic_deleted_while_it_is_cleaned_is_gone_and_may_come_again(broker: 
     fill(broker)
     broker.cleaning()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.delete_topics([TOPIC])[TOPIC].result(15)
-    wait_until(lambda: "no longer cleaned" in broker.output.read_text(), "the cleaner has given up", 10)
+    admin.delete_topics([TOPIC])[TOPIC].result(PATIENCE_S)
+    wait_until(lambda: "no longer cleaned" in broker.output.read_text(), "the cleaner has given up")
     set_rate(admin, "1000000000")
     fill(broker)
     assert_cleaned(broker)
@@ -191,4 +194,4 @@ def set_rate(admin: AdminClient, bytes_per_second: str) -> None:
         "log.cleaner.io.max.bytes.per.second", bytes_per_second, incremental_operation=AlterConfigOpType.SET
     )
     resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
-    admin.incremental_alter_configs([resource])[resource].result(15)
+    admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from compacted_topics import wait_until
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from patience import PATIENCE_S, wait_until
 
 from moldau.testing import broker
 
@@ -27,7 +27,7 @@ def commit(bootstrap: str, group: str, offset: int) -> None:
 
 def committed(admin: AdminClient, group: str) -> int:
     asked = ConsumerGroupTopicPartitions(group, [TopicPartition("t", 0)])
-    (answer,) = admin.list_consumer_group_offsets([asked])[group].result(15).topic_partitions
+    (answer,) = admin.list_consumer_group_offsets([asked])[group].result(PATIENCE_S).topic_partitions
     return int(answer.offset)
 
 
@@ -37,7 +37,7 @@ def cut_into_segments(admin: AdminClient) -> None:
     wanted["file.delete.delay.ms"] = "0"
     entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in wanted.items()]
     resource = ConfigResource(ConfigResource.Type.TOPIC, "__consumer_offsets", incremental_configs=entries)
-    admin.incremental_alter_configs([resource])[resource].result(15)
+    admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
 
 
 def cleaned_up_to(data_dir: Path) -> int:
@@ -55,11 +55,11 @@ def test_groups_are_the_same_after_their_topic_was_cleaned_and_read_again(tmp_pa
     with broker(tmp_path, **PROPERTIES) as running:
         bootstrap = running.bootstrap_servers
         admin = AdminClient({"bootstrap.servers": bootstrap})
-        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(15)
+        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(PATIENCE_S)
         for group in groups:
             commit(bootstrap, group, 7)
         cut_into_segments(admin)
-        admin.delete_consumer_groups(["gone"])["gone"].result(15)
+        admin.delete_consumer_groups(["gone"])["gone"].result(PATIENCE_S)
         for offset in range(ROUNDS):
             commit(bootstrap, "moving", offset)
         wait_until(lambda: cleaned_up_to(tmp_path) >= ROUNDS, "the groups' topic is cleaned")

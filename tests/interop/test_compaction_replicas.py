@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from compacted_topics import EAGER, Writer, read_all, table, wait_until
+from compacted_topics import EAGER, Writer, read_all, table
 from confluent_kafka.admin import AdminClient, NewTopic
+from patience import PATIENCE_S, wait_until
 
 from moldau.testing import cluster
 
@@ -19,7 +20,7 @@ def test_followers_clean_their_own_logs_and_may_lead_with_them(tmp_path: Path) -
     with cluster(nodes=3, data_dir=tmp_path, log_cleaner_backoff_ms=100) as nodes:
         admin = AdminClient({"bootstrap.servers": nodes.bootstrap_servers})
         config = EAGER | {"min.insync.replicas": "2"}
-        admin.create_topics([NewTopic(TOPIC, 1, 3, config=config)])[TOPIC].result(15)
+        admin.create_topics([NewTopic(TOPIC, 1, 3, config=config)])[TOPIC].result(PATIENCE_S)
         nodes.wait_for_isr(TOPIC, 0, [1, 2, 3])
         writer = Writer(nodes.bootstrap_servers, TOPIC, acks="all")
         for version in range(8):

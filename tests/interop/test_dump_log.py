@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 from moldau.cli.kafka.dump_log import main
 from moldau.log.offset_index import OffsetIndex
@@ -169,7 +170,7 @@ def test_apache_kafka_prints_the_same(segment: Path, capfd: pytest.CaptureFixtur
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
     tool = ["java", "-Xmx256M", "-Dstdout.encoding=UTF-8", quiet, "-cp", f"{KAFKA_LIBS}/*"]
     command = [*tool, "org.apache.kafka.tools.DumpLogSegments", *words]
-    judge = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    judge = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     lines, err = dumped(capfd, *words, status=judge.returncode)
     assert lines == judge.stdout.splitlines()
     # Kafka 4.3.1 takes the first record of every segment but the oldest for a gap after -1. That we do not repeat.

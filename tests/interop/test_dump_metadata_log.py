@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 
 from moldau.cli.kafka.dump_log import main
 from moldau.cli.kafka.metadata_lines import java_double
@@ -202,7 +203,7 @@ def _by_apache(directory: Path, files: str, *flags: str) -> list[str]:
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
     tool = ["java", "-Xmx256M", "-Dstdout.encoding=UTF-8", quiet, "-cp", f"{KAFKA_LIBS}/*"]
     command = [*tool, "org.apache.kafka.tools.DumpLogSegments", "--cluster-metadata-decoder", "--files", files, *flags]
-    judge = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, cwd=directory)
+    judge = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S, cwd=directory)
     return judge.stdout.splitlines()
 
 

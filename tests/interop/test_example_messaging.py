@@ -6,7 +6,6 @@ import json
 import mailbox
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from email.message import EmailMessage
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from patience import PATIENCE_S, Patience
 
 from moldau.testing import TestBroker
 
@@ -24,14 +24,12 @@ from mail_server import MailServer
 
 pytestmark = pytest.mark.moldau_only
 
-PATIENCE_S = 30.0
-
 
 @pytest.fixture
 def address(moldau_broker: TestBroker) -> str:
     admin = AdminClient({"bootstrap.servers": moldau_broker.bootstrap_servers})
     for created in admin.create_topics([NewTopic(mailing.OUTBOX, 2), NewTopic(mailing.DEAD, 1)]).values():
-        created.result(10)
+        created.result(PATIENCE_S)
     return moldau_broker.bootstrap_servers
 
 
@@ -39,7 +37,7 @@ def order(address: str, *values: bytes, partitions: int = 2) -> None:
     producer = Producer({"bootstrap.servers": address})
     for number, value in enumerate(values):
         producer.produce(mailing.OUTBOX, value, str(number), partition=number % partitions)
-    assert producer.flush(10) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def mail_order(number: int) -> bytes:
@@ -47,9 +45,9 @@ def mail_order(number: int) -> bytes:
 
 
 def work(worker: mailing.Worker, wanted: int) -> None:
-    done, deadline = 0, time.monotonic() + PATIENCE_S
+    done, patience = 0, Patience(f"{wanted} orders came")
     while done < wanted:
-        assert time.monotonic() < deadline, f"{done} of {wanted} orders came"
+        patience.check(progress=done)
         done += worker.work()
     worker.close()
 

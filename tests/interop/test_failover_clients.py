@@ -19,9 +19,10 @@ import pytest
 from clients import confluent_consumer, poll_messages
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from failover_roles import await_in_sync, controller_of, coordinator_of, create_replicated, leader_of, until
+from failover_roles import await_in_sync, controller_of, coordinator_of, create_replicated, leader_of
 from failover_senders import KAFKA_LIBS, SENDERS, Sender, java
 from group_readers import FLAVOURS, Read, Reader
+from patience import PATIENCE_S, wait_until
 
 from moldau.testing import TestCluster, cluster
 
@@ -111,9 +112,9 @@ def await_progress(sender: Sender, reader: Reader, what: str) -> None:
             raise reader.fault
         return {partition for partition, _ in sender.acked[start:]}
 
-    until(lambda: len(fresh()) == PARTITIONS, f"all partitions are written {what}")
+    wait_until(lambda: len(fresh()) == PARTITIONS, f"all partitions are written {what}")
     wanted = {number for _, number in sender.acked[start : start + PARTITIONS]}
-    until(lambda: wanted <= {int(read.value) for read in list(reader.found)}, f"what was written is read {what}")
+    wait_until(lambda: wanted <= {int(read.value) for read in list(reader.found)}, f"what was written is read {what}")
 
 
 def stored(three: TestCluster, topic: str) -> dict[int, list[int]]:
@@ -123,7 +124,7 @@ def stored(three: TestCluster, topic: str) -> dict[int, list[int]]:
     try:
         for partition in range(PARTITIONS):
             place = TopicPartition(topic, partition, 0)
-            _, end = consumer.get_watermark_offsets(place, timeout=15)
+            _, end = consumer.get_watermark_offsets(place, timeout=PATIENCE_S)
             consumer.assign([place])
             found[partition] = [int(each.value()) for each in poll_messages(consumer, end)]
     finally:
@@ -169,5 +170,5 @@ def test_a_producer_and_a_group_follow_whoever_leads(
         await_in_sync(admin, topic, PARTITIONS)
         await_progress(sender, reader, f"with node {lost} again")
         sender.close()
-        until(lambda: len({each[1:3] for each in list(reader.found)}) >= len(sender.acked), "all is read")
+        wait_until(lambda: len({each[1:3] for each in list(reader.found)}) >= len(sender.acked), "all is read")
     check(three, topic, sender, reader)

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kafka_tools import Tools, eventually, shell
+from kafka_tools import Tools, shell
+from patience import wait_until
 
 CreateTopic = Callable[..., str]
 TOOLS = (
@@ -45,9 +46,9 @@ class TestConfigs:
             "compact,delete, DEFAULT_CONFIG:log.cleanup.policy=delete}",
             "  retention.ms=100000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=100000}",
         ]
-        eventually(lambda: tools("configs", *entity, "--describe").lines == expected, "both settings shown")
+        wait_until(lambda: tools("configs", *entity, "--describe").lines == expected, "both settings shown")
         assert tools("configs", "--topic", name, "--alter", "--delete-config", "retention.ms,cleanup.policy") == done
-        eventually(lambda: tools("configs", "--describe", "--topic", name).out == none, "no setting shown")
+        wait_until(lambda: tools("configs", "--describe", "--topic", name).out == none, "no setting shown")
 
     def test_all_configs_are_sorted_and_have_synonyms(self, tools: Tools, create_topic: CreateTopic) -> None:
         name = create_topic()
@@ -63,7 +64,7 @@ class TestConfigs:
         (tmp_path / "add.properties").write_text("# mine\nretention.ms = 5000\n")
         added = tools("configs", "--alter", "--topic", name, "--add-config-file", str(tmp_path / "add.properties"))
         assert added.status == 0
-        eventually(lambda: "retention.ms=5000 " in tools("configs", "--describe", "--topic", name).out, "it is set")
+        wait_until(lambda: "retention.ms=5000 " in tools("configs", "--describe", "--topic", name).out, "it is set")
 
     def test_refusals(self, tools: Tools, create_topic: CreateTopic, topic: Callable[[], str]) -> None:
         name, absent = create_topic(), topic()

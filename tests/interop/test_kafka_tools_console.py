@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 from kafka_tools import BIN, Tools, environment, program, shell
+from patience import PATIENCE_S
 
 CreateTopic = Callable[..., str]
 ALL = ("--from-beginning", "--timeout-ms", "10000", "--max-messages")
@@ -123,7 +124,7 @@ def test_partitions_and_topics_that_come_later_are_read(
     assert tools("topics", "--alter", "--topic", name, "--partitions", "2").status == 0
     keyed = "".join(f"{key}\tv\n" for key in "abcdefgh")
     tools("console_producer", "--topic", name, *read_as("parse.key=true"), stdin=keyed)
-    assert reading.communicate(timeout=60) == ("v\n", "Processed a total of 3 messages\n")
+    assert reading.communicate(timeout=PATIENCE_S) == ("v\n", "Processed a total of 3 messages\n")
 
 
 def test_records_without_a_group_commit_nothing_and_ctrl_c_ends_cleanly(
@@ -137,7 +138,7 @@ def test_records_without_a_group_commit_nothing_and_ctrl_c_ends_cleanly(
         assert reading.stdout is not None
         assert reading.stdout.readline() == "a\n"
         reading.send_signal(number)
-        assert reading.communicate(timeout=30) == ("", "Processed a total of 1 messages\n")
+        assert reading.communicate(timeout=PATIENCE_S) == ("", "Processed a total of 1 messages\n")
         assert reading.returncode == status
 
 
@@ -168,7 +169,7 @@ def test_a_prompt_is_shown_to_a_person_only(bootstrap: str, create_topic: Create
     os.close(terminal)
     assert os.read(person, 1) == b">"
     os.write(person, b"hello\n\x04")
-    assert process.wait(30) == 0
+    assert process.wait(PATIENCE_S) == 0
     assert os.read(person, 100).replace(b"\r\n", b"\n").startswith(b"hello\n>")
     os.close(person)
 

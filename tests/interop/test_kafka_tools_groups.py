@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from group_members import Group, assignment, subscription
-from kafka_tools import Outcome, Tools, eventually, program, shell
+from kafka_tools import Outcome, Tools, program, shell
+from patience import PATIENCE_S, wait_until
 
 from moldau.cli.kafka import clients
 
@@ -46,7 +47,7 @@ def produce(bootstrap: str, topic: str, values: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     for value in values:
         producer.produce(topic, value.encode(), partition=0)
-    assert producer.flush(15) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def cells(line: str) -> list[str]:
@@ -162,7 +163,7 @@ class TestDescribe:
     def test_a_group_of_the_consumer_protocol(self, tools: Tools, group: Group, filled: str) -> None:
         member = group.consumer([filled])
         member.join()
-        eventually(lambda: len(member.partitions()) == 2 or bool(member.beat() and False), "all is assigned")
+        wait_until(lambda: len(member.partitions()) == 2 or bool(member.beat() and False), "all is assigned")
         member.beat()
         state = tools("consumer_groups", "--describe", "--group", group.id, "--state", "--verbose").lines
         assert cells(state[1])[-3:] == ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH", "#MEMBERS"]
@@ -421,7 +422,7 @@ class TestMembers:
         assert running.stdout is not None
         assert [running.stdout.readline() for _ in range(10)] == [f"{n}\n" for n in range(10)]
         running.send_signal(signal.SIGINT)
-        assert running.communicate(timeout=20)[1] == "Processed a total of 10 messages\n"
+        assert running.communicate(timeout=PATIENCE_S)[1] == "Processed a total of 10 messages\n"
         assert group.committed(filled) == 10
         assert group.state() == "Empty", "it left, its session need not run out"
 
@@ -437,7 +438,7 @@ class TestMembers:
         produce(bootstrap, create_topic(name=f"{stem}.2"), "b")
         assert running.stdout.readline() == "b\n"
         running.send_signal(signal.SIGTERM)
-        running.communicate(timeout=20)
+        running.communicate(timeout=PATIENCE_S)
         assert (group.committed(first), group.committed(f"{stem}.2")) == (1, 1)
 
     def test_the_perf_test_reads_as_a_member(self, tools: Tools, group: Group, filled: str) -> None:
@@ -470,4 +471,4 @@ def test_a_console_consumer_without_a_group_has_one_while_it_reads(
     mine = [each for each in listed if re.fullmatch(r"console-consumer-\d{1,5}", each)]
     assert any(name in tools("consumer_groups", "--describe", "--group", each).out for each in mine)
     reading.send_signal(signal.SIGINT)
-    assert reading.communicate(timeout=30) == ("", "Processed a total of 1 messages\n")
+    assert reading.communicate(timeout=PATIENCE_S) == ("", "Processed a total of 1 messages\n")

@@ -21,6 +21,7 @@ from typing import Any, Self
 import pytest
 from batches import batch, headers_of
 from clients import confluent_producer
+from patience import PATIENCE_S, wait_until
 from raw import ConnectionEnded, Wire, message
 from shorthand import end_offset, fetch, new_producer, produce, produce_request
 
@@ -28,7 +29,6 @@ pytestmark = pytest.mark.moldau_only
 
 SEED = 9
 ROUNDS = 4
-START_SECONDS = 20.0
 TOPIC = "under-fire"
 
 
@@ -63,16 +63,17 @@ class Node:
 
     def start(self) -> Self:
         process = self.launch()
-        deadline = time.monotonic() + START_SECONDS
-        while not self.answers():
+
+        def is_ready() -> bool:
             assert process.poll() is None, f"it ended at once: {self.output.read_text()}"
-            assert time.monotonic() < deadline, f"it never answered: {self.output.read_text()}"
-            time.sleep(0.02)
+            return self.answers()
+
+        wait_until(is_ready, lambda: f"it answers: {self.output.read_text()}")
         return self
 
     def answers(self) -> bool:
         try:
-            with Wire(self.bootstrap, timeout=5) as probe:
+            with Wire(self.bootstrap) as probe:
                 return bool(probe.ask(message("api_versions", 0)).error_code == 0)
         except (ConnectionRefusedError, ConnectionEnded):
             return False
@@ -80,13 +81,13 @@ class Node:
     def kill(self) -> None:
         assert self.process is not None
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(PATIENCE_S)
 
     def stop(self) -> int:
         """SIGTERM; the exit status."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(20)
+        return self.process.wait(PATIENCE_S)
 
     def close(self) -> None:
         if self.process is not None and self.process.poll() is None:
@@ -160,7 +161,7 @@ def test_what_was_acknowledged_survives_kill_9(node: Node) -> None:
         while len(acked) < goal and writer.is_alive():
             time.sleep(0.001)
         node.kill()
-        writer.join(30)
+        writer.join(PATIENCE_S)
         assert len(acked) >= goal
     node.start()
     with Wire(node.bootstrap) as wire:
@@ -198,7 +199,7 @@ def test_an_idempotent_producer_lives_through_kill_9(node: Node) -> None:
             producer.poll(0.001)
         node.kill()
         node.start()
-    assert producer.flush(60) == 0
+    assert producer.flush(PATIENCE_S) == 0
     assert [report.offset() for report in reports] == list(range(count))
     with Wire(node.bootstrap) as wire:
         assert stored_values(wire, TOPIC) == [str(n).encode() for n in range(count)]
@@ -268,7 +269,7 @@ def test_sigterm_loses_nothing_and_leaves_the_marker(node: Node) -> None:
         time.sleep(0.001)
     assert not marker.exists()
     assert node.stop() == 0
-    writer.join(30)
+    writer.join(PATIENCE_S)
     assert len(acked) >= 200
     assert marker.exists()
     node.start()
@@ -295,7 +296,7 @@ def ends_with_one_line(data_dir: Path, where: Path) -> str:
     """Starts a broker that must refuse; what it said."""
     refused = Node(data_dir)
     refused.output = where / "refused.out"
-    status = refused.launch().wait(20)
+    status = refused.launch().wait(PATIENCE_S)
     said = refused.output.read_text().strip()
     assert status != 0
     assert said.count("\n") == 0, said
@@ -319,7 +320,7 @@ def test_a_port_in_use(node: Node, tmp_path: Path) -> None:
     node.start()
     other = Node(tmp_path / "other", node.port)
     other.output = tmp_path / "port.out"
-    status = other.launch().wait(20)
+    status = other.launch().wait(PATIENCE_S)
     said = other.output.read_text().strip()
     assert status != 0
     assert str(node.port) in said

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from group_members import Group, subscription, until
+from patience import PATIENCE_S
 
 from moldau.cli.main import main
 
@@ -281,7 +282,7 @@ class TestMembers:
             assert it.stderr is not None
             assert [it.stdout.readline() for _ in range(10)] == [f"{n}\n" for n in range(10)]
             it.send_signal(number)
-            assert it.wait(20) == 128 + number
+            assert it.wait(PATIENCE_S) == 128 + number
             assert it.stderr.read() == ""
         assert group.committed(filled) == 10
         assert group.state() == "Empty"
@@ -296,7 +297,7 @@ class TestMembers:
             assert run("consume", filled, "-g", group.id, "-e").stdout == "", "what the first printed is committed"
             until(lambda: self.held(run, group) == [{filled: [0, 1]}], "the first has all again")
             first.send_signal(signal.SIGINT)
-            first.wait(20)
+            first.wait(PATIENCE_S)
         assert group.state() == "Empty"
 
     @staticmethod

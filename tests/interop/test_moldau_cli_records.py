@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from patience import PATIENCE_S
 
 from moldau.cli.main import main
 from moldau.client.channel import Channel
@@ -170,7 +171,7 @@ def test_a_reader_that_leaves_early(bootstrap: str, run: Run, create_topic: Crea
     assert process.stderr is not None
     assert process.stdout.readline() == b"x" * 100 + b"\n"
     process.stdout.close()
-    assert process.wait(20) == 141
+    assert process.wait(PATIENCE_S) == 141
     assert process.stderr.read() == b""
     process.stderr.close()
 
@@ -182,5 +183,5 @@ def test_ctrl_c_ends_a_waiting_reader_quietly(bootstrap: str, run: Run, create_t
     assert process.stdout is not None
     assert process.stdout.readline() == b"first\n"
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out, err) == (130, b"", b"")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from patience import PATIENCE_S
 
 from moldau.testing import broker
 
@@ -25,7 +26,7 @@ def address() -> Iterator[str]:
     with broker() as running:
         admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
         for made in admin.create_topics([NewTopic("t", 1)]).values():
-            made.result(10)
+            made.result(PATIENCE_S)
         yield running.bootstrap_servers
 
 
@@ -49,7 +50,7 @@ def test_by_producers(address: str) -> None:
         producer = Producer({"bootstrap.servers": address, "linger.ms": 0})
         for _ in range(REQUESTS):
             producer.produce("t", b"value")
-            assert producer.flush(10) == 0
+            assert producer.flush(PATIENCE_S) == 0
 
     assert not left_behind(work)
 
@@ -71,7 +72,7 @@ def test_by_members_of_a_group(address: str, protocol: str) -> None:
     producer = Producer({"bootstrap.servers": address})
     for _ in range(REQUESTS):
         producer.produce("t", b"value")
-    assert producer.flush(10) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
     def work() -> None:
         consumer = Consumer(
@@ -85,7 +86,7 @@ def test_by_members_of_a_group(address: str, protocol: str) -> None:
         )
         consumer.subscribe(["t"])
         for _ in range(REQUESTS):
-            found = consumer.poll(20)
+            found = consumer.poll(PATIENCE_S)
             assert found is not None
             consumer.commit(found, asynchronous=False)
         consumer.poll(0.5)  # with nothing there, fetches wait and are answered late

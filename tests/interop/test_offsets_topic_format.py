@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from patience import PATIENCE_S
 
 from moldau.cli.kafka.dump_log import main as dump_log
 from moldau.coordinator.group import consumer_records as consumer
@@ -47,7 +48,6 @@ OFFSETS_TOPIC = "__consumer_offsets"
 LOG = "00000000000000000000.log"
 BASE_MS = 1_700_000_000_000
 TOPIC_ID = bytes(range(1, 17))
-DEADLINE_SECONDS = 20.0
 
 
 def apache(name: str, *words: str) -> str:
@@ -55,7 +55,7 @@ def apache(name: str, *words: str) -> str:
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
     java = ["java", "-Xmx256M", "-Dstdout.encoding=UTF-8", quiet, "-cp", f"{KAFKA_LIBS}/*"]
     command = [*java, f"org.apache.kafka.tools.{name}", *words]
-    done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -191,12 +191,12 @@ def read_and_commit(running: TestBroker, group: str, protocol: str) -> None:
     address = {"bootstrap.servers": running.bootstrap_servers}
     producer = Producer(address)
     producer.produce("orders", b"one")
-    assert producer.flush(DEADLINE_SECONDS) == 0
+    assert producer.flush(PATIENCE_S) == 0
     config = {"group.id": group, "group.protocol": protocol, "auto.offset.reset": "earliest"}
     reader = Consumer({**address, **config, "enable.auto.commit": False})
     try:
         reader.subscribe(["orders"])
-        read = reader.poll(DEADLINE_SECONDS)
+        read = reader.poll(PATIENCE_S)
         assert read is not None
         assert read.error() is None
         position = TopicPartition("orders", 0, read.offset() + 1, metadata="note")
@@ -209,7 +209,7 @@ def formatted(running: TestBroker, formatter: str) -> list[dict[str, Any]]:
     """What the console consumer makes of the topic: JSON after JSON, without a line between."""
     partition = TopicPartition(OFFSETS_TOPIC, 0)
     peek = Consumer({"bootstrap.servers": running.bootstrap_servers, "group.id": "peek"})
-    _, end = peek.get_watermark_offsets(partition, timeout=DEADLINE_SECONDS)
+    _, end = peek.get_watermark_offsets(partition, timeout=PATIENCE_S)
     peek.close()
     printed = apache(
         "consumer.ConsoleConsumer", "--bootstrap-server", running.bootstrap_servers,

@@ -11,7 +11,8 @@ from group_members import ClassicMember, Group, assignment, subscription
 from kio.schema.errors import ErrorCode
 
 METADATA = subscription("t")
-SHORT_REBALANCE_MS = 300
+SHORT_REBALANCE_MS = 1_500
+"""Long enough for two members to join on a machine that has much else to do."""
 
 
 @pytest.fixture
@@ -189,9 +190,9 @@ def test_a_leader_that_does_not_rejoin_in_time_is_replaced(group: Group) -> None
 
 
 def test_a_rebalance_that_all_joined_drops_nobody_later(group: Group) -> None:
-    """The time that was allowed for it passes, and nothing happens."""
+    """The time that was allowed for it passes, and nothing happens: there is no event to wait for."""
     members = group.stable(2, rebalance_timeout=SHORT_REBALANCE_MS)
-    deadline = time.monotonic() + 2 * SHORT_REBALANCE_MS / 1000
+    deadline = time.monotonic() + 1.2 * SHORT_REBALANCE_MS / 1000
     while time.monotonic() < deadline:
         assert [member.heartbeat() for member in members] == [0, 0]
     assert group.state() == "Stable"

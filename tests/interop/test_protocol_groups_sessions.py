@@ -22,9 +22,9 @@ from group_members import (
     until,
 )
 from kio.schema.errors import ErrorCode
+from patience import Patience
 
 SESSION_SECONDS = 6.0
-DEADLINE_SECONDS = 20.0
 BEAT_SECONDS = 0.2
 
 
@@ -35,7 +35,7 @@ class Waited:
     vanished: list[ClassicMember]
     """The leader, which went on beating, and the follower, which fell silent."""
     seconds: float
-    """How long the follower's silence was borne."""
+    """How long the follower's silence was borne, at most: counted from before its last sign of life."""
     last: ClassicMember
     """A member that was alone in its group and fell silent."""
     static: list[ClassicMember]
@@ -86,10 +86,11 @@ def mixed_pair(group: Group, topic: str) -> tuple[ClassicMember, ConsumerMember]
     return old, new
 
 
-def wait_for_the_session_to_end(waited: Waited, topic: str) -> None:
+def wait_for_the_session_to_end(waited: Waited, topic: str, began: float) -> None:
     """Who is to live gives signs until the leaders hear of a rebalance. The others vanished before it began."""
-    awaited, began = {"vanished", "static"}, time.monotonic()
-    while awaited and time.monotonic() - began < DEADLINE_SECONDS:
+    awaited, patience = {"vanished", "static"}, Patience("those who fell silent are put out")
+    while awaited:
+        patience.check(progress=len(awaited))
         for name in ("vanished", "static"):
             found = getattr(waited, name)[0].heartbeat()
             if name in awaited and found == ErrorCode.rebalance_in_progress:
@@ -99,7 +100,6 @@ def wait_for_the_session_to_end(waited: Waited, topic: str) -> None:
         assert waited.committing.commit(topic, 1) == 0
         waited.mixed[1].beat()
         time.sleep(BEAT_SECONDS)
-    assert not awaited, f"nobody was put out of {awaited}"
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +110,7 @@ def waited(bootstrap: str, create_topic: Callable[..., str]) -> Iterator[Waited]
     try:
         for group in groups:
             group.await_coordinator()
+        began = time.monotonic()
         found = Waited(
             mixed=mixed_pair(groups[6], topic),
             pending=pending_member(groups[0]),
@@ -120,7 +121,7 @@ def waited(bootstrap: str, create_topic: Callable[..., str]) -> Iterator[Waited]
             vanished=groups[5].stable(2, **fields),
             seconds=0.0,
         )
-        wait_for_the_session_to_end(found, topic)
+        wait_for_the_session_to_end(found, topic, began)
         yield found
     finally:
         for group in groups:
@@ -128,7 +129,7 @@ def waited(bootstrap: str, create_topic: Callable[..., str]) -> Iterator[Waited]
 
 
 def test_the_session_is_not_cut_short(waited: Waited) -> None:
-    assert SESSION_SECONDS - 0.5 < waited.seconds < SESSION_SECONDS + 4
+    assert waited.seconds >= SESSION_SECONDS
 
 
 def test_who_vanished_is_no_member_any_more(waited: Waited) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 from moldau import __version__
 from moldau.base.ids import uuid_from_text
@@ -32,7 +33,6 @@ from moldau.wire.records import ControlType, control_type, decode_records
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 REPOSITORY = Path(__file__).parents[2]
-PATIENCE_S = 20
 
 
 @pytest.fixture(scope="module", autouse=True)

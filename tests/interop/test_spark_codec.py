@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from clients import Confluent, Message, confluent_consumer
 from confluent_kafka import OFFSET_BEGINNING, Producer, TopicPartition
+from patience import PATIENCE_S
 
 from moldau.client.channel import Channel
 from moldau.spark.records.decode import FetchedRecords, decode, next_offset
@@ -168,7 +169,7 @@ def seen_by_librdkafka(bootstrap: str, topic: str, isolation: str) -> list[tuple
     try:
         consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
         found: list[tuple[int, Message]] = []
-        while (message := consumer.poll(30)) is not None and message.error() is None:
+        while (message := consumer.poll(PATIENCE_S)) is not None and message.error() is None:
             found.append((message.offset(), Message(message.key(), message.value(), (), message.timestamp()[1])))
     finally:
         consumer.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
+from patience import PATIENCE_S, Patience
 from spark_connector import NOW_MS, CreateTopic, producing, write
 
 from moldau.base.errors import KafkaError
@@ -28,9 +28,10 @@ def consume(bootstrap: str, topic: str, partitions: int, count: int) -> list[Mes
     )
     consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
     seen: list[Message] = []
-    deadline = time.monotonic() + 20
-    while len(seen) < count and time.monotonic() < deadline:
+    patience = Patience(f"{count} records of {topic}")
+    while len(seen) < count:
         seen += [message for message in consumer.consume(10_000, 1.0) if not message.error()]
+        patience.check(progress=len(seen))
     seen += consumer.consume(1, 0.2)
     consumer.close()
     return sorted(seen, key=lambda message: (message.partition(), message.offset()))
@@ -73,7 +74,7 @@ def test_the_topic_of_each_row(bootstrap: str, admin: AdminClient, topic: Callab
     batch = pa.record_batch({"value": pa.array([b"1", b"2", b"3"]), "topic": pa.array([one, two, one])})
     write(bootstrap, batch)
     for name, values in ((one, [b"1", b"3"]), (two, [b"2"])):
-        partitions = len(admin.list_topics(name, timeout=10).topics[name].partitions)
+        partitions = len(admin.list_topics(name, timeout=PATIENCE_S).topics[name].partitions)
         assert [message.value() for message in consume(bootstrap, name, partitions, len(values))] == values
 
 
@@ -163,7 +164,7 @@ class Flaky:
     def close(self) -> None:
         self._end(self._server, *self._sockets)
         for thread in self._threads:
-            thread.join(10)
+            thread.join(PATIENCE_S)
         for one in (self._server, *self._sockets):
             one.close()
 

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from failover_writers import WRITERS
 from group_readers import FLAVOURS, until
+from patience import PATIENCE_S
 
 from moldau.settings import SettingsError
 from moldau.testing import TestCluster, cluster
@@ -60,7 +61,9 @@ def new_topic(kafka: TestCluster, partitions: int = 1) -> str:
     name = f"topic-{next(_names)}"
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     try:
-        admin.create_topics([NewTopic(name, partitions, len(kafka.nodes))], operation_timeout=10)[name].result(15)
+        admin.create_topics([NewTopic(name, partitions, len(kafka.nodes))], operation_timeout=PATIENCE_S)[name].result(
+            PATIENCE_S
+        )
     except KafkaException as refused:
         # An answer that is lost with a node that dies is asked for again, by the broker or the client.
         if refused.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
@@ -81,7 +84,7 @@ def write(kafka: TestCluster, topic: str, *values: bytes) -> float:
         producer.produce(
             topic, value, partition=0, on_delivery=lambda error, _: faults.append(error) if error else None
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     assert not faults
     return time.monotonic() - began
 
@@ -96,7 +99,7 @@ def was_left_cleanly(kafka: TestCluster, node_id: int) -> bool:
 
 def test_three_brokers_are_there_and_one_is_the_controller(moldau_cluster: TestCluster) -> None:
     admin = AdminClient({"bootstrap.servers": moldau_cluster.bootstrap_servers})
-    known = admin.list_topics(timeout=10)
+    known = admin.list_topics(timeout=PATIENCE_S)
     addresses = {f"{broker.host}:{broker.port}" for broker in known.brokers.values()}
     assert addresses == set(moldau_cluster.bootstrap_servers.split(","))
     assert sorted(known.brokers) == sorted(moldau_cluster.nodes) == [1, 2, 3]

@@ -18,7 +18,8 @@ import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafka_tools import Tools, eventually, shell
+from kafka_tools import Tools, shell
+from patience import PATIENCE_S, wait_until
 
 from moldau.base.ids import TopicPartition
 from moldau.cli.main import main
@@ -30,7 +31,6 @@ Run = Callable[..., Result]
 Begin = Callable[..., "Begun"]
 EXTERNAL = os.environ.get("MOLDAU_TEST_BOOTSTRAP")
 KAFKA_LIBS = os.environ.get("MOLDAU_TEST_KAFKA_LIBS")
-SECONDS = 30.0
 TIMEOUT_MS = 120_000
 HANGING = "Topic\tPartition\tProducerId\tProducerEpoch\tCoordinatorEpoch\tStartOffset\tLastTimestamp\tDuration(min)\t\n"
 
@@ -52,7 +52,7 @@ def create_topic(bootstrap: str, admin: AdminClient, topic: Callable[[], str]) -
 
     def create(partitions: int = 1) -> str:
         name = topic()
-        admin.create_topics([NewTopic(name, partitions, 1)], operation_timeout=15)[name].result(15)
+        admin.create_topics([NewTopic(name, partitions, 1)], operation_timeout=PATIENCE_S)[name].result(PATIENCE_S)
         places = [TopicPartition(name, index) for index in range(partitions)]
         asked.retry(lambda: asked.latest(places), 15_000)
         return name
@@ -86,20 +86,20 @@ class Begun:
         self.topic = topic
         config = {"transactional.id": self.id, "transaction.timeout.ms": TIMEOUT_MS, "log_level": 0}
         self.producer = Producer({"bootstrap.servers": bootstrap, **config})
-        self.producer.init_transactions(SECONDS)
+        self.producer.init_transactions(PATIENCE_S)
         self.write(*range(partitions))
 
     def write(self, *partitions: int, value: str = "v") -> None:
         self.producer.begin_transaction()
         for partition in partitions:
             self.producer.produce(self.topic, value.encode(), partition=partition)
-        assert self.producer.flush(SECONDS) == 0
+        assert self.producer.flush(PATIENCE_S) == 0
 
     def commit(self) -> None:
-        self.producer.commit_transaction(SECONDS)
+        self.producer.commit_transaction(PATIENCE_S)
 
     def abort(self) -> None:
-        self.producer.abort_transaction(SECONDS)
+        self.producer.abort_transaction(PATIENCE_S)
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def leader(tools: Tools, topic: str, partition: int) -> str:
 
 
 def becomes(tools: Tools, transactional_id: str, wanted: str) -> None:
-    eventually(lambda: state(tools, transactional_id) == wanted, f"{transactional_id} is {wanted}")
+    wait_until(lambda: state(tools, transactional_id) == wanted, f"{transactional_id} is {wanted}")
 
 
 def open_at(tools: Tools, begun: Begun, partition: int = 0) -> list[str]:
@@ -165,7 +165,7 @@ class TestKafkasTool:
         assert int(row["Coordinator"]) >= 0
         assert int(row["ProducerId"]) >= 0
         assert row in listed()
-        eventually(lambda: row in listed("--duration-filter", "1"), "it has been open for longer")
+        wait_until(lambda: row in listed("--duration-filter", "1"), "it has been open for longer")
         assert row not in listed("--duration-filter", "3600000")
         # The pattern has to match the whole id.
         assert listed("--transactional-id-pattern", begun.id[:-1]) == []
@@ -318,7 +318,7 @@ class TestOurs:
         assert begun.id in run("list", "--state", "ongoing").stdout
         assert begun.id not in run("list", "--longer-than", "1h").stdout
         begun.commit()
-        eventually(lambda: begun.id not in run("list", "--open").stdout, "it has ended")
+        wait_until(lambda: begun.id not in run("list", "--open").stdout, "it has ended")
         (row,) = json.loads(run("list", "--match", begun.id, "--format", "json").stdout)
         assert (row["open_seconds"], row["partitions"]) == (None, None)
         assert run("list", "--match", f"{begun.id}-not").stdout == "no such transactions\n"
@@ -418,7 +418,7 @@ class TestOtherTools:
             found[:] = [one["value"]["data"] for one in mine]
             return len(found) == 2
 
-        eventually(has_ended, "both records of the end are in the log")
+        wait_until(has_ended, "both records of the end are in the log")
         asked.close()
         assert [each["transactionStatus"] for each in found] == [2, 4]  # PrepareCommit, CompleteCommit
         assert [each["transactionPartitions"] for each in found] == [[{"topic": begun.topic, "partitionIds": [0]}], []]
@@ -466,7 +466,7 @@ def java(name: str, *words: str) -> subprocess.CompletedProcess[str]:
     """One of Apache Kafka's tools, with its client's log lines left out."""
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
     command = ["java", quiet, "-cp", f"{KAFKA_LIBS}/*", f"org.apache.kafka.tools.{name}", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 @pytest.mark.skipif(not KAFKA_LIBS, reason="MOLDAU_TEST_KAFKA_LIBS names no directory of Apache Kafka's jars")

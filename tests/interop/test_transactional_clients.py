@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from clients import confluent_producer
+from patience import PATIENCE_S
 from raw import Wire
 from transaction_talk import describe_producers, fetch_offset, new_transactional_producer, until
 from transactional_copier import Copier, CopierProcess, copied, group_of, java_copier, needs_java, transactional_id_of
@@ -40,7 +41,7 @@ def write_plainly(bootstrap: str, topic: str, values: list[bytes], partitions: i
     producer = confluent_producer(bootstrap)
     for number, value in enumerate(values):
         producer.produce(topic, value, partition=number % partitions)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def read_to_the_end(reading: str, bootstrap: str, topic: str) -> list[bytes]:

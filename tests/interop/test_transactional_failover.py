@@ -15,16 +15,15 @@ from clients import confluent_producer
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from failover_roles import (
-    PATIENCE_S,
     TRANSACTION_KEY,
     await_in_sync,
     controller_of,
     coordinator_of,
     create_replicated,
     leader_of,
-    until,
 )
 from failover_senders import EVERY_S, ConfluentSender
+from patience import PATIENCE_S, wait_until
 from transactional_copier import COPIERS, CopierProcess, copied, group_of, open_copier, transactional_id_of
 from transactional_libraries import LIBRARIES
 
@@ -109,7 +108,7 @@ def await_copied(sender: Feed, copier: CopierProcess, output: Output, what: str)
             raise copier.fault
         return {partition for partition, _ in sender.acked[start:]}
 
-    until(lambda: len(fresh()) == PARTITIONS, f"all partitions are fed {what}")
+    wait_until(lambda: len(fresh()) == PARTITIONS, f"all partitions are fed {what}")
     last = dict(sender.acked[start:])
 
     def is_copied() -> bool:
@@ -117,7 +116,7 @@ def await_copied(sender: Feed, copier: CopierProcess, output: Output, what: str)
         fresh()
         return all(copied(b"%d" % number) in values[partition] for partition, number in last.items())
 
-    until(is_copied, f"what was fed is copied {what}, after {copier.errors}")
+    wait_until(is_copied, f"what was fed is copied {what}, after {copier.errors}")
 
 
 def end_of(bootstrap: str, target: str) -> dict[int, list[bytes]]:
@@ -125,9 +124,9 @@ def end_of(bootstrap: str, target: str) -> dict[int, list[bytes]]:
     producer = confluent_producer(bootstrap)
     for partition in range(PARTITIONS):
         producer.produce(target, END, partition=partition)
-    assert producer.flush(60) == 0
+    assert producer.flush(PATIENCE_S) == 0
     with Output(bootstrap, target) as output:
-        until(lambda: all(values[-1:] == [END] for values in output.read().values()), "all partitions are read")
+        wait_until(lambda: all(values[-1:] == [END] for values in output.read().values()), "all partitions are read")
     return {partition: values[:-1] for partition, values in output.values.items()}
 
 
@@ -154,6 +153,6 @@ def test_each_record_comes_out_once_and_in_order_whoever_is_killed(
             await_in_sync(admin, target, PARTITIONS)
         sender.close()
         fed = {p: [copied(b"%d" % number) for at, number in sender.acked if at == p] for p in range(PARTITIONS)}
-        until(lambda: all(len(output.read()[p]) >= len(fed[p]) for p in fed), "all is copied")
+        wait_until(lambda: all(len(output.read()[p]) >= len(fed[p]) for p in fed), "all is copied")
     assert end_of(servers, target) == fed
     assert output.values == fed

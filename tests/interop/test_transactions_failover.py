@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from failover_roles import GROUP_KEY, TRANSACTION_KEY, coordinator_of, create_replicated, leader_of
 from kio.schema.errors import ErrorCode
+from patience import PATIENCE_S
 from raw import ConnectionEnded, Wire
 from shorthand import list_offset
 from transaction_talk import (
@@ -189,7 +190,7 @@ def lonely_topic(three: TestCluster, asker: Asker, admin: AdminClient, but: int)
     """A topic of one replica on another node than that."""
     name = f"tx-lonely-{uuid.uuid4().hex[:8]}"
     place = next(node_id for node_id in three.nodes if node_id != but)
-    admin.create_topics([NewTopic(name, 1, replica_assignment=[[place]])])[name].result(15)
+    admin.create_topics([NewTopic(name, 1, replica_assignment=[[place]])])[name].result(PATIENCE_S)
     three.wait_for_topic(name)
     return name
 

@@ -7,17 +7,16 @@ here ask again as clients do, unless told to give the first answer. What may not
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from batches import CONTROL, HEADER_SIZE, TRANSACTIONAL, batch, headers_of
 from kio.schema.errors import ErrorCode
+from patience import Patience
 from raw import Wire, message
 from shorthand import produce
 
-DEADLINE_SECONDS = 60.0
 TRANSACTION_KEY = 1
 BUSY = {ErrorCode.concurrent_transactions, ErrorCode.coordinator_load_in_progress}
 ELSEWHERE = {ErrorCode.coordinator_not_available, ErrorCode.not_coordinator}
@@ -39,9 +38,9 @@ class TransactionalProducer(NamedTuple):
 
 def until(ask: Callable[[], Answer], is_so: Callable[[Answer], bool], what: str) -> Answer:
     """Asks until the answer is as it should be, and gives it. Each try is a round trip, so nothing sleeps."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
+    patience = Patience(lambda: f"{what}; at last it was {answer}")
     while not is_so(answer := ask()):
-        assert time.monotonic() < deadline, f"never: {what}; at last it was {answer}"
+        patience.check()
     return answer
 
 

@@ -24,7 +24,8 @@ from typing import Any, Self
 
 import pytest
 from failover_senders import KAFKA_LIBS
-from transactional_libraries import LIBRARIES, PATIENCE_S, Found, Writer, next_places
+from patience import PATIENCE_S
+from transactional_libraries import LIBRARIES, Found, Writer, next_places
 
 CLOSE_S = 10.0
 STUCK_S = 10.0
@@ -132,7 +133,8 @@ class CopierProcess:
         self.close()
 
     def start(self) -> subprocess.Popen[str]:
-        return subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        found = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        return subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=found)
 
     def listen(self) -> None:
         while True:

@@ -20,8 +20,8 @@ import aiokafka
 import kafka
 from aiokafka.errors import KafkaError as AioKafkaError
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from patience import PATIENCE_S
 
-PATIENCE_S = 60.0
 TRY_S = 5.0
 POLL_S = 0.1
 KAFKA_PYTHON_POLL_MS = 500

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+from befallen import Befallen
 
 
 @pytest.fixture(autouse=True)
@@ -13,3 +14,8 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
+
+
+@pytest.fixture(scope="module")
+def befallen() -> Befallen:
+    return Befallen()

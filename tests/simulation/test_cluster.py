@@ -8,16 +8,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
+from befallen import Befallen
 from cluster_broken import WAYS, Way
 from cluster_world import SMALL, World
 from groups_world import Violation
-from simulate import many
 
-SEEDS = int(os.environ.get("MOLDAU_SEEDS", "40"))
+DEFAULT_SEEDS = 16
+SEEDS = int(os.environ.get("MOLDAU_SEEDS", DEFAULT_SEEDS))
 TRIES = 25
 ALWAYS_SOME = {
     "a process is killed", "a process is told to stop", "a process is suspended", "a machine is cut off",
@@ -27,16 +27,13 @@ ALWAYS_SOME = {
 }  # fmt: skip
 
 
-def test_clusters_keep_their_promises_whatever_befalls_them() -> None:
-    faults: Counter[str] = Counter()
-    wrong = []
-    for told in many("cluster", range(SEEDS), "small"):
-        if isinstance(told, str):
-            wrong.append(told)
-        else:
-            faults += told.faults
-    assert not wrong, f"{len(wrong)} of {SEEDS} seeds violated something; one of them:\n{wrong[0]}"
-    assert SEEDS < 40 or faults.keys() >= ALWAYS_SOME
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_clusters_keep_their_promises_whatever_befalls_them(seed: int, befallen: Befallen) -> None:
+    befallen.live("cluster", seed)
+
+
+def test_everything_befell_them(befallen: Befallen) -> None:
+    befallen.check(ALWAYS_SOME, seeds=DEFAULT_SEEDS)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)

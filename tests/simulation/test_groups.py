@@ -8,15 +8,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
+from befallen import Befallen
 from broken import WAYS, Way
 from groups_world import SMALL, Violation, World
-from simulate import many
 
-SEEDS = int(os.environ.get("MOLDAU_SEEDS", "24"))
+DEFAULT_SEEDS = 10
+SEEDS = int(os.environ.get("MOLDAU_SEEDS", DEFAULT_SEEDS))
 TRIES = 25
 ALWAYS_SOME = {
     "a client joins", "a client leaves", "a client stalls", "a client dies", "a client subscribes anew",
@@ -25,16 +25,13 @@ ALWAYS_SOME = {
 }  # fmt: skip
 
 
-def test_groups_keep_their_promises_whatever_befalls_them() -> None:
-    faults: Counter[str] = Counter()
-    wrong = []
-    for told in many("groups", range(SEEDS), "small"):
-        if isinstance(told, str):
-            wrong.append(told)
-        else:
-            faults += told.faults
-    assert not wrong, f"{len(wrong)} of {SEEDS} seeds violated something; one of them:\n{wrong[0]}"
-    assert SEEDS < 24 or faults.keys() >= ALWAYS_SOME
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_groups_keep_their_promises_whatever_befalls_them(seed: int, befallen: Befallen) -> None:
+    befallen.live("groups", seed)
+
+
+def test_everything_befell_them(befallen: Befallen) -> None:
+    befallen.check(ALWAYS_SOME, seeds=DEFAULT_SEEDS)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)

@@ -6,20 +6,19 @@ import time
 from contextlib import closing
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from patience import PATIENCE_S, Patience
 
 from moldau.base.ids import TopicPartition as Place
 from moldau.client.cluster import Cluster
-
-PATIENCE_S = 30.0
 
 
 def committed_records(bootstrap: str, topic: str) -> list[Message]:
     """Partition by partition, in order. A commit is answered before its markers are written: they are waited for."""
     with closing(Cluster(bootstrap, {})) as cluster:
         places = [Place(topic, number) for number in cluster.topic(topic).leaders]
-        deadline = time.monotonic() + PATIENCE_S
+        patience = Patience(f"the transactions in {topic} end")
         while cluster.latest(places, read_committed=True) != cluster.latest(places):
-            assert time.monotonic() < deadline, f"a transaction in {topic} does not end"
+            patience.check()
             time.sleep(0.01)
     return _until_the_end(bootstrap, places)
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import pytest
 from committed_records import committed_records
 from confluent_kafka import Producer
+from patience import SPARK_PATIENCE_S
 
 from moldau.base.ids import TopicPartition
 from moldau.client.cluster import Cluster
@@ -31,7 +32,6 @@ from moldau.pipelines.reading.loading import load
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PATIENCE_S = 240.0
 BATCH_ROWS = 500
 BATCHES = 80
 """So many that the last is far when the last of the killed has come back."""
@@ -46,7 +46,7 @@ sinks:
     name: copy
     topic: copy
     key: cast(n as string)
-    options: {{kafka.transaction.timeout.ms: 4000}}
+    options: {{kafka.transaction.timeout.ms: 10000}}
 """
 REPLAYED = """
 name: replayed
@@ -66,7 +66,7 @@ def produce(bootstrap: str, topic: str, numbers: range) -> None:
     for number in numbers:
         producer.produce(topic, b'{"n": %d}' % number, partition=0)
         producer.poll(0)
-    assert producer.flush(30) == 0
+    assert producer.flush(SPARK_PATIENCE_S) == 0
 
 
 def values(bootstrap: str, topic: str) -> list[dict[str, int]]:
@@ -88,7 +88,7 @@ def test_batches_that_spark_runs_again_are_recognised(
         queries = {}
         for flow in flows:  # one at a time: Spark gives their Python processes ten seconds to start
             queries[flow.name] = start(flow, tmp_path / flow.name, until_caught_up=True)
-            assert queries[flow.name].awaitTermination(PATIENCE_S)
+            assert queries[flow.name].awaitTermination(SPARK_PATIENCE_S)
         assert sorted(row["n"] for row in values(bootstrap, f"{topic}.plain")) == list(range(30))
         counts = sorted((row["rest"], row["many"]) for row in values(bootstrap, f"{topic}.counts"))
         assert counts == [(0, 10), (1, 10), (2, 10)]
@@ -163,7 +163,7 @@ class Topic:
 
 
 def until(what: str, is_so: Callable[[], bool], every_s: float = 0.0) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + SPARK_PATIENCE_S
     while not is_so():
         assert time.monotonic() < deadline, f"{what} did not come about"
         time.sleep(every_s)
@@ -233,7 +233,7 @@ def test_whole_and_once_though_driver_workers_and_broker_are_killed(tmp_path: Pa
                 assert second.poll() is None, "there is still something to do"
                 kill_broker(broker)
                 broker = start_broker(tmp_path / "data", port)
-                assert second.wait(PATIENCE_S) == 0, (tmp_path / "run.log").read_text()[-3000:]
+                assert second.wait(SPARK_PATIENCE_S) == 0, (tmp_path / "run.log").read_text()[-3000:]
         assert whole_batches(bootstrap) == BATCHES
     finally:
         kill_broker(broker)

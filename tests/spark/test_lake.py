@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+from patience import SPARK_PATIENCE_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,7 +23,6 @@ KINDS = ("parquet", "delta", "iceberg")
 SCHEMA = "id bigint, day date, at timestamp, tags array<string>, scores map<string, int>, place struct<city: string>"
 ROWS_PER_FILE = 50
 FILES = 2
-PATIENCE_SECONDS = 180
 
 
 def event(number: int) -> dict[str, object]:
@@ -57,7 +57,7 @@ def start(spark: SparkSession, root: Path, kind: str) -> StreamingQuery:
 def run_all(spark: SparkSession, root: Path) -> None:
     """One stream a kind, all at once: most of a small stream's time is waiting."""
     for query in [start(spark, root, kind) for kind in KINDS]:
-        assert query.awaitTermination(PATIENCE_SECONDS)
+        assert query.awaitTermination(SPARK_PATIENCE_S)
         assert query.exception() is None
 
 
@@ -143,7 +143,7 @@ def test_the_complete_mode_overwrites(spark: SparkSession, lake: Path, tmp_path:
     counts = source.groupBy("place.city").count().coalesce(1)
     sink = counts.writeStream.outputMode("complete").format("moldau-lake").option("format", "delta")
     query = sink.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
-    assert query.start(str(tmp_path / "counts")).awaitTermination(PATIENCE_SECONDS)
+    assert query.start(str(tmp_path / "counts")).awaitTermination(SPARK_PATIENCE_S)
     assert foreign(tmp_path / "counts", "delta").to_pylist() == [{"city": "Praha", "count": FILES * ROWS_PER_FILE}]
 
 

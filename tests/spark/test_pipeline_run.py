@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from committed_records import committed_records
 from confluent_kafka import Producer
+from patience import SPARK_PATIENCE_S
 
 from moldau.client.cluster import Cluster
 from moldau.client.group_values import CommittedOffsets
@@ -36,7 +37,6 @@ from moldau.pipelines.spec import Pipeline
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PATIENCE_S = 120
 PIPELINE = """\
 name: shop
 bootstrap: @BOOTSTRAP@
@@ -97,7 +97,7 @@ def produce(pipeline: Pipeline, *users: str) -> None:
     producer = Producer({"bootstrap.servers": pipeline.bootstrap})
     for user in users:
         producer.produce(topics(pipeline)[0], json.dumps({"user": user, "amount": 1}).encode())
-    assert producer.flush(PATIENCE_S) == 0
+    assert producer.flush(SPARK_PATIENCE_S) == 0
 
 
 def written(pipeline: Pipeline, name: str | None = None) -> list[dict[str, Any]]:
@@ -109,7 +109,7 @@ def written(pipeline: Pipeline, name: str | None = None) -> list[dict[str, Any]]
 
 def until(condition: Callable[[], object]) -> None:
     """Looks again and again: what is waited for happens in other processes."""
-    pause, deadline = threading.Event(), time.monotonic() + PATIENCE_S
+    pause, deadline = threading.Event(), time.monotonic() + SPARK_PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline, "it never came"
         pause.wait(0.1)
@@ -230,7 +230,7 @@ def test_a_broker_that_goes_away_and_comes_back_costs_nothing(
         stop = [sys.executable, "-m", "moldau", "pipeline", "stop", str(pipeline.file)]
         told = subprocess.run(stop, capture_output=True, text=True, check=False)
         assert told.stdout == "shop stopped\n", told.stderr
-        runner.join(PATIENCE_S)
+        runner.join(SPARK_PATIENCE_S)
         assert {row["user"] for row in written(pipeline)} == {"before", "after", "later"}
     (status,) = ended
     assert (status.state, status.message) == ("stopped", "asked to by `moldau pipeline stop`")
@@ -259,7 +259,7 @@ def test_the_command_line_from_start_to_ctrl_c(write: Callable[..., Pipeline]) -
             seen = json.loads(subprocess.run(looking, capture_output=True, text=True, check=True).stdout)
             assert (seen["state"], seen["pid"]) == ("running", process.pid)
             os.killpg(process.pid, signal.SIGINT)
-            out, err = process.communicate(timeout=PATIENCE_S)
+            out, err = process.communicate(timeout=SPARK_PATIENCE_S)
         finally:
             process.kill()
     assert (process.returncode, err) == (0, f"made topic {topics(pipeline)[1]}\n")

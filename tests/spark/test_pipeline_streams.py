@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
+from patience import SPARK_PATIENCE_S
 
 from moldau.pipelines.planning.compiling import Mode, compile_pipeline, start
 from moldau.pipelines.reading.loading import load
@@ -17,7 +18,6 @@ from moldau.pipelines.reading.loading import load
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-PATIENCE_S = 120
 PIPELINE = """
     name: streams
     bootstrap: {bootstrap}
@@ -52,7 +52,7 @@ def produce(bootstrap: str) -> Callable[[str, list[bytes]], None]:
     def produce(topic: str, values: list[bytes]) -> None:
         for value in values:
             producer.produce(topic, value, key=b"k")
-        assert producer.flush(30) == 0
+        assert producer.flush(SPARK_PATIENCE_S) == 0
 
     return produce
 
@@ -76,7 +76,7 @@ def test_tables_follow_a_topic_over_a_restart(
         compiled = compile_pipeline(load(file), spark, Mode.UNTIL_CAUGHT_UP)
         for flow in compiled.flows:
             query = start(flow, tmp_path / "state" / flow.name, until_caught_up=True)
-            assert query.awaitTermination(PATIENCE_S)
+            assert query.awaitTermination(SPARK_PATIENCE_S)
             assert query.exception() is None
 
     def table(name: str, format_: str) -> DataFrame:
@@ -131,11 +131,11 @@ def test_a_bad_record_ends_a_query_that_is_to_fail(
     produce(topic, [b'{"id":"first"}'])
     (flow,) = compile_pipeline(load(file), spark).flows
     query = start(flow, tmp_path / "state", until_caught_up=True)
-    assert query.awaitTermination(PATIENCE_S)
+    assert query.awaitTermination(SPARK_PATIENCE_S)
     shown = capsys.readouterr().out
     assert "--- shown, batch 0 ---" in shown
     assert "first" in shown
     produce(topic, [b'{"id":"second"}', b'{"id":'])
     query = start(flow, tmp_path / "state", until_caught_up=True)
     with pytest.raises(Exception, match=rf"bad record in topic {topic}, partition 0, offset 2: not JSON: expecting"):
-        query.awaitTermination(PATIENCE_S)
+        query.awaitTermination(SPARK_PATIENCE_S)

@@ -13,13 +13,12 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from patience import SPARK_PATIENCE_S
 from pyspark.sql import SparkSession
 
 import moldau.spark
 from moldau.spark import archive
 from moldau.spark.java import find_java
-
-PROCESS_TIMEOUT_S = 120
 
 FRESH = """
 import json, os, sys
@@ -87,7 +86,7 @@ def test_the_lake_is_known_by_its_name(spark: SparkSession, tmp_path: Path) -> N
 
 def outcome(command: list[str | Path], environment: dict[str, str]) -> tuple[Any, str]:
     """What a process told on its last line of stdout, and all that it said on stderr."""
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PROCESS_TIMEOUT_S)
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SPARK_PATIENCE_S)
     assert ran.returncode == 0, ran.stderr[-4000:]
     return json.loads(ran.stdout.splitlines()[-1]), ran.stderr
 
@@ -128,7 +127,7 @@ def test_spark_submit_brings_the_archive_and_decides_the_rest(
     producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
     for number in range(5):
         producer.produce(name, str(number))
-    assert producer.flush(15) == 0
+    assert producer.flush(SPARK_PATIENCE_S) == 0
     program = tmp_path / "job.py"
     program.write_text(SUBMITTED)
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"

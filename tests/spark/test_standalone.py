@@ -21,11 +21,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from deltalake import DeltaTable
+from patience import SPARK_PATIENCE_S
 
 from moldau.spark.java import find_java
-
-START_TIMEOUT_S = 60
-JOB_TIMEOUT_S = 120
 
 SPEC = """
 name: standalone
@@ -99,7 +97,7 @@ def daemon(environment: dict[str, str], name: str, log: Path, *options: str) -> 
 
 def awaited(log: Path, pattern: str, times: int = 1) -> list[str]:
     """What the log says once it has said it so many times."""
-    deadline = time.monotonic() + START_TIMEOUT_S
+    deadline = time.monotonic() + SPARK_PATIENCE_S
     while len(found := re.findall(pattern, log.read_text())) < times:
         assert time.monotonic() < deadline, f"{pattern} was not told:\n{log.read_text()[-4000:]}"
         time.sleep(0.05)
@@ -112,7 +110,7 @@ def fill(bootstrap: str, topic: str) -> None:
     for number in range(RECORDS):
         producer.produce(topic, b'{"n": %d}' % number, partition=number % PARTITIONS)
         producer.poll(0)
-    assert producer.flush(30) == 0
+    assert producer.flush(SPARK_PATIENCE_S) == 0
 
 
 def values(bootstrap: str, topic: str) -> list[dict[str, Any]]:
@@ -144,7 +142,7 @@ def test_a_pipeline_runs_on_executors_that_know_moldau_from_the_archive_alone(
         env=clean_environment | {"PYSPARK_PYTHON": str(bare_python)},
         capture_output=True,
         text=True,
-        timeout=JOB_TIMEOUT_S,
+        timeout=SPARK_PATIENCE_S,
     )
     assert ran.returncode == 0, ran.stderr[-6000:]
     got = values(bootstrap, copy)

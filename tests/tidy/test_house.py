@@ -95,6 +95,12 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """All of the tree, walked once for all tests."""
+    return tuple(ast.walk(tree(path)))
+
+
 def name_of(path: Path) -> str:
     return path.relative_to(PACKAGE).as_posix()
 
@@ -105,7 +111,7 @@ def room_of(path: Path) -> str:
 
 def imported(path: Path) -> Iterator[tuple[str, int]]:
     """Every absolute module name that is imported, wherever in the file."""
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, node.lineno
@@ -164,7 +170,7 @@ def test_async_lives_in_its_rooms() -> None:
         f"{name_of(path)}:{node.lineno}"
         for path in modules()
         if room_of(path) not in ASYNC_ROOMS
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncWith | ast.AsyncFor)
     ]
     assert not wrong, "\n".join(wrong)
@@ -183,7 +189,7 @@ def test_functions_fit_on_a_screen() -> None:
     long = {
         f"{name_of(path)}:{node.name}"
         for path in modules()
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (node.end_lineno or 0) - node.lineno > FUNCTION_LINES_MAX
     }
@@ -198,7 +204,7 @@ def test_modules_fit_in_a_head() -> None:
 def test_nothing_is_swallowed() -> None:
     wrong = []
     for path in modules():
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.ExceptHandler):
                 wide = node.type is None or (isinstance(node.type, ast.Name) and node.type.id.endswith("Exception"))
                 silent = all(isinstance(step, ast.Pass) for step in node.body)

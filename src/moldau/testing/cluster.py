@@ -7,6 +7,7 @@ with cluster() as kafka:
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import tempfile
@@ -29,7 +30,7 @@ from moldau.testing.cluster_node import ClusterNode
 PORTS: Final = range(20_000, 32_000)
 """Below those that the system gives to connections: a node that restarts must find its ports free, and one that calls
 a node that is down must not reach itself."""
-PATIENCE_S: Final = 20.0
+PATIENCE_S: Final = 60.0 * float(os.environ.get("MOLDAU_TEST_PATIENCE", "1"))
 LOOK_EVERY_S: Final = 0.01
 Nodes = int | Iterable[int]
 

@@ -8,12 +8,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from patience import wait_until
 
 from moldau.cli import cluster_directory, cluster_processes
 from moldau.cli.cluster_directory import ClusterDirectory, Description
@@ -41,13 +40,6 @@ def laid_out(path: Path, nodes: int = 3, base_port: int = BASE_PORT) -> tuple[Cl
 
 def settings_of(directory: ClusterDirectory, node_id: int) -> Settings:
     return load(str(directory.properties_path(node_id)), {})
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 5
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def test_each_node_is_told_what_kafka_would_be_told(tmp_path: Path) -> None:
@@ -166,9 +158,9 @@ def test_a_process_is_looked_at_alive_paused_and_dead(tmp_path: Path) -> None:
                 file.write("Moldau 1.0 is ready: here\n")
             assert process.state() is NodeState.UP
             process.born.signal(signal.SIGSTOP)
-            until(lambda: process.state() is NodeState.PAUSED)
+            wait_until(lambda: process.state() is NodeState.PAUSED, "it is paused")
             process.born.signal(signal.SIGCONT)
-            until(lambda: process.state() is NodeState.UP)
+            wait_until(lambda: process.state() is NodeState.UP, "it is up again")
         finally:
             child.kill()
         assert not cluster_processes.await_end([process], 5)

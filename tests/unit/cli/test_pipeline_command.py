@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from patience import PATIENCE_S
 
 from moldau.cli.main import main
 from moldau.cli.pipeline_files import complete_files, complete_sinks
@@ -157,7 +158,7 @@ def test_stop_waits_for_the_run_to_end(run: Run, file: Path, directory: StateDir
 
     runner = threading.Thread(target=until_asked)
     runner.start()
-    assert locked.wait(10)
+    assert locked.wait(PATIENCE_S)
     assert run("stop").stdout == "shop stopped\n"
     runner.join()
 

@@ -7,6 +7,8 @@ import struct
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from patience import PATIENCE_S
+
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.later import Later
 from moldau.client.peer_connections import PeerConnection
@@ -17,8 +19,8 @@ from moldau.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.wire.schema import Message
 
-TEST_TIMEOUT_S = 10.0
 VERSIONS = {ApiKey.API_VERSIONS: (0, 4), ApiKey.HEARTBEAT: (0, 4), ApiKey.FETCH: (4, 17)}
+PATIENCE_MS = int(1000 * PATIENCE_S)
 HEARTBEAT = HeartbeatRequest(group_id="g", member_id="m")
 
 Answer = Callable[[RequestHeader, asyncio.StreamWriter], Awaitable[None]]
@@ -117,7 +119,7 @@ async def answer_to(later: Later[Any]) -> Any:
     return later.value()
 
 
-async def heartbeat(peer: PeerConnection, timeout_ms: int = 5000, version: int | None = None) -> Any:
+async def heartbeat(peer: PeerConnection, timeout_ms: int = PATIENCE_MS, version: int | None = None) -> Any:
     """The response, or the code of the error."""
     came = await answer_to(peer.ask(ApiKey.HEARTBEAT, HEARTBEAT, timeout_ms, version))
     return came.code if isinstance(came, KafkaError) else came
@@ -125,4 +127,4 @@ async def heartbeat(peer: PeerConnection, timeout_ms: int = 5000, version: int |
 
 def run(test: Coroutine[Any, Any, None], uv: bool = True) -> None:
     with asyncio.Runner(loop_factory=new_loop if uv else asyncio.new_event_loop) as runner:
-        runner.run(asyncio.wait_for(test, TEST_TIMEOUT_S))
+        runner.run(asyncio.wait_for(test, PATIENCE_S))

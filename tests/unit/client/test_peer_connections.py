@@ -27,7 +27,7 @@ from scripted_peer import (
 )
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.client.peer_connections import PeerConnection, PeerConnections
+from moldau.client.peer_connections import RECONNECT_BACKOFF_S, PeerConnection, PeerConnections
 from moldau.wire.apis import ApiKey
 from moldau.wire.frames import RequestHeader
 from moldau.wire.messages.heartbeat import HeartbeatResponse
@@ -150,9 +150,11 @@ def test_whoever_asks_again_the_moment_it_failed_does_not_keep_the_loop_busy() -
                 peer.ask(ApiKey.HEARTBEAT, HEARTBEAT, 5000).then(again)
 
         peer.ask(ApiKey.HEARTBEAT, HEARTBEAT, 5000).then(again)
-        await asyncio.sleep(0.2)
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        await until(lambda: failures >= 4)
         peer.close()
-        assert 2 <= failures <= 12
+        assert failures <= 2 + (loop.time() - began_s) / RECONNECT_BACKOFF_S
 
     run(talk())
 

@@ -7,6 +7,7 @@ from collections.abc import Hashable
 
 import hypothesis.strategies as st
 import pytest
+from depth import deep
 from hypothesis import given, settings
 
 from moldau.coordinator.machine import NOTHING, Action, Deadlines, Outcome
@@ -43,7 +44,7 @@ cancels = st.tuples(st.just("cancel"), st.sampled_from(KEYS), st.just(0))
 advances = st.tuples(st.just("advance"), st.just(""), st.integers(0, 12))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=deep(300), deadline=None)
 @given(st.lists(schedules | schedules | cancels | advances, max_size=40))
 def test_whatever_is_asked_the_same_falls_due(steps: list[Step]) -> None:
     deadlines, naive, now_ms = Deadlines(), Naive(), 0
@@ -73,7 +74,7 @@ def check_next(deadlines: Deadlines, naive: Naive) -> None:
         assert told <= earliest
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=deep(100), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(KEYS), st.integers(1, 50)), min_size=1, max_size=12), st.integers(0, 60))
 def test_after_a_look_the_next_one_is_later(scheduled: list[tuple[str, int]], now_ms: int) -> None:
     """Otherwise whoever waits until then would never wait."""

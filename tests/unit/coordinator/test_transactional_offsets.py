@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+from depth import deep
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transactional_offsets_model import Committed, GroupRemoved, Marker, OffsetsModel, Removed
@@ -185,7 +186,7 @@ removals = st.one_of(
 steps = st.lists(st.one_of(commits, sends, sends, ends, ends, removals), max_size=40)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=deep(200), deadline=None)
 @given(steps)
 def test_offsets_are_what_the_log_says(said: list[tuple[object, ...]]) -> None:
     coordinator = Coordinator()
@@ -195,7 +196,7 @@ def test_offsets_are_what_the_log_says(said: list[tuple[object, ...]]) -> None:
         check(coordinator.replayed(), coordinator.model)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=deep(60), deadline=None)
 @given(steps)
 def test_nothing_is_left_of_transactions_that_have_ended(said: list[tuple[object, ...]]) -> None:
     coordinator = Coordinator()

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 from moldau.testing import broker
 
@@ -22,7 +23,6 @@ from verdict import Verdict, ids, table, verdict
 EXAMPLE = Path(pricing.__file__).parent
 COUNT = 700
 CRASHES = (150, 90)
-PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")

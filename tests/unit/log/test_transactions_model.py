@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import hypothesis.strategies as st
+from depth import deep
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store
@@ -293,6 +294,6 @@ class TransactionMachine(RuleBasedStateMachine):
 
 
 TransactionMachine.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=deep(60), stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestTransactionMachine = TransactionMachine.TestCase

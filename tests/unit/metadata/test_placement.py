@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 from clusters import broker
+from depth import deep
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,7 @@ RACKS = st.lists(st.sampled_from(["a", "b", "c", "d", None]), min_size=1, max_si
 
 
 @given(RACKS, st.integers(1, 40), st.integers(0, 5), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=deep(200), deadline=None)
 def test_spread(racks: list[str | None], partitions: int, seed: int, data: st.DataObject) -> None:
     brokers = [broker(number * 3 + 1, rack) for number, rack in enumerate(racks)]
     factor = data.draw(st.integers(1, len(brokers)), "replication factor")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from clusters import cluster, topic, with_topics
+from depth import deep
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -92,14 +93,14 @@ def again(image: MetadataImage) -> MetadataImage:
 
 
 @given(images())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=deep(150), deadline=None)
 def test_told_and_read_back(image: MetadataImage) -> None:
     assert again(image) == image
     assert [*map(encode_record, image_records(again(image)))] == [*map(encode_record, image_records(image))]
 
 
 @given(images(), images())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=deep(60), deadline=None)
 def test_what_differs_between_two_images_is_what_a_follower_must_look_at(
     old: MetadataImage, new: MetadataImage
 ) -> None:

@@ -10,13 +10,12 @@ from types import TracebackType
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 
 from moldau.pipelines.running import run as running
 from moldau.pipelines.running.progress import RunStatus
 from moldau.pipelines.running.run import Job, Run, Stop
 from moldau.pipelines.running.state_directory import StateDirectory
-
-TIMEOUT_S = 20
 
 
 class Script:
@@ -275,7 +274,7 @@ def test_asked_twice_a_stop_does_not_wait(
     run = make_run(directory, view, stop, one=[query])
     done = threading.Thread(target=run.to_the_end, daemon=True)
     done.start()
-    done.join(TIMEOUT_S)
+    done.join(PATIENCE_S)
     assert not done.is_alive()
     assert run.status.state == "stopped"
 
@@ -290,7 +289,7 @@ def test_a_stop_waits_so_long_and_no_longer(
     stop_when(view, lambda status: bool(status.queries) and status.queries[0].rows_in > 0, lambda: _once(stop))
     done = threading.Thread(target=run.to_the_end)
     done.start()
-    done.join(TIMEOUT_S)
+    done.join(PATIENCE_S)
     assert not done.is_alive()
     assert run.status.state == "stopped"
     assert not stop.at_once

@@ -10,6 +10,7 @@ import os
 from collections import Counter
 
 import pytest
+from depth import deep
 from memory_raft_log import MemoryRaftLog
 from quorum_storm import run_hunt, run_storm
 
@@ -17,7 +18,7 @@ from moldau.raft import following, leading
 from moldau.raft.core import Core
 from moldau.raft.roles import Prospective, Unattached
 
-SEEDS = int(os.environ.get("MOLDAU_SEEDS", "120"))
+SEEDS = int(os.environ.get("MOLDAU_SEEDS", deep(60)))
 HUNTS = SEEDS // 6
 HUNTED = 400
 """Seeds that a quorum broken on purpose is given to show it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from depth import deep
 from replica_world import TOPIC, Node, World
 
 from moldau.base.errors import ErrorCode
@@ -21,7 +22,7 @@ from moldau.testing.files import MemoryFiles
 from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from moldau.wire.records import IN_LINE, Record, build_batch, decode_records
 
-SEEDS = 40
+SEEDS = deep(20)
 STEPS = 50
 CALLER = Caller("PLAINTEXT", "test:1", "test", 9)
 PRODUCERS = 4

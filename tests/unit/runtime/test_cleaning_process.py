@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S, wait_until
 
 from moldau.base.later import Later
 from moldau.log.cleaning.job import Cleaned, CleaningJob, SourceSegment
@@ -72,7 +73,7 @@ def with_process(
     async def run() -> None:
         process = CleaningProcess(asyncio.get_running_loop(), command=command, **options)
         try:
-            await asyncio.wait_for(test(process), 20)
+            await asyncio.wait_for(test(process), PATIENCE_S)
         finally:
             process.close()
 
@@ -229,10 +230,7 @@ def test_the_real_process_does_not_outlive_its_broker() -> None:
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    deadline = time.monotonic() + 10
-    while is_running(pid):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: not is_running(pid), "it has ended")
 
 
 class Watch:

@@ -8,14 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 from moldau.base.errors import StorageFault
 from moldau.log.files import DiskFiles
 from moldau.log.meta_properties import ForeignDirectory
 from moldau.node import Node
 from moldau.settings import from_properties
-
-PATIENCE_S = 10.0
 
 
 class FaultyFiles(DiskFiles):

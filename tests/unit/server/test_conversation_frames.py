@@ -6,6 +6,7 @@ And lengths that lie, frames that never end, and the memory they may take meanwh
 from __future__ import annotations
 
 import pytest
+from depth import deep
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from talking import BUDGET_BYTES, FRAME_BYTES_MAX, LATER, NEVER, NOW, Talk, expected_replies, frame, request
@@ -39,7 +40,7 @@ def test_byte_by_byte_and_straight_to_its_place() -> None:
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=deep(150), deadline=None)
 def test_any_requests_split_in_any_way(data: st.DataObject) -> None:
     moods = data.draw(st.lists(st.sampled_from([NOW, NOW, LATER, NEVER]), min_size=1, max_size=100), "moods")
     sizes = st.sampled_from([0, 1, 10, 50, 300])
@@ -102,7 +103,7 @@ def test_a_claimed_length_takes_no_memory_until_bytes_come() -> None:
 
 
 @given(st.lists(st.integers(1, 700_000), min_size=1, max_size=12), st.booleans())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=deep(25), deadline=None)
 def test_a_large_frame_arrives_whole_in_pieces_of_any_size(pieces: list[int], straight: bool) -> None:
     size = sum(pieces)
     body = (request(7, NOW) + bytes(range(256)) * (size // 256 + 1))[:size]

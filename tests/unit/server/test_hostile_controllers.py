@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from besieged import CLUSTER_ID, Besieged, Refused, Sent
+from depth import deep
 from poisoned import STRANGER, Poison
 from random_messages import Mood, least_element, random_message
 
@@ -37,7 +38,7 @@ from moldau.wire.messages.describe_quorum import DescribeQuorumRequest
 from moldau.wire.messages.envelope import EnvelopeRequest
 from moldau.wire.schema import Message, fields_of
 
-RANDOM_REQUESTS = 400
+RANDOM_REQUESTS = deep(150)
 ALWAYS = {ApiKey.ENVELOPE: (0, 0), ApiKey.API_VERSIONS: (0, 4), ApiKey.DESCRIBE_CLUSTER: (1, 2)}
 SERVED = {**OF_QUORUM, **{api: of for api, of in CONTROLLED.items() if api not in OF_QUORUM}, **REPORTS, **ALWAYS}
 UNSEATING = {ApiKey.VOTE, ApiKey.BEGIN_QUORUM_EPOCH, ApiKey.END_QUORUM_EPOCH}

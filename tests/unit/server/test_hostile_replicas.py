@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from besieged import Besieged, Refused, Sent
+from depth import deep
 from poisoned import STRANGER, Poison
 
 from moldau.base.errors import ErrorCode
@@ -20,7 +21,7 @@ from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic,
 
 FETCHES = (4, 18)
 REPLICA_EPOCH_FROM = 15
-RANDOM_REQUESTS = 1_000
+RANDOM_REQUESTS = deep(400)
 CLIENTS_OF_REPLICAS = {ApiKey.FETCH: FETCHES, ApiKey.LIST_OFFSETS: (1, 10), ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4)}
 
 

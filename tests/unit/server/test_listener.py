@@ -10,6 +10,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 from talking import until
 
 from moldau.base.later import Later
@@ -21,7 +22,6 @@ from moldau.wire.apis import ApiKey
 from moldau.wire.frames import request_frame
 from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
-TIMEOUT_S = 5.0
 BUDGET_BYTES = 1 << 20
 ASK = bytes(request_frame(ApiKey.HEARTBEAT, 4, 1, "c", HeartbeatRequest(group_id="g", member_id="m")))
 Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -71,7 +71,7 @@ async def answered(client: Client) -> bool:
 
 def run(test: Coroutine[Any, Any, None]) -> None:
     with asyncio.Runner() as runner:
-        runner.run(asyncio.wait_for(test, TIMEOUT_S))
+        runner.run(asyncio.wait_for(test, PATIENCE_S))
 
 
 @pytest.mark.parametrize("limits", [{"connections_max": 2}, {"connections_per_ip_max": 2}])
@@ -117,7 +117,7 @@ def test_at_the_end_what_was_asked_is_answered_and_nobody_new_comes_in() -> None
         guest = await door.come_in()
         guest[1].write(ASK)
         await until(lambda: len(door.heartbeats.late) == 1)
-        stopping = asyncio.create_task(door.listener.stop(TIMEOUT_S))
+        stopping = asyncio.create_task(door.listener.stop(PATIENCE_S))
         await asyncio.sleep(0)
         with pytest.raises(OSError):
             await door.come_in()

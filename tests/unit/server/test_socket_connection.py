@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 from talking import LATER, NEVER, NOW, frame, reply_to, request, until
 
 from moldau.base.later import Later
@@ -19,7 +20,6 @@ from moldau.server.conversation import ReceiveBudget, Reply
 from moldau.server.socket_connection import SocketConnection
 from moldau.wire.codec import Outgoing
 
-TIMEOUT_S = 5.0
 BUDGET_BYTES = 10 << 20
 Answer = Callable[[memoryview], Reply]
 
@@ -57,18 +57,18 @@ class Line:
         return self._answer(view)
 
     async def send(self, data: bytes) -> None:
-        await asyncio.wait_for(self.loop.sock_sendall(self.client, data), TIMEOUT_S)
+        await asyncio.wait_for(self.loop.sock_sendall(self.client, data), PATIENCE_S)
 
     async def receive(self, size: int) -> bytes:
         data = bytearray()
         while len(data) < size:
-            piece = await asyncio.wait_for(self.loop.sock_recv(self.client, size - len(data)), TIMEOUT_S)
+            piece = await asyncio.wait_for(self.loop.sock_recv(self.client, size - len(data)), PATIENCE_S)
             assert piece, "the connection ended"
             data += piece
         return bytes(data)
 
     async def ended(self) -> str:
-        assert await asyncio.wait_for(self.loop.sock_recv(self.client, 1), TIMEOUT_S) == b""
+        assert await asyncio.wait_for(self.loop.sock_recv(self.client, 1), PATIENCE_S) == b""
         return self.ends[0]
 
 
@@ -135,7 +135,7 @@ def test_late_replies_keep_the_order_and_let_the_held_back_go_on() -> None:
             assert received == wanted
             assert this.asked == len(bodies)
 
-    run(asyncio.wait_for(talk(), TIMEOUT_S))
+    run(asyncio.wait_for(talk(), PATIENCE_S))
 
 
 def test_who_does_not_read_is_not_read_from() -> None:
@@ -247,7 +247,7 @@ def test_a_lie_among_the_held_back_ends_it_too() -> None:
             assert this.asked == REQUESTS_IN_FLIGHT_MAX + 5
             assert "0 bytes" in this.ends[0]
 
-    run(asyncio.wait_for(talk(), TIMEOUT_S))
+    run(asyncio.wait_for(talk(), PATIENCE_S))
 
 
 def test_a_client_that_leaves_is_no_fault_and_its_late_replies_are_dropped() -> None:
@@ -262,7 +262,7 @@ def test_a_client_that_leaves_is_no_fault_and_its_late_replies_are_dropped() -> 
             promise.complete(Outgoing(b"too late"))
             assert this.ends == [""]
 
-    run(asyncio.wait_for(talk(), TIMEOUT_S))
+    run(asyncio.wait_for(talk(), PATIENCE_S))
 
 
 def test_a_reply_that_could_not_be_written_ends_the_connection_behind_those_before_it() -> None:
@@ -282,7 +282,7 @@ def test_a_reply_that_could_not_be_written_ends_the_connection_behind_those_befo
             assert await this.receive(5) == b"first"
             assert "could not be written" in await this.ended()
 
-    run(asyncio.wait_for(talk(), TIMEOUT_S))
+    run(asyncio.wait_for(talk(), PATIENCE_S))
 
 
 def test_after_stop_reading_what_was_asked_is_answered_and_no_more_is_read() -> None:
@@ -305,4 +305,4 @@ def test_after_stop_reading_what_was_asked_is_answered_and_no_more_is_read() -> 
             assert this.asked == 1
             assert this.connection.is_answered
 
-    run(asyncio.wait_for(talk(), TIMEOUT_S))
+    run(asyncio.wait_for(talk(), PATIENCE_S))

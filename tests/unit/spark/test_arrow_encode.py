@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from arrow_rows import HEADERS, Row, decoded, fetched
+from depth import deep
 from hypothesis import given, settings
 from record_strategies import record_lists
 
@@ -47,7 +48,7 @@ def sliced(columns: EncodeColumns, start: int, end: int) -> EncodeColumns:
 # --- against other encoders and decoders ------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=deep(60), deadline=None)
 @given(record_lists(), codecs, st.sampled_from(BINARY_TYPES))
 def test_the_bytes_are_those_of_the_slow_encoder(records: list[Record], codec: Compression, kind: pa.DataType) -> None:
     batch = encode(columns_of(records, kind), None, codec)
@@ -55,7 +56,7 @@ def test_the_bytes_are_those_of_the_slow_encoder(records: list[Record], codec: C
     assert decoded(fetched(batch)) == [Row(one._replace(offset=at), 0) for at, one in enumerate(records)]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=deep(30), deadline=None)
 @given(record_lists(), codecs)
 def test_aiokafka_reads_what_was_written(records: list[Record], codec: Compression) -> None:
     batch = aiokafka_records.DefaultRecordBatch(bytes(encode(columns_of(records), None, codec)))
@@ -67,7 +68,7 @@ def test_aiokafka_reads_what_was_written(records: list[Record], codec: Compressi
     assert seen == [one._replace(offset=at) for at, one in enumerate(records)]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=deep(30), deadline=None)
 @given(record_lists(), st.data())
 def test_slices_are_encoded_as_if_they_were_alone(records: list[Record], data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(records) - 1))
@@ -75,7 +76,7 @@ def test_slices_are_encoded_as_if_they_were_alone(records: list[Record], data: s
     assert encode(sliced(columns_of(records), start, end)) == build_batch(records[start:end])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=deep(20), deadline=None)
 @given(record_lists(), codecs, st.integers(500, 5000))
 def test_many_batches_at_once_are_those_made_one_by_one(records: list[Record], codec: Compression, size: int) -> None:
     columns = columns_of(records)
@@ -179,7 +180,7 @@ def test_a_header_without_a_key_is_the_clients_fault(row: list[tuple[str | None,
 # --- limits -----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=deep(40), deadline=None)
 @given(record_lists(), st.just(1) | st.integers(500, 20_000), st.sets(st.integers(0, 20)))
 def test_every_row_is_in_a_batch_that_fits_unless_it_is_alone(records: list[Record], size: int, cuts: set[int]) -> None:
     columns = columns_of(records)

@@ -1,7 +1,7 @@
 """Every message in every version is written as kio and kafka-python write it, and read back from what they wrote.
 
 Values are made from seeds, so a failure names the message, version, mood and seed that make it again.
-MOLDAU_CODEC_SEEDS raises the number of MIXED values for each version (12 by default).
+MOLDAU_CODEC_SEEDS raises the number of MIXED values for each version (6 by default).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from depth import deep
 from oracles import KafkaPython, Kio, Oracle
 from random_messages import Mood, every_message, random_message
 
@@ -17,7 +18,7 @@ from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeat
 from moldau.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
 from moldau.wire.schema import Message, fields_of
 
-SEEDS = int(os.environ.get("MOLDAU_CODEC_SEEDS", "12"))
+SEEDS = int(os.environ.get("MOLDAU_CODEC_SEEDS", deep(6)))
 VALUES = [(Mood.LEAST, 0), (Mood.MOST, 0), *((Mood.MIXED, seed) for seed in range(SEEDS))]
 MESSAGES = list(every_message())
 ORACLES: list[Oracle] = [Kio(), KafkaPython()]

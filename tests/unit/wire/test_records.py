@@ -8,6 +8,7 @@ import warnings
 import aiokafka.record.default_records as aiokafka_records
 import hypothesis.strategies as st
 import pytest
+from depth import deep
 from hypothesis import given, settings
 
 from moldau.base.errors import MalformedData
@@ -60,7 +61,7 @@ def as_tuples(records: list[Record]) -> list[tuple[object, ...]]:
 
 
 @ORACLES
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=deep(40), deadline=None)
 @given(records=records_strategy, codec=st.sampled_from(Compression), transactional=st.booleans())
 def test_others_read_what_we_build(oracle, records, codec, transactional) -> None:  # type: ignore[no-untyped-def]
     batch = build_batch(
@@ -80,7 +81,7 @@ def test_others_read_what_we_build(oracle, records, codec, transactional) -> Non
 
 
 @ORACLES
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=deep(40), deadline=None)
 @given(records=records_strategy, codec=st.sampled_from(Compression))
 def test_we_read_what_others_build(oracle, records, codec) -> None:  # type: ignore[no-untyped-def]
     builder = oracle.DefaultRecordBatchBuilder(

@@ -9,6 +9,7 @@ from itertools import combinations
 import model_cluster
 import pytest
 from model_cluster import ModelCluster, ModelWire, check_whole_and_once, staged
+from patience import PATIENCE_S
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.spark.exactly_once import committing
@@ -140,7 +141,7 @@ class Turns:
                 if self._has_begun[who]:
                     self.pass_on()
                 self._has_begun[who] = True
-                assert self._may_go[who].acquire(timeout=10)
+                assert self._may_go[who].acquire(timeout=PATIENCE_S)
 
         return wait
 
@@ -170,7 +171,7 @@ def race(order: Sequence[int], attempt: Callable[[Wire, int], object]) -> ModelC
         thread.start()
     turns.pass_on()
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE_S)
     assert not unforeseen
     return cluster
 

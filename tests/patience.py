@@ -1,0 +1,58 @@
+"""How tests wait: for a condition, never for a time. No test asserts how long a thing took.
+
+`PATIENCE_S` is when a test gives up on what never comes: many times what anything takes on a machine whose cores are
+all taken twice. MOLDAU_TEST_PATIENCE=4 makes it four times as long. As long as something goes on, nobody gives up.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import ClassVar, TypeVar
+
+PATIENCE_S = 120.0 * float(os.environ.get("MOLDAU_TEST_PATIENCE", "1"))
+SPARK_PATIENCE_S = 5 * PATIENCE_S
+"""Java starts, compiles itself, and starts Python processes: on a busy machine each takes its time."""
+LOOK_EVERY_S = 0.01
+
+Found = TypeVar("Found")
+
+
+def wait_until(
+    condition: Callable[[], Found],
+    what: str | Callable[[], str],
+    progress: Callable[[], object] = lambda: None,
+    every_s: float = LOOK_EVERY_S,
+) -> Found:
+    """What the condition gave when it held. It gives up once `progress` has not changed for PATIENCE_S."""
+    patience = Patience(what)
+    while not (found := condition()):
+        patience.check(progress())
+        time.sleep(every_s)
+    Patience.awaited = ""
+    return found
+
+
+class Patience:
+    """For loops that do something between two looks: `check` fails when the progress has been the same for too long."""
+
+    awaited: ClassVar[str | Callable[[], str]] = ""
+    """What was waited for last: a run shows it while a test takes long."""
+
+    def __init__(self, what: str | Callable[[], str]) -> None:
+        self._what = what
+        self._progress: object = None
+        self._since_s = time.monotonic()
+
+    def check(self, progress: object = None) -> None:
+        Patience.awaited = self._what
+        now_s = time.monotonic()
+        if progress != self._progress:
+            self._progress, self._since_s = progress, now_s
+        if now_s - self._since_s > PATIENCE_S:
+            raise AssertionError(f"for {PATIENCE_S:g} s nothing came of this: {told(self._what)}")
+
+
+def told(what: str | Callable[[], str]) -> str:
+    return what if isinstance(what, str) else what()
