@@ -15,6 +15,7 @@ from typing import Final
 import click
 
 from moldau.cli.pipeline_files import DEFAULT_FILE, Chosen, PipelineGroup, chosen_options
+from moldau.cli.pipeline_prepare import prepare
 from moldau.cli.pipeline_run import run
 from moldau.cli.pipeline_session import Session, phases, quiet_log
 from moldau.cli.pipeline_status import list_pipelines, status, stop
@@ -120,5 +121,5 @@ def graph(chosen: Chosen, form: str | None, output: Path | None) -> None:
         click.echo(f"wrote {output}")
 
 
-for command in (run, status, stop, test, list_pipelines):
+for command in (run, status, stop, test, list_pipelines, prepare):
     pipeline.add_command(command)

@@ -37,9 +37,9 @@ class ClassArchive:
         """For a JVM that is to start with it; none if it is not there."""
         if not self.path.is_file():
             return []
-        return (
-            [f"-XX:AOTCache={self.path}"] if self.is_aot else [f"-XX:SharedArchiveFile={self.path}", "-Xlog:cds*=off"]
-        )
+        if self.is_aot:
+            return [f"-XX:AOTCache={self.path}"]
+        return [f"-XX:SharedArchiveFile={self.path}", "-Xlog:cds*=off"]
 
     @property
     def options_to_make(self) -> list[str]:
