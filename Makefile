@@ -22,7 +22,7 @@ DIST := $(VENV)/.installed-dist
 DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help setup same-python demo quickstart test test-front test-back unit deep simulate interop spark examples chaos coverage lint format bench bench-groups bench-cluster bench-transactions bench-spark scale dist lock clean
+.PHONY: help setup same-python demo quickstart test test-front test-back unit deep simulate interop spark examples chaos coverage lint format bench bench-groups bench-cluster bench-transactions bench-spark bench-startup scale dist lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -109,6 +109,9 @@ bench-transactions: $(DEMO) ## measure transactions and the log cleaner, with an
 
 bench-spark: $(DEMO) ## measure the Spark connector; beside Spark's own with OFFICIAL="--official-python … --official-jars …"
 	$(BIN)/python -m bench.spark $(OFFICIAL)
+
+bench-startup: $(DEMO) ## measure what a start of Spark costs: one query, five, the demo; in CPU seconds
+	$(BIN)/python -m bench.startup
 
 scale: $(DEMO) ## measure whether cost grows with partitions and connections
 	$(BIN)/python -m bench.scale

@@ -31,9 +31,14 @@ def children(pid: int) -> list[int]:
         return []
 
 
+def started(pid: int) -> float:
+    """When it started, in seconds after the machine did: with its id it names a process for good."""
+    return int(_stat(pid)[19]) / TICKS_PER_SECOND
+
+
 def age_s(pid: int) -> float:
     """How long ago it started, in steps of a clock tick."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - int(_stat(pid)[19]) / TICKS_PER_SECOND
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started(pid)
 
 
 def has_ended(pid: int) -> bool:

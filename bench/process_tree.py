@@ -1,0 +1,86 @@
+"""What a command costs in CPU time, with every process that it starts, however far down and however long it lives.
+
+This process adopts orphans (as Linux's subreaper), so that all descendants of the command stay below it. They are
+looked at ten times a second: of a process that ends between two looks, the last moments are missing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bench import procfs
+
+LOOK_EVERY_S = 0.1
+PR_SET_CHILD_SUBREAPER = 36
+
+
+@dataclass(slots=True)
+class Cost:
+    """Of one command: its processes, each with its command line and the CPU seconds it had used when last seen."""
+
+    status: int = 0
+    processes: dict[tuple[int, float], tuple[str, float]] = field(default_factory=dict)
+
+    @property
+    def cpu_s(self) -> float:
+        return sum(seconds for _, seconds in self.processes.values())
+
+    def by_kind(self, kinds: Mapping[str, str]) -> dict[str, tuple[int, float]]:
+        """How many processes and CPU seconds of each kind: the first whose word is in the command line."""
+        found: dict[str, tuple[int, float]] = {}
+        for command, seconds in self.processes.values():
+            kind = next((kind for word, kind in kinds.items() if word in command), "others")
+            count, total = found.get(kind, (0, 0.0))
+            found[kind] = count + 1, total + seconds
+        return found
+
+
+def cost_of(command: Sequence[str], environment: Mapping[str, str]) -> Cost:
+    """Runs the command to its end, and until all that it started has ended."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    cost, over = Cost(), threading.Event()
+
+    def look() -> None:
+        while not over.wait(LOOK_EVERY_S):
+            _look(cost)
+
+    watcher = threading.Thread(target=look)
+    with subprocess.Popen(command, env=dict(environment), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        watcher.start()
+        _, said = process.communicate()
+        cost.status = process.returncode
+        while _adopted():
+            over.wait(LOOK_EVERY_S)
+    over.set()
+    watcher.join()
+    if cost.status:
+        raise RuntimeError(f"{' '.join(command)} ended with status {cost.status}: {said.decode(errors='replace')}")
+    return cost
+
+
+def _adopted() -> bool:
+    """Whether orphans are left; those that have ended are buried."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _look(cost: Cost) -> None:
+    waiting = procfs.children(os.getpid())
+    while waiting:
+        pid = waiting.pop()
+        waiting += procfs.children(pid)
+        try:
+            key = pid, procfs.started(pid)
+            command = " ".join(procfs.command_line(pid)) or cost.processes.get(key, ("", 0.0))[0]
+            cost.processes[key] = command, procfs.cpu_seconds(pid)
+        except (FileNotFoundError, ProcessLookupError):
+            continue

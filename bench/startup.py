@@ -1,0 +1,136 @@
+"""What a start costs: a pipeline of one query and of five, and the demo, in CPU seconds of all processes together.
+
+    python -m bench.startup                      # the table of docs/benchmarks.md
+    python -m bench.startup --rounds 1 --only one-query
+
+Wall time is other people's: how long a start takes depends on who else is on the machine. Each scenario runs, in turns,
+with Spark's own way of starting Python processes, with those forked from one, and with an archive of Spark's classes
+(`moldau pipeline prepare`) as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.process_tree import Cost, cost_of
+
+KINDS = {
+    "SparkSubmit": "Java",
+    "java": "Java",
+    "python_streaming_source_runner": "Spark's Python",
+    "pyspark.daemon": "Spark's Python",
+    "fork_server": "Spark's Python",
+    "pipeline run": "driver",
+    "moldau start": "broker",
+    "demo.py": "demo",
+}
+WAYS = ("Spark's own", "forked", "forked, archive")
+RECORDS = 1000
+ROOT = Path(__file__).parent.parent
+MOLDAU = [sys.executable, "-m", "moldau"]
+
+
+def pipeline_of(queries: int, address: str) -> str:
+    sinks = "\n".join(f"  - {{name: s{n}, from: good, topic: out{n}, key: id}}" for n in range(queries))
+    return (
+        f"name: start\nbootstrap: {address}\nsources:\n"
+        '  orders: {topic: orders, schema: "id string, item string, amount double", dead_letter: drop}\n'
+        "steps:\n  - {name: good, sql: select id, upper(item) as item, amount from orders where amount > 0}\n"
+        f"sinks:\n{sinks}\n"
+    )
+
+
+@contextmanager
+def broker(folder: Path) -> Iterator[str]:
+    """A broker of its own, not counted, with a topic of some records."""
+    command = [*MOLDAU, "start", "--listen", "localhost:0", "--data-dir", str(folder / "data")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().split(" is ready: ")[1].split()[0]
+            lines = "".join(f'{{"id": "{n}", "item": "book", "amount": {n}}}\n' for n in range(RECORDS))
+            for topic in ("orders", *(f"out{n}" for n in range(5))):
+                subprocess.run([*MOLDAU, "topic", "create", topic, "-b", address], check=True, capture_output=True)
+            produce = [*MOLDAU, "produce", "orders", "-b", address]
+            subprocess.run(produce, input=lines, text=True, check=True, capture_output=True)
+            yield address
+        finally:
+            process.terminate()
+
+
+def environment(way: str, folder: Path) -> dict[str, str]:
+    """`python3` beside `python` is the same program under another name: one that was chosen is not forked."""
+    chosen = {"XDG_CACHE_HOME": str(folder / ("cache-with-archive" if "archive" in way else "cache"))}
+    if way == "Spark's own":
+        chosen["PYSPARK_PYTHON"] = str(Path(sys.executable).with_name("python3"))
+    return {**os.environ, **chosen}
+
+
+def pipeline(queries: int, way: str) -> Cost:
+    with tempfile.TemporaryDirectory(prefix="moldau-bench-") as name, broker(Path(name)) as address:
+        folder = Path(name)
+        (folder / "pipeline.yaml").write_text(pipeline_of(queries, address))
+        given = environment(way, folder)
+        if "archive" in way:
+            subprocess.run([*MOLDAU, "pipeline", "prepare"], env=given, check=True, capture_output=True)
+        command = [*MOLDAU, "pipeline", "run", str(folder / "pipeline.yaml"), "--until-caught-up"]
+        return cost_of(command, given)
+
+
+def demo(way: str) -> Cost:
+    with tempfile.TemporaryDirectory(prefix="moldau-bench-") as name:
+        folder = Path(name)
+        given = environment(way, folder)
+        if "archive" in way:
+            subprocess.run([*MOLDAU, "pipeline", "prepare"], env=given, check=True, capture_output=True)
+        command = [sys.executable, str(ROOT / "examples/bookstore/demo.py"), "--folder", str(folder / "demo")]
+        return cost_of(command, given)
+
+
+SCENARIOS = {"one-query": lambda way: pipeline(1, way), "five-queries": lambda way: pipeline(5, way), "demo": demo}
+
+
+def row(scenario: str, way: str, costs: list[Cost]) -> str:
+    kinds = [cost.by_kind(KINDS) for cost in costs]
+    total = statistics.median(cost.cpu_s for cost in costs)
+    cells = [f"{statistics.median(kind.get(name, (0, 0.0))[1] for kind in kinds):.1f}" for name in COLUMNS]
+    started = round(statistics.median(kind.get("Spark's Python", (0, 0.0))[0] for kind in kinds))
+    return f"| {scenario} | {way} | **{total:.1f}** | {' | '.join(cells)} | {started} |"
+
+
+COLUMNS = ("Java", "Spark's Python", "driver", "demo", "broker")
+
+
+def measure(scenarios: list[str], rounds: int) -> Mapping[tuple[str, str], list[Cost]]:
+    found: dict[tuple[str, str], list[Cost]] = {}
+    for _ in range(rounds):
+        for scenario in scenarios:
+            for way in WAYS:
+                cost = SCENARIOS[scenario](way)
+                print(f"{scenario}, {way}: {cost.cpu_s:.1f} CPU s", file=sys.stderr)
+                found.setdefault((scenario, way), []).append(cost)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What a start of Spark costs, in CPU seconds.")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", action="append", choices=list(SCENARIOS), help="one scenario; repeatable")
+    args = parser.parse_args()
+    found = measure(args.only or list(SCENARIOS), args.rounds)
+    print(f"| scenario | Python processes | CPU s | {' | '.join(COLUMNS)} | Python processes of Spark |")
+    print(f"|---|---|--:|{'--:|' * (len(COLUMNS) + 1)}")
+    for (scenario, way), costs in found.items():
+        print(row(scenario, way, costs))
+
+
+if __name__ == "__main__":
+    main()
