@@ -44,17 +44,19 @@ def cost_of(command: Sequence[str], environment: Mapping[str, str]) -> Cost:
     """Runs the command to its end, and until all that it started has ended."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     cost, over = Cost(), threading.Event()
+    others = set(procfs.children(os.getpid()))
 
     def look() -> None:
         while not over.wait(LOOK_EVERY_S):
-            _look(cost)
+            _look(cost, others)
 
     watcher = threading.Thread(target=look)
     with subprocess.Popen(command, env=dict(environment), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         watcher.start()
         _, said = process.communicate()
         cost.status = process.returncode
-        while _adopted():
+        while adopted := set(procfs.children(os.getpid())) - others:
+            _bury(adopted)
             over.wait(LOOK_EVERY_S)
     over.set()
     watcher.join()
@@ -63,18 +65,14 @@ def cost_of(command: Sequence[str], environment: Mapping[str, str]) -> Cost:
     return cost
 
 
-def _adopted() -> bool:
-    """Whether orphans are left; those that have ended are buried."""
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        return False
-    return True
+def _bury(adopted: set[int]) -> None:
+    """Those that have ended would otherwise stay in the list of processes."""
+    for pid in adopted:
+        os.waitpid(pid, os.WNOHANG)
 
 
-def _look(cost: Cost) -> None:
-    waiting = procfs.children(os.getpid())
+def _look(cost: Cost, others: set[int]) -> None:
+    waiting = [pid for pid in procfs.children(os.getpid()) if pid not in others]
     while waiting:
         pid = waiting.pop()
         waiting += procfs.children(pid)

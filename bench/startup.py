@@ -32,7 +32,7 @@ KINDS = {
     "moldau start": "broker",
     "demo.py": "demo",
 }
-WAYS = ("Spark's own", "forked", "forked, archive")
+START_MODES = ("Spark's own", "forked", "forked, archive")
 RECORDS = 1000
 ROOT = Path(__file__).parent.parent
 MOLDAU = [sys.executable, "-m", "moldau"]
@@ -66,44 +66,45 @@ def broker(folder: Path) -> Iterator[str]:
             process.terminate()
 
 
-def environment(way: str, folder: Path) -> dict[str, str]:
+def prepared_environment(start_mode: str, folder: Path) -> dict[str, str]:
     """`python3` beside `python` is the same program under another name: one that was chosen is not forked."""
-    chosen = {"XDG_CACHE_HOME": str(folder / ("cache-with-archive" if "archive" in way else "cache"))}
-    if way == "Spark's own":
+    chosen = {"XDG_CACHE_HOME": str(folder / ("cache-with-archive" if "archive" in start_mode else "cache"))}
+    if start_mode == "Spark's own":
         chosen["PYSPARK_PYTHON"] = str(Path(sys.executable).with_name("python3"))
-    return {**os.environ, **chosen}
+    given = {**os.environ, **chosen}
+    if "archive" in start_mode:
+        subprocess.run([*MOLDAU, "pipeline", "prepare"], env=given, check=True, capture_output=True)
+    return given
 
 
-def pipeline(queries: int, way: str) -> Cost:
+def pipeline(queries: int, start_mode: str) -> Cost:
     with tempfile.TemporaryDirectory(prefix="moldau-bench-") as name, broker(Path(name)) as address:
         folder = Path(name)
         (folder / "pipeline.yaml").write_text(pipeline_of(queries, address))
-        given = environment(way, folder)
-        if "archive" in way:
-            subprocess.run([*MOLDAU, "pipeline", "prepare"], env=given, check=True, capture_output=True)
         command = [*MOLDAU, "pipeline", "run", str(folder / "pipeline.yaml"), "--until-caught-up"]
-        return cost_of(command, given)
+        return cost_of(command, prepared_environment(start_mode, folder))
 
 
-def demo(way: str) -> Cost:
+def demo(start_mode: str) -> Cost:
     with tempfile.TemporaryDirectory(prefix="moldau-bench-") as name:
         folder = Path(name)
-        given = environment(way, folder)
-        if "archive" in way:
-            subprocess.run([*MOLDAU, "pipeline", "prepare"], env=given, check=True, capture_output=True)
         command = [sys.executable, str(ROOT / "examples/bookstore/demo.py"), "--folder", str(folder / "demo")]
-        return cost_of(command, given)
+        return cost_of(command, prepared_environment(start_mode, folder))
 
 
-SCENARIOS = {"one-query": lambda way: pipeline(1, way), "five-queries": lambda way: pipeline(5, way), "demo": demo}
+SCENARIOS = {
+    "one-query": lambda start_mode: pipeline(1, start_mode),
+    "five-queries": lambda start_mode: pipeline(5, start_mode),
+    "demo": demo,
+}
 
 
-def row(scenario: str, way: str, costs: list[Cost]) -> str:
+def row(scenario: str, start_mode: str, costs: list[Cost]) -> str:
     kinds = [cost.by_kind(KINDS) for cost in costs]
     total = statistics.median(cost.cpu_s for cost in costs)
     cells = [f"{statistics.median(kind.get(name, (0, 0.0))[1] for kind in kinds):.1f}" for name in COLUMNS]
     started = round(statistics.median(kind.get("Spark's Python", (0, 0.0))[0] for kind in kinds))
-    return f"| {scenario} | {way} | **{total:.1f}** | {' | '.join(cells)} | {started} |"
+    return f"| {scenario} | {start_mode} | **{total:.1f}** | {' | '.join(cells)} | {started} |"
 
 
 COLUMNS = ("Java", "Spark's Python", "driver", "demo", "broker")
@@ -113,10 +114,10 @@ def measure(scenarios: list[str], rounds: int) -> Mapping[tuple[str, str], list[
     found: dict[tuple[str, str], list[Cost]] = {}
     for _ in range(rounds):
         for scenario in scenarios:
-            for way in WAYS:
-                cost = SCENARIOS[scenario](way)
-                print(f"{scenario}, {way}: {cost.cpu_s:.1f} CPU s", file=sys.stderr)
-                found.setdefault((scenario, way), []).append(cost)
+            for start_mode in START_MODES:
+                cost = SCENARIOS[scenario](start_mode)
+                print(f"{scenario}, {start_mode}: {cost.cpu_s:.1f} CPU s", file=sys.stderr)
+                found.setdefault((scenario, start_mode), []).append(cost)
     return found
 
 
@@ -126,10 +127,10 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=list(SCENARIOS), help="one scenario; repeatable")
     args = parser.parse_args()
     found = measure(args.only or list(SCENARIOS), args.rounds)
-    print(f"| scenario | Python processes | CPU s | {' | '.join(COLUMNS)} | Python processes of Spark |")
+    print(f"| scenario | start | CPU s | {' | '.join(COLUMNS)} | Python processes of Spark |")
     print(f"|---|---|--:|{'--:|' * (len(COLUMNS) + 1)}")
-    for (scenario, way), costs in found.items():
-        print(row(scenario, way, costs))
+    for (scenario, start_mode), costs in found.items():
+        print(row(scenario, start_mode, costs))
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ class Progress:
         self._test = nodeid.partition("::")[2]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.when == "call" or not report.passed:
+        if report.when == "call" or (report.when == "setup" and not report.passed):
             self._outcomes[report.outcome] += 1
         if report.failed:
             self._say(f"FAILED {report.nodeid}")

@@ -9,7 +9,6 @@ alone starts a Spark, and both come to their end at the same time, wherever that
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,12 +44,17 @@ class Sharing:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         if session.testsfailed:
             raise session.Interrupted(f"{session.testsfailed} errors while the tests were collected")
-        self._files = [TestFile(path, list(items)) for path, items in groupby(session.items, lambda item: item.path)]
+        by_file: dict[Path, list[pytest.Item]] = {}
+        for each in session.items:
+            by_file.setdefault(each.path, []).append(each)
+        self._files = [TestFile(path, items) for path, items in by_file.items()]
         items = self._claimed_items()
         item = next(items, None)
         while item is not None:
             following = next(items, None)
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if session.shouldfail:
+                raise session.Failed(session.shouldfail)
             if session.shouldstop:
                 raise session.Interrupted(session.shouldstop)
             item = following

@@ -14,6 +14,7 @@ from moldau.base.setting_sources import SettingsError, parse_override
 from moldau.cli.connect import CommandFailed
 from moldau.cli.output import Styled, Table, format_option, show
 from moldau.cli.start import listener_flags
+from moldau.platforms.support import refusal
 from moldau.settings import Settings, load
 
 COLUMNS: Final = ("CHECK", "STATUS", "FOUND", "TO DO")
@@ -37,14 +38,16 @@ def doctor(
 ) -> None:
     """Look at this machine: Python, packages, Java, Spark, ports, limits, disks, names, proxies, clock, cores, memory.
 
-    Give it the options that `moldau start` gets. Nothing is changed. The exit status is 1 if something is broken, 0 if
-    all is fine or there are warnings only.
+    Give it the options that `moldau start` gets. It writes the script that starts Spark's Java, and nothing else. The
+    exit status is 1 if something is broken, 0 if all is fine or there are warnings only.
 
     \b
     moldau doctor
     moldau doctor --listen 0.0.0.0:9092 --data-dir /var/lib/moldau
     moldau doctor --format json | jq '.[] | select(.status != "ok")'
     """
+    if line := refusal("`moldau doctor`"):
+        raise CommandFailed(line)
     from moldau.doctor.finding import Finding, Status
     from moldau.doctor.gathering import gather
     from moldau.doctor.verdicts import judge

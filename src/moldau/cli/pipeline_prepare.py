@@ -1,4 +1,4 @@
-"""`moldau pipeline prepare`: makes the archive of Spark's classes, with which every later start takes half as long."""
+"""`moldau pipeline prepare`: makes the archive of Spark's classes, with which Java takes half the CPU time to start."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from moldau.spark.class_archive import ClassArchive
 
 
-@click.command(short_help="Make Spark start in half the time on this machine.")
+@click.command(short_help="Halve the CPU time that Spark's Java takes to start here.")
 def prepare() -> None:
-    """Make Spark start in half the time on this machine, once for this Java and this Spark.
+    """Halve the CPU time that Spark's Java takes to its first micro-batch; once for this Java and this Spark.
 
     Runs a small pipeline and saves the classes that Spark loaded for it: about 170 MB in the user's cache directory. It
     takes about as long as three starts of Spark. After another Java or Spark was installed, run it again.
@@ -47,7 +47,10 @@ def _archive() -> ClassArchive:
     java = find_java()
     archive = class_archive(java, Path(_find_spark_home()))
     if archive is None:
-        raise CommandFailed(f"Java {java.version} of {java.origin} ({java.java}) cannot archive Spark's classes")
+        raise CommandFailed(
+            f"Java {java.version} of {java.origin} ({java.java}) cannot archive Spark's classes, or there is no cache"
+            " directory for them (`moldau doctor`); a full JDK 17 or Java 25 can"
+        )
     return archive
 
 

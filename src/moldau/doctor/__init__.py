@@ -1,1 +1,1 @@
-"""`moldau doctor`: what this machine is like, observed (`gathering`, `machine`), then judged (`verdicts`)."""
+"""`moldau doctor`: what this machine is like, observed (`gathering`), then judged (`verdicts`)."""

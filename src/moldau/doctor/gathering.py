@@ -1,7 +1,7 @@
 """Looks at the machine: every observation that `verdicts` judges is made here.
 
-Nothing here says what is good or bad, and nothing stays behind: files that are written to try a directory are removed.
-What /proc and the like tell is read in `machine`.
+Nothing here says what is good or bad. Files that are written to try a directory are removed; the script that starts
+Spark's Java stays. What /proc and the like tell is read in `moldau.platforms.machine`.
 """
 
 from __future__ import annotations
@@ -111,7 +111,10 @@ def look_at_port(listener: Listener) -> PortSeen:
 
 def look_at_directory(path: Path) -> DirectorySeen:
     """Writes a file there, or in the nearest directory above that exists, and removes it."""
-    nearest = next(each for each in (path, *path.parents) if each.exists())
+    try:
+        nearest = next(each for each in (path, *path.parents) if each.exists())
+    except PermissionError as refused:
+        return DirectorySeen(path=path, exists=False, refusal=refused.strerror)
     if not nearest.is_dir():
         return DirectorySeen(path=path, exists=path.exists(), is_directory=False, refusal=f"{nearest} is a file")
     refusal, is_case_sensitive, clock_offset_s = _tried_to_write(nearest)

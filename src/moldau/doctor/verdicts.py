@@ -72,12 +72,10 @@ def judge_port(seen: PortSeen) -> Finding:
         step = "use a port above 1023, or " if seen.errno == errno.EACCES else step
         return broken(check, f"cannot be listened on: {seen.reason}", step + elsewhere)
     if seen.holder is None:
-        return broken(
-            check, "taken by a process that this user may not see", f"stop what listens there, or {elsewhere}"
-        )
+        return broken(check, "taken by another process", f"stop what listens there, or {elsewhere}")
     found = f"taken by process {seen.holder.pid} ({shortened(seen.holder.command)})"
-    if "moldau" in seen.holder.command:
-        return warning(check, f"{found}: a Moldau broker runs already", f"use it, stop it, or {elsewhere}")
+    if "moldau start" in seen.holder.command or "kafka-server-start" in seen.holder.command:
+        return broken(check, f"{found}: a Moldau broker runs already", f"use it, stop it, or {elsewhere}")
     return broken(check, found, f"stop it, or {elsewhere}")
 
 
@@ -94,8 +92,8 @@ def judge_open_files(seen: OpenFilesSeen) -> Finding:
         return warning(
             "open files",
             f"{found}: each partition and each connection takes one",
-            f"raise the hard limit to {OPEN_FILES_WANTED} or more: as root `ulimit -Hn`, /etc/security/limits.conf,"
-            " LimitNOFILE= of systemd, or `docker run --ulimit nofile=…`",
+            f"raise the hard limit to {OPEN_FILES_WANTED} or more: as root `ulimit -n 65536`,"
+            " /etc/security/limits.conf, LimitNOFILE= of systemd, or `docker run --ulimit nofile=…`",
         )
     return ok("open files", found)
 

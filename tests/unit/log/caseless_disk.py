@@ -21,8 +21,8 @@ def found_as(path: str) -> str:
 
 
 class CaselessDisk(DiskFiles):
-    def open(self, path: str, *, create: bool = False) -> DiskFile:
-        return super().open(found_as(path), create=create)
+    def open(self, path: str, *, create: bool = False, stays_open: bool = False) -> DiskFile:
+        return super().open(found_as(path), create=create, stays_open=stays_open)
 
     def read(self, path: str) -> bytes | None:
         return super().read(found_as(path))

@@ -137,7 +137,9 @@ class ForkServer:
 
     def _end(self, child: int) -> None:
         """Its launcher is gone: so must it be. It is reaped as any other."""
-        connection = self.children.pop(child)
+        connection = self.children.pop(child, None)
+        if connection is None:
+            return  # it ended at the same moment, and is reaped already
         self.selector.unregister(connection)
         connection.close()
         os.kill(child, signal.SIGTERM)
@@ -228,7 +230,7 @@ def status_of(code: Any) -> int:
 def preload(names: Iterable[str], load: Callable[[str], object] = importlib.import_module) -> None:
     """Imports them for all children. What cannot be imported is left to the process that needs it, to tell why."""
     for name in names:
-        with suppress(ImportError):
+        with suppress(Exception):
             load(name)
     gc.collect()
     gc.freeze()  # workers collect after every task: they need not look at all this, and do not copy its pages

@@ -55,7 +55,10 @@ def run_in_fork(server: str, arguments: list[str]) -> int | None:
         sent = socket.send_fds(connection, [message], STANDARD_FILES)
         connection.sendall(message[sent:])
         release_standard_files()
-        status = connection.recv(1)
+        try:
+            status = connection.recv(1)
+        except ConnectionError:
+            status = b""
     return status[0] if status else STATUS_UNKNOWN
 
 

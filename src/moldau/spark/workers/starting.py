@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from moldau.spark.scripts import NoPlace, place_script
+from moldau.spark.scripts import place_script
 from moldau.spark.workers import launcher
 from moldau.spark.workers.launcher import SERVER_VARIABLE
 
@@ -43,9 +43,12 @@ def start_fork_server() -> Mapping[str, str]:
         return {}  # imported from an archive, or on Windows
     text = _SCRIPT.format(python=shlex.quote(sys.executable), launcher=shlex.quote(str(script)))
     try:
-        python = place_script("python", text)
-    except NoPlace:
+        return _served(place_script("python", text))
+    except OSError:  # no place for the script or the socket, or no process more
         return {}
+
+
+def _served(python: Path) -> Mapping[str, str]:
     directory = tempfile.mkdtemp(prefix="moldau-")  # only for this user, and short: a socket's path has 100 bytes
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     address = os.path.join(directory, "fork-server")
@@ -77,4 +80,4 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Hashes of text must be the same in all workers: forks have them from the server, and Spark's default is 0."""
-    return {**SINGLE_THREADED, SEED: "0", **environ}
+    return {SEED: "0", **environ, **SINGLE_THREADED}

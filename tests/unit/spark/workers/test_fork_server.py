@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from moldau.spark.workers import fork_server, launcher
+from moldau.spark.workers import fork_server, launcher, starting
 from moldau.spark.workers.launcher import SERVER_VARIABLE, without_zips
 
 SERVE = "from moldau.spark.workers import fork_server; fork_server.PRELOADED = ('json.tool',); fork_server.main()"
@@ -205,3 +205,30 @@ def test_what_cannot_be_preloaded_is_left_out() -> None:
 def test_spark_s_zips_are_taken_off_the_path() -> None:
     path = ["/spark/python/lib/pyspark.zip", "/spark/python/lib/py4j-0.10.9.9-src.zip", "/mine", "x.zip"]
     assert without_zips(os.pathsep.join(path)) == os.pathsep.join(["/mine", "x.zip"])
+
+
+def test_a_launcher_that_is_killed_as_its_process_ends_disturbs_nobody(server: Server, modules: Path) -> None:
+    """Both are noticed in one turn of the server's loop, which a request that hangs holds up."""
+    environment = server.environment(PYTHONPATH=str(modules))
+    with subprocess.Popen(
+        [*LAUNCHER, "-m", "wait"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as waiting:
+        assert waiting.stdin is not None
+        assert waiting.stdout is not None
+        waiting.stdout.readline()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as slow:
+            slow.connect(server.address)
+            slow.sendall(b"\0\0\0")
+            waiting.stdin.close()
+            assert waiting.stdout.read() == "", "the process has ended"
+            waiting.kill()
+            waiting.wait(PATIENCE_S)
+    assert server.run("-m", "json.tool", given="1").stdout == "1\n"
+
+
+def test_where_nothing_can_be_served_spark_starts_its_own_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = tmp_path / ("x" * 120)
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert starting.start_fork_server.__wrapped__() == {}
