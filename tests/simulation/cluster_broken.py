@@ -125,6 +125,6 @@ WAYS: dict[Way, int] = {
     votes_are_forgotten: 13,
     a_vote_is_given_to_everybody_who_asks: 25,
     logs_that_are_behind_are_voted_for: 41,
-    metadata_is_not_truncated: 1,
+    metadata_is_not_truncated: 3,
 }
 """Each with a seed that is known to show it soon."""
