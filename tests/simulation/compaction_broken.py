@@ -87,6 +87,6 @@ RETENTION_WAYS: dict[Way, int] = {
     one_segment_too_many_goes_for_its_size: 2,
     what_is_only_compacted_expires_too: 10,
     deleted_records_are_told_before_all_have_deleted_them: 2,
-    followers_do_not_heed_where_the_leader_begins: 2,
+    followers_do_not_heed_where_the_leader_begins: 3,
 }
 """Each with a seed that is known to show it soon."""

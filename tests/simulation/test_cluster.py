@@ -6,9 +6,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from befallen import Befallen
@@ -48,16 +45,5 @@ def _try(seeds: range) -> None:
         World(seed, SMALL).run()
 
 
-def test_the_same_seed_gives_the_same_run_in_any_process() -> None:
-    script = Path(__file__).with_name("simulate.py")
-    digests = {
-        subprocess.run(
-            [sys.executable, script, "--what", "cluster", "--seed", "5", "--digest"],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            check=True,
-            text=True,
-        ).stdout
-        for hash_seed in ("1", "2")
-    }
-    assert len(digests) == 1
+def test_the_same_seed_gives_the_same_run_in_any_process(befallen: Befallen) -> None:
+    befallen.check_the_same_in_another_process("cluster", seed=5)
