@@ -186,10 +186,9 @@ def test_a_slow_line_makes_acknowledgements_slow(kafka: TestCluster) -> None:
     leader = kafka.leader_of(topic, 0)
     assert leader is not None
     write(kafka, topic, b"first")
-    usual = write(kafka, topic, b"second")
     for node_id in kafka.nodes:
         kafka.delay(node_id, set(kafka.nodes) - {node_id}, 120)
-    assert write(kafka, topic, b"third") > usual + 0.1
+    assert write(kafka, topic, b"second") > 0.1, "less than the line alone takes"
 
 
 def test_a_cluster_stopped_in_order_is_there_again_with_all_it_knew(tmp_path: Path) -> None:
