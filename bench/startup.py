@@ -43,7 +43,7 @@ def pipeline_of(queries: int, address: str) -> str:
     return (
         f"name: start\nbootstrap: {address}\nsources:\n"
         '  orders: {topic: orders, schema: "id string, item string, amount double", dead_letter: drop}\n'
-        "steps:\n  - {name: good, sql: select id, upper(item) as item, amount from orders where amount > 0}\n"
+        'steps:\n  - {name: good, sql: "select id, upper(item) as item, amount from orders where amount > 0"}\n'
         f"sinks:\n{sinks}\n"
     )
 
