@@ -6,6 +6,9 @@
 Wall time is other people's: how long a start takes depends on who else is on the machine. Each scenario runs, in turns,
 with Spark's own way of starting Python processes, with those forked from one, and with an archive of Spark's classes
 (`moldau pipeline prepare`) as well.
+
+On a shared machine a CPU second is not always the same: a loop of fixed work is timed before each run, and what it took
+stands beside the figures. Compare within one run.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -99,6 +103,14 @@ SCENARIOS = {
 }
 
 
+def yardstick_s() -> float:
+    """The CPU time of a fixed piece of work: about 0.12 s on an idle core of 2026."""
+    before, total = time.process_time(), 0
+    for number in range(2_000_000):
+        total += number
+    return time.process_time() - before
+
+
 def row(scenario: str, start_mode: str, costs: list[Cost]) -> str:
     kinds = [cost.by_kind(KINDS) for cost in costs]
     total = statistics.median(cost.cpu_s for cost in costs)
@@ -115,8 +127,10 @@ def measure(scenarios: list[str], rounds: int) -> Mapping[tuple[str, str], list[
     for _ in range(rounds):
         for scenario in scenarios:
             for start_mode in START_MODES:
+                yardstick = yardstick_s()
                 cost = SCENARIOS[scenario](start_mode)
-                print(f"{scenario}, {start_mode}: {cost.cpu_s:.1f} CPU s", file=sys.stderr)
+                told = f"{cost.cpu_s:.1f} CPU s; the yardstick took {yardstick:.2f} s before, {yardstick_s():.2f} after"
+                print(f"{scenario}, {start_mode}: {told}", file=sys.stderr)
                 found.setdefault((scenario, start_mode), []).append(cost)
     return found
 
