@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,18 @@ def modules(tmp_path: Path) -> Path:
     return directory
 
 
+@contextmanager
+def waiting_process(server: Server, modules: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A launcher whose process waits for the end of its input, and the id of that process."""
+    environment = server.environment(PYTHONPATH=str(modules))
+    with subprocess.Popen(
+        [*LAUNCHER, "-m", "wait"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as started:
+        assert started.stdin is not None
+        assert started.stdout is not None
+        yield started, int(started.stdout.readline())
+
+
 def test_a_forked_process_is_what_python_would_have_started(server: Server, modules: Path, tmp_path: Path) -> None:
     ran = server.run("-m", "tell", "a", "b c", cwd=tmp_path, PYTHONPATH=str(modules), COLOUR="blue")
     argv, first, directory, colour, name, parent = json.loads(ran.stdout)
@@ -129,12 +142,8 @@ def test_an_exception_is_printed_and_fails(server: Server) -> None:
 
 
 def test_a_killed_launcher_takes_its_process_along(server: Server, modules: Path) -> None:
-    environment = server.environment(PYTHONPATH=str(modules))
-    with subprocess.Popen(
-        [*LAUNCHER, "-m", "wait"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    ) as waiting:
+    with waiting_process(server, modules) as (waiting, process):
         assert waiting.stdout is not None
-        process = int(waiting.stdout.readline())
         waiting.kill()
         assert waiting.stdout.read() == "", "the end of its output shows that the process is gone"
     assert server.run("-m", "json.tool", given="1").returncode == 0, "others are served as before"
@@ -142,12 +151,8 @@ def test_a_killed_launcher_takes_its_process_along(server: Server, modules: Path
 
 
 def test_processes_outlive_each_other_and_the_server(server: Server, modules: Path) -> None:
-    environment = server.environment(PYTHONPATH=str(modules))
-    with subprocess.Popen(
-        [*LAUNCHER, "-m", "wait"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    ) as waiting:
+    with waiting_process(server, modules) as (waiting, process):
         assert waiting.stdout is not None
-        process = int(waiting.stdout.readline())
         assert server.run("-m", "end", "3", PYTHONPATH=str(modules)).returncode == 3
         server.stop()
         os.kill(process, 0)
@@ -209,13 +214,9 @@ def test_spark_s_zips_are_taken_off_the_path() -> None:
 
 def test_a_launcher_that_is_killed_as_its_process_ends_disturbs_nobody(server: Server, modules: Path) -> None:
     """Both are noticed in one turn of the server's loop, which a request that hangs holds up."""
-    environment = server.environment(PYTHONPATH=str(modules))
-    with subprocess.Popen(
-        [*LAUNCHER, "-m", "wait"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    ) as waiting:
+    with waiting_process(server, modules) as (waiting, _):
         assert waiting.stdin is not None
         assert waiting.stdout is not None
-        waiting.stdout.readline()
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as slow:
             slow.connect(server.address)
             slow.sendall(b"\0\0\0")
