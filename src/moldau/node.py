@@ -18,7 +18,12 @@ from moldau.assembly import Assembly, World
 from moldau.base.clock import Clock, SystemClock
 from moldau.base.errors import ListenFault, StorageFault
 from moldau.base.later import Later
-from moldau.base.limits import DESCRIPTORS_KEPT_FOR_CONNECTIONS, DESCRIPTORS_KEPT_FOR_FILES, RECEIVE_BUDGET_BYTES
+from moldau.base.limits import (
+    DESCRIPTORS_KEPT_FOR_CONNECTIONS,
+    DESCRIPTORS_KEPT_FOR_FILES,
+    RECEIVE_BUDGET_BYTES,
+    descriptors_kept,
+)
 from moldau.base.listeners import Listener as Address
 from moldau.client.peer_connections import PeerConnections
 from moldau.log.files import DiskFiles, Files
@@ -55,9 +60,9 @@ class Node:
             raise RuntimeError(line)
         self.settings = settings
         self._clock = clock or SystemClock()
-        self._files = files or DiskFiles(
-            open_files_max() - DESCRIPTORS_KEPT_FOR_FILES - DESCRIPTORS_KEPT_FOR_CONNECTIONS
-        )
+        kept_for_files = descriptors_kept(DESCRIPTORS_KEPT_FOR_FILES, open_files_max())
+        kept_for_connections = descriptors_kept(DESCRIPTORS_KEPT_FOR_CONNECTIONS, open_files_max())
+        self._files = files or DiskFiles(open_files_max() - kept_for_files - kept_for_connections)
         self._cleans_elsewhere = files is None
         """Another process sees nothing but the machine's own disk."""
         self._rng = rng or SystemRandom()
@@ -193,7 +198,7 @@ class Node:
             settings.socket_send_buffer_bytes,
             settings.socket_receive_buffer_bytes,
             self.assembly.connection_gone,
-            open_files_max() - DESCRIPTORS_KEPT_FOR_FILES,
+            open_files_max() - descriptors_kept(DESCRIPTORS_KEPT_FOR_FILES, open_files_max()),
         )
         _, port = listener.adopt(bound)
         among.append(listener)

@@ -78,3 +78,8 @@ answered with some tens: with 8 MiB a client could hold up all others for second
 PLAIN_REQUEST_BYTES_MAX: Final = 8 << 20
 """Largest request of any API but Produce. Its bytes become objects of up to 56 times their size (measured); records in
 a Produce request stay bytes, so that one may be as large as `socket.request.max.bytes`."""
+
+
+def descriptors_kept(wanted: int, open_files_max: int) -> int:
+    """Of few descriptors fewer are kept back: at most a sixteenth for each purpose."""
+    return min(wanted, open_files_max // 16)
