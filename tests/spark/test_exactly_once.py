@@ -170,18 +170,18 @@ def until(what: str, is_so: Callable[[], bool], every_s: float = 0.0) -> None:
 
 
 def python_workers(session: int) -> list[int]:
-    """Those that run tasks: forked by Spark's Python daemon, which has a process group of its own."""
+    """Those that run tasks: forked by Spark's Python daemons, which the fork server has forked."""
     if not Path("/proc/self").exists():
         pytest.skip("Spark's workers are found in /proc")
     found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
-                if b"pyspark.daemon" in (entry / "cmdline").read_bytes() and os.getsid(int(entry.name)) == session:
+                if b".fork_server" in (entry / "cmdline").read_bytes() and os.getsid(int(entry.name)) == session:
                     found[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             except (FileNotFoundError, ProcessLookupError):
                 continue  # it ended as we looked
-    return [pid for pid, parent in found.items() if parent in found]
+    return [pid for pid, parent in found.items() if found.get(parent) in found]
 
 
 def kill_workers(session: int) -> bool:

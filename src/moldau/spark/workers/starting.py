@@ -67,7 +67,7 @@ def _start(listener: socket.socket, environment: Mapping[str, str]) -> None:
         stdout=subprocess.DEVNULL,
         env=environment,
         pass_fds=[listener.fileno()],
-        start_new_session=True,
+        process_group=0,  # a Ctrl-C at the terminal is for the driver; the session stays the driver's
     )
     atexit.register(_stop, process)
 
