@@ -145,7 +145,7 @@ def test_few_queries_start_at_once(directory: StateDirectory, view: Heard) -> No
         starting = [script for script in started if script.message.startswith("Initializing")]
         most = max(most, len(starting))
         if len(starting) == running.STARTING_MAX or (starting and len(started) == len(scripts)):
-            starting[0].message = "Getting offsets from x"
+            starting[0].message = "Waiting for data to arrive"
         if len(started) == len(scripts) and not starting:
             stop.request("all have started")
 
@@ -166,41 +166,45 @@ def test_a_query_that_failed_in_passing_is_started_again(directory: StateDirecto
     assert "starting it again in" in view.said[0]
 
 
-def test_where_spark_gives_up_on_a_worker_queries_start_one_at_a_time(directory: StateDirectory, view: Heard) -> None:
-    late = RuntimeError("org.apache.spark.SparkException: Python worker failed to connect back.")
-    scripts = [Script() for _ in range(3)]
-    for script in scripts:
-        script.message = "Initializing sources"
-    waiting = {str(index): [script] for index, script in enumerate(scripts)}
-    most, stop = 0, Stop()
+def test_a_query_has_started_when_it_computes(
+    directory: StateDirectory, view: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = Script(writing=True), Script()
+    stop, has_submitted = Stop(), False
+    waiting = {"first": [first], "second": [second]}
 
     def on_show(status: RunStatus) -> None:
-        nonlocal most
-        if running.SLOW not in view.said:
-            return
-        started = [script for script, still in zip(scripts, waiting.values(), strict=True) if not still]
-        starting = [script for script in started if script.message.startswith("Initializing")]
-        most = max(most, len(starting))
-        if starting:
-            starting[0].message = "Waiting for data"
-        elif len(started) == len(scripts) and all(query.state == "running" for query in status.queries[1:]):
-            stop.request("all have started")
+        nonlocal has_submitted
+        if not has_submitted and len(view.shown) > 5:
+            assert [query.state for query in status.queries] == ["starting", "starting"]
+            assert waiting["second"], "only one is started"
+            has_submitted = True
+        if not waiting["second"]:
+            stop.request("both have started")
 
     view.on_show = on_show
-    make_run(directory, view, stop, late=[ended(error=late), Script()], **waiting).to_the_end()
+    run = make_run(directory, view, stop, **waiting)
+    run.jobs = [Job(job.name, job.start, lambda query: has_submitted) for job in run.jobs]
+    monkeypatch.setattr(running, "LAST_BATCH_S", 0.1)
+    assert run.to_the_end().state == "stopped"
+
+
+def test_where_spark_gives_up_on_a_worker_the_slowness_is_told_once(directory: StateDirectory, view: Heard) -> None:
+    late = RuntimeError("org.apache.spark.SparkException: Python worker failed to connect back.")
+    status = make_run(directory, view, one=[ended(error=late), ended(error=late), ended(0)]).to_the_end()
+    assert status.state == "finished"
     assert view.said.count(running.SLOW) == 1
-    assert most == 1
 
 
 def test_a_lasting_failure_ends_the_run_and_stops_the_others(directory: StateDirectory, view: Heard) -> None:
     other = Script()
     lost = RuntimeError("DataLoss: t-0: offsets 3 to 8 are gone")
-    status = make_run(directory, view, one=[ended(error=lost)], other=[other]).to_the_end()
+    status = make_run(directory, view, other=[other], one=[ended(error=lost)]).to_the_end()
     assert status.state == "failed"
     assert status.message is not None
     assert status.message.startswith("one: ")
     assert "offsets 3 to 8 are gone" in status.message
-    assert [query.state for query in status.queries] == ["failed", "stopped"]
+    assert [query.state for query in status.queries] == ["stopped", "failed"]
     assert other.stopped.is_set()
 
 

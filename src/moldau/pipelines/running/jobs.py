@@ -26,7 +26,12 @@ def jobs(compiled: Compiled, directory: StateDirectory, mode: Mode, only: Collec
         run_id = uuid.uuid4().hex  # one for all attempts: a table that has the batch already skips it
         return [Job(flow.name, partial(_written, compiled, flow, run_id, directory)) for flow in flows]
     until_caught_up = mode is Mode.UNTIL_CAUGHT_UP
-    return [Job(flow.name, partial(_started, flow, directory, until_caught_up)) for flow in flows]
+    tracker = compiled.session.sparkContext.statusTracker()
+
+    def has_submitted(query: Any) -> bool:
+        return bool(tracker.getJobIdsForGroup(str(query.runId)))
+
+    return [Job(flow.name, partial(_started, flow, directory, until_caught_up), has_submitted) for flow in flows]
 
 
 def activate(session: SparkSession) -> None:

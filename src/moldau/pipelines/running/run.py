@@ -27,14 +27,15 @@ LOOK_EVERY_S: Final = 0.2
 TELL_EVERY_S: Final = 1.0
 STOP_LOOK_EVERY_S: Final = 0.03
 """Spark plans a batch for longer than this: a query that is stopped between two has written nothing of the second."""
-AT_WORK: Final = ("Waiting", "Getting", "Processing")
-"""How Spark's messages begin about a query that has started: it waits for data, asks for offsets, has a batch."""
-STARTING_MAX: Final = 2
-"""How many queries may be starting at once. Each wants Python processes, to which Spark gives ten seconds to answer:
-on a small machine that is busy, many at once would all be too late, again and again."""
+IDLE: Final = "Waiting"
+"""How Spark's messages begin about a query that waits for data, or for its next trigger."""
+STARTING_MAX: Final = 1
+"""How many queries may be starting at once, from the start to the first job. Each wants Python processes, to which
+Spark gives ten seconds to answer. And where two plan their first batches at the same moment, Spark now and then breaks
+what both of their plans hold: "Task not serializable", for as long as the session lives."""
 LAST_BATCH_S: Final = 30.0
 """How long a stop waits for batches that do not get on."""
-SLOW: Final = "this machine is slow: starting one query at a time"
+SLOW: Final = "this machine is slow: Spark gave up on a Python process; starting one query at a time, and again"
 
 
 class Query(Protocol):
@@ -63,6 +64,8 @@ class Job:
 
     name: str
     start: Callable[[], Query]
+    has_submitted: Callable[[Query], bool] = lambda query: True
+    """Whether it has given Spark something to compute: then its first batch is planned."""
 
 
 @dataclass(slots=True)
@@ -111,7 +114,7 @@ class Run:
     _watched: list[_Watched] = field(default_factory=list)
     _told_s: float = 0.0
     _is_status_lost: bool = False
-    _starting_max: int = STARTING_MAX
+    _has_told_slowness: bool = False
 
     def to_the_end(self) -> RunStatus:
         """Runs until all queries have finished, one has failed for good, or a stop is asked for."""
@@ -149,7 +152,7 @@ class Run:
         if each.due_s is None or time.monotonic() < each.due_s or self.status.state != "running":
             return False
         starting = [one for one in self._watched if one.query is not None and one.gauge.status.state == "starting"]
-        return len(starting) < self._starting_max
+        return len(starting) < STARTING_MAX
 
     def _start(self, each: _Watched) -> None:
         each.due_s = None
@@ -179,8 +182,8 @@ class Run:
             if self.status.state == "running":
                 self._become("stopping", f"{each.job.name}: {failure.message}")
             return
-        if failure.is_slowness and self._starting_max > 1:
-            self._starting_max = 1
+        if failure.is_slowness and not self._has_told_slowness:
+            self._has_told_slowness = True
             self.view.say(SLOW)
         each.due_s = time.monotonic() + pause_s
         each.gauge.became("waiting", last_error=failure.message, restarts=status.restarts + 1)
@@ -196,8 +199,12 @@ class Run:
         else:
             reports = query.recentProgress
         each.gauge.take(reports, time.time())
-        if each.gauge.status.state == "starting" and str(query.status["message"]).startswith(AT_WORK):
+        if each.gauge.status.state == "starting" and self._is_at_work(each, query):
             each.gauge.became("running")
+
+    def _is_at_work(self, each: _Watched, query: Query) -> bool:
+        message = str(query.status["message"])
+        return message.startswith(IDLE) or (message.startswith("Processing") and each.job.has_submitted(query))
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
