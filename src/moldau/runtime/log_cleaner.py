@@ -285,7 +285,7 @@ class LogCleaner:
         if not ended.is_wanted:
             log.info("%s: no longer cleaned: it was deleted, cut, or is not to be compacted any more", name)
         elif failed.is_shortage:
-            log.warning("%s: not cleaned, there is no room: %s", name, failed.why)
+            log.warning("%s: not cleaned now: %s", name, failed.why)
         elif failed.is_corrupt or failures >= FAILURES_MAX:
             self._give_up(each, failed.why)
         else:

@@ -22,7 +22,7 @@ class CleaningFailed(NamedTuple):
     is_corrupt: bool = False
     """To try again would be in vain."""
     is_shortage: bool = False
-    """There was no room on the disk."""
+    """Room on the disk or file descriptors ran out."""
 
 
 class Order(NamedTuple):

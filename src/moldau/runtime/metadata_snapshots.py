@@ -56,5 +56,5 @@ class MetadataSnapshots:
             if not fault.is_shortage:
                 self._on_fault(fault)
                 return
-            log.warning("there is no room for a snapshot of the metadata: %s", fault)
+            log.warning("no snapshot of the metadata is written now: %s", fault)
         self._size_before = self._driver.log.size_bytes

@@ -230,8 +230,10 @@ def status_of(code: Any) -> int:
 def preload(names: Iterable[str], load: Callable[[str], object] = importlib.import_module) -> None:
     """Imports them for all children. What cannot be imported is left to the process that needs it, to tell why."""
     for name in names:
-        with suppress(Exception):
+        try:
             load(name)
+        except Exception as error:  # whatever its import raises: the others are served all the same
+            print(f"fork server: {name} is not preloaded: {type(error).__name__}: {error}", file=sys.stderr)
     gc.collect()
     gc.freeze()  # workers collect after every task: they need not look at all this, and do not copy its pages
 

@@ -26,7 +26,6 @@ STANDARD_FILES = (0, 1, 2)
 LENGTH_BYTES = 4
 STATUS_UNKNOWN = 1
 """The fork server died before it could tell."""
-_ZIPS = ("/pyspark.zip", "-src.zip")
 
 
 def main() -> int:
@@ -72,7 +71,11 @@ def release_standard_files() -> None:
 
 def without_zips(path: str) -> str:
     """Spark puts PySpark on the path as a zip of sources, before the installed one that has bytecode."""
-    return os.pathsep.join(entry for entry in path.split(os.pathsep) if not entry.endswith(_ZIPS))
+    return os.pathsep.join(entry for entry in path.split(os.pathsep) if not _is_spark_zip(os.path.basename(entry)))
+
+
+def _is_spark_zip(name: str) -> bool:
+    return name == "pyspark.zip" or (name.startswith("py4j-") and name.endswith("-src.zip"))
 
 
 if __name__ == "__main__":
