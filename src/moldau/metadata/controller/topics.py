@@ -69,6 +69,7 @@ def decide_create_topics(
 ) -> Decision[CreateTopicsResponse]:
     times = Counter(topic.name for topic in ask.topics)
     taken: dict[str, str] = {}
+    lowered = {name.lower(): name for name in image.topics} if defaults.ignores_case else {}
     results: list[CreatableTopicResult] = []
     records: list[MetadataRecord] = []
     room = PARTITIONS_PER_REQUEST_MAX
@@ -76,12 +77,14 @@ def decide_create_topics(
         try:
             if times[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            result, made = _create(image, topic, taken, defaults, rng, room)
+            result, made = _create(image, topic, taken, lowered, defaults, rng, room)
         except KafkaError as refused:
             results.append(_refused_topic(topic.name, refused))
             continue
         room -= result.num_partitions
         taken[collision_key(topic.name)] = topic.name
+        if defaults.ignores_case:
+            lowered[topic.name.lower()] = topic.name
         results.append(result)
         if not ask.validate_only:
             records += made
@@ -93,11 +96,12 @@ def _create(
     image: MetadataImage,
     topic: CreatableTopic,
     taken: Mapping[str, str],
+    lowered: Mapping[str, str],
     defaults: TopicDefaults,
     rng: Random,
     room: int,
 ) -> tuple[CreatableTopicResult, list[MetadataRecord]]:
-    _check_name(topic.name, image, taken, defaults.ignores_case)
+    _check_name(topic.name, image, taken, lowered)
     configs = {config.name: config.value for config in topic.configs}
     null = [name for name, value in configs.items() if value is None]
     if null:
@@ -119,7 +123,8 @@ def _create(
     return result, records
 
 
-def _check_name(name: str, image: MetadataImage, taken: Mapping[str, str], ignores_case: bool) -> None:
+def _check_name(name: str, image: MetadataImage, taken: Mapping[str, str], lowered: Mapping[str, str]) -> None:
+    """`lowered` has the names of all topics in lower case where case makes no difference, and is empty elsewhere."""
     problem = topic_name_problem(name)
     if problem:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
@@ -130,17 +135,11 @@ def _check_name(name: str, image: MetadataImage, taken: Mapping[str, str], ignor
     other = taken.get(collision_key(name)) or image.colliding_names.get(collision_key(name))
     if other is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
-    if ignores_case:
-        _check_case(name, [*image.topics, *taken.values()])
-
-
-def _check_case(name: str, others: Sequence[str]) -> None:
-    for other in others:
-        if other.lower() == name.lower():
-            raise KafkaError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"Topic '{name}' collides with existing topic: {other}; the controller's file system ignores case.",
-            )
+    if (other := lowered.get(name.lower())) is not None:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"Topic '{name}' collides with existing topic: {other}; the controller's file system ignores case.",
+        )
 
 
 def _replicas(
