@@ -189,6 +189,13 @@ def test_a_query_has_started_when_it_computes(
     assert run.to_the_end().state == "stopped"
 
 
+def test_a_query_that_only_asks_for_offsets_has_started(directory: StateDirectory, view: Heard) -> None:
+    first, second, stop = Script(), Script(), Stop()
+    first.message = "Getting offsets from a topic"
+    stop_when(view, lambda status: all(query.state == "running" for query in status.queries), lambda: _once(stop))
+    assert make_run(directory, view, stop, first=[first], second=[second]).to_the_end().state == "stopped"
+
+
 def test_where_spark_gives_up_on_a_worker_the_slowness_is_told_once(directory: StateDirectory, view: Heard) -> None:
     late = RuntimeError("org.apache.spark.SparkException: Python worker failed to connect back.")
     status = make_run(directory, view, one=[ended(error=late), ended(error=late), ended(0)]).to_the_end()

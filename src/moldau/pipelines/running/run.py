@@ -29,6 +29,8 @@ STOP_LOOK_EVERY_S: Final = 0.03
 """Spark plans a batch for longer than this: a query that is stopped between two has written nothing of the second."""
 IDLE: Final = "Waiting"
 """How Spark's messages begin about a query that waits for data, or for its next trigger."""
+ASKING_LOOKS: Final = 5
+"""A query without data asks for offsets nearly all the time: seen at that so often in a row, it has started."""
 STARTING_MAX: Final = 1
 """How many queries may be starting at once, from the start to the first job. Each wants Python processes, to which
 Spark gives ten seconds to answer. And where two plan their first batches at the same moment, Spark now and then breaks
@@ -90,6 +92,7 @@ class _Watched:
     query: Query | None = None
     due_s: float | None = None
     """When to start it, if it does not run."""
+    looks_asking: int = 0
 
     @property
     def is_over(self) -> bool:
@@ -204,7 +207,9 @@ class Run:
 
     def _is_at_work(self, each: _Watched, query: Query) -> bool:
         message = str(query.status["message"])
-        return message.startswith(IDLE) or (message.startswith("Processing") and each.job.has_submitted(query))
+        each.looks_asking = each.looks_asking + 1 if message.startswith("Getting") else 0
+        is_computing = message.startswith("Processing") and each.job.has_submitted(query)
+        return message.startswith(IDLE) or is_computing or each.looks_asking >= ASKING_LOOKS
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
