@@ -173,7 +173,11 @@ class StorageFault(Exception):
     @property
     def is_shortage(self) -> bool:
         """Whether room or file descriptors ran out, and nothing is wrong with the disk: it may work again later."""
-        return self.cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
+        return self.cause.errno in (errno.ENOSPC, errno.EDQUOT) or self.lacks_descriptors
+
+    @property
+    def lacks_descriptors(self) -> bool:
+        return self.cause.errno in (errno.EMFILE, errno.ENFILE)
 
     @property
     def next_step(self) -> str:

@@ -2,7 +2,8 @@
 
 `Log.begin_flush` collects what must reach the disk; `FlushWork.sync` does the fsyncs and touches nothing but files;
 `Log.finish_flush` believes it. A sync that failed is never tried again: the kernel may have marked the lost pages
-clean, and a second fsync would lie (Rebello et al., ATC '20).
+clean, and a second fsync would lie (Rebello et al., ATC '20). A flush for which there was no room, or no descriptor,
+before it synced anything has lost nothing: it is tried again.
 """
 
 from __future__ import annotations
@@ -36,6 +37,10 @@ class FlushWork:
     """The directory itself was made since the last flush."""
     is_done: bool = False
     fault: StorageFault | None = None
+    shortage: StorageFault | None = None
+    """In place of a fault: what was lacking, when nothing can have been lost."""
+    _has_begun: bool = False
+    """To sync what was written before."""
 
     def sync(self) -> None:
         """Safe in a thread. Raises StorageFault; the log learns of it on its own the next time it is asked."""
@@ -44,15 +49,22 @@ class FlushWork:
                 try:
                     self._sync()
                 except StorageFault as fault:
-                    self.fault = fault
+                    if self._has_lost_nothing(fault):
+                        self.shortage = fault
+                    else:
+                        self.fault = fault
                     raise
                 self.turns.done(self.turn)
         self.is_done = True
         self.active = None
 
+    def _has_lost_nothing(self, fault: StorageFault) -> bool:
+        return fault.lacks_descriptors or (fault.is_shortage and not self._has_begun)
+
     def _sync(self) -> None:
         for name, content in self.checkpoints:
             replace_file(self.files_layer, self.directory, name, content)
+        self._has_begun = True
         for path in self.paths:
             self.files_layer.sync(path)
         if self.active is not None:

@@ -195,9 +195,11 @@ class LocalLog:
         self.epochs.is_dirty |= bool(under_way.checkpoints)
 
     def finish_flush(self, work: FlushWork) -> None:
-        """Believes a work that was synced. A log that was cut meanwhile does not."""
+        """Believes a work that was synced. A log that was cut meanwhile does not. One for which there was no room is
+        still to be done."""
         self._notice_failed_flush()
-        if self._flushing is work and work.is_done:
+        if self._flushing is work and (work.is_done or work.shortage is not None):
+            self._take_over(work)
             self._flushing = None
         if work.is_done and work.generation == self._generation:
             self.recovery_point = max(self.recovery_point, work.up_to)

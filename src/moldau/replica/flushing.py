@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from moldau.base.errors import StorageFault
 from moldau.log.log import Log
 
 
@@ -13,6 +14,10 @@ class Flushable(Protocol):
 
     def flushed(self) -> None:
         """More of the log is on disk than before."""
+        ...
+
+    def flush_postponed(self, fault: StorageFault) -> None:
+        """For want of room or descriptors: nothing is lost, and whoever asks again is tried again."""
         ...
 
 

@@ -18,6 +18,7 @@ from moldau.base.later import Later
 from moldau.log.log import Appended, Log
 from moldau.log.validate import Origin
 from moldau.metadata.image import PartitionState
+from moldau.replica.acknowledging import Waiting, tell_passed
 from moldau.replica.faults import ReportFault, unreported
 from moldau.replica.flushing import Flusher
 from moldau.replica.leadership import Leadership
@@ -80,8 +81,8 @@ class Partition:
         self._flusher = flusher
         self._replication = replication
         self._leadership: Leadership | None = None
-        self._waiting: deque[tuple[int, Later[ErrorCode]]] = deque()
-        self._waiting_for_disk: deque[tuple[int, Later[ErrorCode]]] | None = None
+        self._waiting: Waiting = deque()
+        self._waiting_for_disk: Waiting | None = None
         self._watchers: dict[Watcher, None] = {}
         self._end_watchers: dict[Watcher, None] = {}
 
@@ -236,11 +237,14 @@ class Partition:
     def flushed(self) -> None:
         """The log, or more of it, is on disk."""
         if self._waiting_for_disk:
-            _tell_passed(self._waiting_for_disk, self.log.recovery_point)
+            tell_passed(self._waiting_for_disk, self.log.recovery_point)
         if self.is_leader:
             self._advance(0)
         elif self.on_durable is not None:
             self.on_durable(self)
+
+    def flush_postponed(self, fault: StorageFault) -> None:
+        self.report_fault(f"{self.name}: records cannot be brought to disk and will be tried again", fault)
 
     def ask_for_disk(self) -> None:
         self._flusher.request(self)
@@ -259,7 +263,7 @@ class Partition:
         if producers.unreplicated:
             producers.forget_replicated(committed)
         if self._waiting:
-            _tell_passed(self._waiting, committed)
+            tell_passed(self._waiting, committed)
         if self._watchers:
             for watcher in list(self._watchers):
                 watcher.advanced(self, size)
@@ -392,8 +396,3 @@ class Partition:
     def _tell_followers(self, size: int) -> None:
         for watcher in list(self._end_watchers):
             watcher.touched(self, size)
-
-
-def _tell_passed(waiting: deque[tuple[int, Later[ErrorCode]]], offset: int) -> None:
-    while waiting and waiting[0][0] < offset:
-        waiting.popleft()[1].complete(ErrorCode.NONE)

@@ -1,7 +1,7 @@
 """Brings logs to disk in a thread, many at a time: whoever asks while one flush runs is served by the next.
 
 A log that could not be brought to disk is not tried again (the kernel may have dropped the pages): the node stops, and
-recovery at the next start tells what is really there.
+recovery at the next start tells what is really there. One for which there was no room is: who asked is told so.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ class GroupFlusher:
                 self._on_fault(work.fault)
                 return
             each.log.finish_flush(work)
-            each.flushed()
+            if work.shortage is not None:
+                each.flush_postponed(work.shortage)
+            else:
+                each.flushed()
         if self._asked:
             self._begin()
 

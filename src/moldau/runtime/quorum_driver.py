@@ -166,6 +166,11 @@ class QuorumDriver:
         if self._is_running:
             self._guarded(self._quorum.flushed)
 
+    def flush_postponed(self, fault: StorageFault) -> None:
+        """Nothing is agreed upon without the disk: the node stops, and another voter, if there is one, leads."""
+        if self._on_fault is not None:
+            self._on_fault(fault)
+
     def write_snapshot(self, snapshot: SnapshotId, values: Iterable[bytes], last_contained_ms: int = 0) -> bool:
         """A snapshot of all below its end offset, with the voters as they were there. False if there is one as new."""
         assert snapshot.end_offset <= self.high_watermark, "only what is committed is final"

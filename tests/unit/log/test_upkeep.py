@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from random import Random
 
 import pytest
 from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, new_log, read_values
@@ -153,6 +154,27 @@ def test_a_failed_sync_is_never_tried_again() -> None:
     with pytest.raises(StorageFault):
         log.close()
     assert read_values(log) == {0: b"x" * 100}, "what was read before can still be read"
+
+
+def test_a_flush_without_room_for_its_checkpoints_is_tried_again() -> None:
+    files = MemoryFiles()
+    log = new_log(LogConfig(segment_bytes=2 * BATCH_BYTES), files=files)
+    fill(log, 3)
+    files.bytes_left = 0
+    work = log.begin_flush()
+    assert work is not None
+    with pytest.raises(StorageFault):
+        work.sync()
+    log.finish_flush(work)
+    assert work.shortage is not None
+    assert (log.fault, log.recovery_point) == (None, 0)
+    assert log.flush_due(NOW_MS), "the segment that was rolled is still not on disk"
+    files.bytes_left = None
+    log.flush()
+    assert log.recovery_point == 3
+    after = load_store(files.crash(Random(1)))[0].get(PARTITION)
+    assert after is not None
+    assert (sorted(read_values(after)), after.epochs.latest) == ([0, 1, 2], 0)
 
 
 # --- retention --------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -146,6 +147,34 @@ def test_a_sync_that_fails_is_told_and_acknowledges_nothing(desk: Desk) -> None:
     assert promise is not None
     assert not promise.done
     assert desk.on_disk()["a-0"] == 0
+
+
+def test_a_flush_without_room_is_told_and_tried_again(desk: Desk) -> None:
+    partition = desk.append("a")
+    told: list[str] = []
+    partition.report_fault = lambda what, _: told.append(what)
+    promise, other = partition.acknowledged(0), desk.append("b").acknowledged(0)
+    desk.rooms.files.bytes_left = 0
+    desk.loop.works[0].run()
+    assert not desk.faults
+    assert told == ["a-0: records cannot be brought to disk and will be tried again"]
+    assert promise is not None
+    assert not promise.done
+    desk.rooms.files.bytes_left = None
+    desk.loop.works[1].run()
+    assert other is not None
+    assert other.value() == ErrorCode.NONE
+    desk.flusher.request(partition)
+    desk.loop.works[2].run()
+    assert promise.value() == ErrorCode.NONE
+
+
+def test_a_metadata_log_without_room_stops_the_node(desk: Desk) -> None:
+    driver = desk.rooms.assembly.driver
+    driver._flusher = desk.flusher
+    desk.rooms.allocate_producer_ids()
+    driver.flush_postponed(StorageFault("log", OSError(errno.ENOSPC, "full")))
+    assert [str(each) for each in desk.rooms.faults] == ["log: full"]
 
 
 def test_the_metadata_log_goes_the_same_way(desk: Desk) -> None:
