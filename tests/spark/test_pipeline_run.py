@@ -168,6 +168,38 @@ def test_until_caught_up_and_on_from_there(spark: SparkSession, write: Callable[
         launch(another, directory, Wanted(mode=Mode.UNTIL_CAUGHT_UP), lambda on_phase: spark, Silence(), Stop())
 
 
+BROKEN_ONCE = """\
+from pathlib import Path
+
+from pyspark.sql.functions import udf
+
+PLANS = Path(__file__).with_suffix(".plans")
+
+
+def broken(user):
+    raise ValueError("planned badly")
+
+
+def step(events):
+    with PLANS.open("a") as file:
+        file.write("x")
+    is_first = PLANS.read_text() == "x"
+    return events.where(udf(broken, "boolean", useArrow=False)("user")) if is_first else events
+"""
+
+
+def test_a_plan_that_is_broken_is_made_anew(
+    spark: SparkSession, write: Callable[..., Pipeline], tmp_path: Path
+) -> None:
+    (tmp_path / "broken_once.py").write_text(BROKEN_ONCE)
+    sql = "sql: select user, amount from events"
+    pipeline = write(PIPELINE.replace(sql, "python: broken_once:step\n    inputs: [events]"))
+    produce(pipeline, "ann")
+    status = run(pipeline, spark)
+    assert (status.state, status.queries[0].restarts) == ("finished", 1)
+    assert written(pipeline) == [{"user": "ann", "amount": 1}]
+
+
 def test_a_missing_topic_is_told_before_spark_is_asked(write: Callable[..., Pipeline]) -> None:
     pipeline = write()
     missing = pipeline.file.read_text().replace(topics(pipeline)[0], "no.such.topic")

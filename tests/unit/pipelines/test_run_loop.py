@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -164,6 +165,20 @@ def test_a_query_that_failed_in_passing_is_started_again(directory: StateDirecto
     assert len(view.said) == 2
     assert view.said[0].startswith("one: ConnectionError: No broker answers")
     assert "starting it again in" in view.said[0]
+
+
+@pytest.mark.parametrize(
+    ("error", "replans"),
+    [(RuntimeError("Task not serializable"), 1), (ConnectionError("No broker answers"), 0), (None, 0)],
+)
+def test_what_failed_for_no_known_reason_is_planned_anew(
+    directory: StateDirectory, view: Heard, error: Exception | None, replans: int
+) -> None:
+    run = make_run(directory, view, one=[ended(0, error=error), ended(1)])
+    asked: list[str] = []
+    run.jobs = [Job(job.name, job.start, replan=partial(asked.append, job.name)) for job in run.jobs]
+    assert run.to_the_end().state == "finished"
+    assert asked == ["one"] * replans
 
 
 def test_a_query_has_started_when_it_computes(

@@ -16,8 +16,10 @@ from moldau.pipelines.running.run import Job, Query, utc_now
 from moldau.pipelines.running.state_directory import StateDirectory
 
 
-def jobs(compiled: Compiled, directory: StateDirectory, mode: Mode, only: Collection[str]) -> list[Job]:
-    """One per flow whose name is in `only`, in the order of the pipeline."""
+def jobs(plan: Callable[[], Compiled], directory: StateDirectory, mode: Mode, only: Collection[str]) -> list[Job]:
+    """One per flow whose name is in `only`, in the order of the pipeline. A job whose plan is of no more use asks for
+    another one."""
+    compiled = plan()
     flows = [flow for flow in compiled.flows if flow.name in only]
     assert {flow.name for flow in flows} == set(only), (
         "the identity of a pipeline names the queries that it is compiled to"
@@ -31,17 +33,14 @@ def jobs(compiled: Compiled, directory: StateDirectory, mode: Mode, only: Collec
     def has_submitted(query: Any) -> bool:
         return bool(tracker.getJobIdsForGroup(str(query.runId)))
 
-    return [Job(flow.name, partial(_started, flow, directory, until_caught_up), has_submitted) for flow in flows]
+    streams = [Stream(flow, plan, directory, until_caught_up) for flow in flows]
+    return [Job(stream.name, stream.start, has_submitted, stream.replan) for stream in streams]
 
 
 def activate(session: SparkSession) -> None:
     """Makes it the session of this thread: Spark looks up the formats of Python packages in that one alone."""
     java: Any = SparkSession
     java._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
-
-
-def _started(flow: Flow, directory: StateDirectory, until_caught_up: bool) -> Query:
-    return start(flow, directory.checkpoint(flow.name), until_caught_up)
 
 
 def _written(compiled: Compiled, flow: Flow, run_id: str, directory: StateDirectory) -> Query:
@@ -53,6 +52,25 @@ def _written(compiled: Compiled, flow: Flow, run_id: str, directory: StateDirect
         write_batch(flow, run_id, directory.path)
 
     return BatchWrite(write, cancel=lambda: context.cancelJobGroup(run_id + flow.name))
+
+
+class Stream:
+    """A flow as a streaming query, started as often as need be."""
+
+    def __init__(
+        self, flow: Flow, plan: Callable[[], Compiled], directory: StateDirectory, until_caught_up: bool
+    ) -> None:
+        self.name = flow.name
+        self._flow: Flow | None = flow
+        self._plan, self._checkpoint, self._until_caught_up = plan, directory.checkpoint(flow.name), until_caught_up
+
+    def start(self) -> Query:
+        if self._flow is None:
+            (self._flow,) = (flow for flow in self._plan().flows if flow.name == self.name)
+        return start(self._flow, self._checkpoint, self._until_caught_up)
+
+    def replan(self) -> None:
+        self._flow = None
 
 
 class BatchWrite:

@@ -118,7 +118,7 @@ def _jobs(
     from moldau.pipelines.running.jobs import activate, jobs
 
     activate(spark)
-    return jobs(compile_pipeline(pipeline, spark, wanted.mode, wanted.over), directory, wanted.mode, names)
+    return jobs(lambda: compile_pipeline(pipeline, spark, wanted.mode, wanted.over), directory, wanted.mode, names)
 
 
 def _quiet() -> AbstractContextManager[None]:

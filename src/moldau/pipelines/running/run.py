@@ -34,7 +34,7 @@ ASKING_LOOKS: Final = 5
 STARTING_MAX: Final = 1
 """How many queries may be starting at once, from the start to the first job. Each wants Python processes, to which
 Spark gives ten seconds to answer. And where two plan their first batches at the same moment, Spark now and then breaks
-what both of their plans hold: "Task not serializable", for as long as the session lives."""
+what both of their plans hold: "Task not serializable", as long as those plans are used."""
 LAST_BATCH_S: Final = 30.0
 """How long a stop waits for batches that do not get on."""
 SLOW: Final = "this machine is slow: Spark gave up on a Python process; starting one query at a time, and again"
@@ -68,6 +68,8 @@ class Job:
     start: Callable[[], Query]
     has_submitted: Callable[[Query], bool] = lambda query: True
     """Whether it has given Spark something to compute: then its first batch is planned."""
+    replan: Callable[[], None] = lambda: None
+    """Forgets the plan that it was started with: the next start makes another."""
 
 
 @dataclass(slots=True)
@@ -185,6 +187,8 @@ class Run:
             if self.status.state == "running":
                 self._become("stopping", f"{each.job.name}: {failure.message}")
             return
+        if failure.kind is Kind.UNKNOWN:
+            each.job.replan()
         if failure.is_slowness and not self._has_told_slowness:
             self._has_told_slowness = True
             self.view.say(SLOW)
