@@ -38,7 +38,7 @@ PIPELINE = HERE / "pipeline.yaml"
 TOPICS = {"bookstore.events": 3, "bookstore.counts": 1, "bookstore.suspicious": 1, "bookstore.dead": 1} | {
     f"bookstore.{kind}": 3 for kind in TYPES
 }
-STATEFUL = ("counts", "suspicious", "by-type", "lake")
+STATEFUL = ("counts", "suspicious", "by-type+lake")
 """The queries that deduplicate, and so have a watermark."""
 PEOPLE = 4000
 PATIENCE_S = 600.0

@@ -168,6 +168,43 @@ def test_until_caught_up_and_on_from_there(spark: SparkSession, write: Callable[
         launch(another, directory, Wanted(mode=Mode.UNTIL_CAUGHT_UP), lambda on_phase: spark, Silence(), Stop())
 
 
+SHARED = """\
+  - name: lake
+    from: purchases
+    with: plain
+    table: ./lake
+    format: delta
+"""
+
+
+def test_sinks_that_share_a_query_get_every_batch_once(
+    spark: SparkSession, write: Callable[..., Pipeline], tmp_path: Path
+) -> None:
+    """Also where the second fails after the first has been written, and the batch is written again."""
+    from deltalake import DeltaTable
+
+    from moldau.pipelines.planning.compiling import Mode
+
+    lake = tmp_path / "lake"
+    lake.write_text("in the way")
+    pipeline = write(PIPELINE + SHARED)
+    produce(pipeline, "ann", "bob")
+    failed = run(pipeline, spark)
+    assert (failed.state, [query.name for query in failed.queries]) == ("failed", ["plain+lake"])
+    assert failed.queries[0].restarts > 0
+    lake.unlink()
+    produce(pipeline, "cid")
+    assert run(pipeline, spark).state == "finished"
+    assert sorted(row["user"] for row in written(pipeline)) == ["ann", "bob", "cid"]
+    assert sorted(DeltaTable(lake).to_pyarrow_table()["user"].to_pylist()) == ["ann", "bob", "cid"]
+    apart = pipeline.file.read_text().replace("    with: plain\n", "")
+    pipeline.file.write_text(apart)
+    with pytest.raises(WrongCheckpoint, match=r"sink plain: .* a query of plain and lake, .* a query of its own"):
+        run(load(pipeline.file), None)
+    status = run(load(pipeline.file), spark, mode=Mode.BATCH)
+    assert [query.name for query in status.queries] == ["plain", "lake"]
+
+
 BROKEN_ONCE = """\
 from pathlib import Path
 

@@ -204,6 +204,8 @@ class TopicSink:
     partitions: int | None = None
     trigger: str | None = None
     """As Spark reads it ("5 seconds"); the pipeline's trigger if the sink has none of its own."""
+    shares: str | None = None
+    """`with` in the file: the sink above whose query this one takes part in."""
     options: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -219,6 +221,7 @@ class TableSink:
     keys: tuple[str, ...] = ()
     delete_when: str | None = None
     trigger: str | None = None
+    shares: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -229,6 +232,7 @@ class ConsoleSink:
     view: str
     mode: TopicMode = "append"
     trigger: str | None = None
+    shares: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
 
 

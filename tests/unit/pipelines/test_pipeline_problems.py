@@ -26,6 +26,13 @@ def step(text: str) -> str:
     return f"{TOP}{SOURCES}steps:\n  - name: s\n" + "".join(f"    {line}\n" for line in text.splitlines()) + SINKS
 
 
+def shared(text: str) -> str:
+    """A second sink, after one that is called one-two."""
+    lines = (["from: orders"] if "from:" not in text else []) + ["topic: y", *text.splitlines()]
+    first = f"{TOP}{SOURCES}sinks:\n  - {{name: one-two, from: orders, topic: x}}\n"
+    return first + f"  - {lines[0]}\n" + "".join(f"    {line}\n" for line in lines[1:])
+
+
 def sink(text: str) -> str:
     return f"{TOP}{SOURCES}sinks:\n  - from: orders\n" + "".join(f"    {line}\n" for line in text.splitlines())
 
@@ -202,6 +209,13 @@ WRONG = {
                         "does not go with format avro"),
     "sink headers": (sink("topic: x\n«headers»: [a]"), "'headers' must be a mapping, not a list"),
     "sink trigger": (sink("topic: x\ntrigger: «often»"), "'often' is not a duration"),
+    "with nobody": (shared("with: «one»"), "there is no sink 'one' above it, did you mean 'one-two'?"),
+    "with itself": (shared("name: two\nwith: «two»"), "there is no sink 'two' above it"),
+    "with another view": (shared("from: users\nwith: «one-two»"), "'one-two' is made from 'orders'"),
+    "with one in another mode": (shared("mode: update\nwith: «one-two»"), "only sinks in mode append"),
+    "with a trigger": (shared("with: one-two\n«trigger»: 1 second"), "'trigger' is for the sink that it shares"),
+    "with one that shares": (shared("name: b\nwith: one-two") + "  - {from: orders, topic: z, with: «b»}\n",
+                             "'b' shares the query of 'one-two': name that one"),
     "sink partitions of a route": (sink("route: name\n«partitions»: 3"), "'partitions' goes with 'topic'"),
     "sink keys of a topic": (sink("topic: x\n«keys»: [a]"), "'keys' is for tables, not for topics"),
     "sink name": (sink("topic: x\nname: «a»/b"), "cannot be a sink's name"),

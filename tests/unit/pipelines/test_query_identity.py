@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -110,6 +111,24 @@ def test_forgetting_one_query_leaves_the_others(directory: StateDirectory) -> No
     assert directory.queries() == ["others"]
     assert identity.forget(directory, None) == ["others"]
     identity.check(directory, "bank", query())
+
+
+@pytest.mark.parametrize(("before", "now"), [("a", "a+b"), ("a+b", "b"), ("a+b", "a+b+c")])
+def test_a_sink_that_ran_in_another_query_is_refused(directory: StateDirectory, before: str, now: str) -> None:
+    """It would write everything again."""
+    ran(directory, {before: QueryIdentity({"events": ["topic clicks"]})})
+    with pytest.raises(WrongCheckpoint, match=rf"^sink \w: its checkpoint is that of .* --fresh {re.escape(before)}"):
+        identity.check(directory, "shop", {now: QueryIdentity({"events": ["topic clicks"]})})
+    identity.check(directory, "shop", {"others": QueryIdentity({})})
+
+
+def test_sinks_that_share_a_query_are_one_in_a_stream_and_apart_in_a_batch(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    text = PIPELINE.replace("topic: counts, mode: update", "topic: counts")
+    file.write_text(f"{text}  - {{name: more, from: counted, topic: more, with: counts}}\n")
+    pipeline = load(file, check_files=False)
+    assert list(identity.of_pipeline(pipeline)) == ["users.dead-letters", "counts+more", "others"]
+    assert list(identity.of_pipeline(pipeline, apart=True)) == ["users.dead-letters", "counts", "others", "more"]
 
 
 PIPELINE = """\

@@ -37,7 +37,17 @@ from moldau.pipelines.running.launching import Wanted, launch
 from moldau.pipelines.running.progress import RunStatus
 from moldau.pipelines.running.run import Stop
 from moldau.pipelines.running.state_directory import StateDirectory
-from moldau.pipelines.spec import FileSource, Pipeline, Sink, Source, TableSink, TableSource, TopicSink, TopicSource
+from moldau.pipelines.spec import (
+    ConsoleSink,
+    FileSource,
+    Pipeline,
+    Sink,
+    Source,
+    TableSink,
+    TableSource,
+    TopicSink,
+    TopicSource,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -122,11 +132,15 @@ def stage(case: Case, pipeline: Pipeline, temporary: Path) -> Pipeline:
             raise BadCase(f"{case.expected[name]}: the pipeline has no sink {name}{known}")
     moved = {sink.path: str(temporary / "tables" / sink.name) for sink in pipeline.sinks if isinstance(sink, TableSink)}
     sources = {name: _source(source, case, moved, temporary) for name, source in pipeline.sources.items()}
-    sinks = tuple(_sink(sink, moved) for sink in pipeline.sinks)
+    kept = [sink for sink in pipeline.sinks if not isinstance(sink, ConsoleSink)]
+    names = {sink.name for sink in kept}
+    sinks = tuple(_sink(sink, moved, names) for sink in kept)
     return replace(pipeline, sources=sources, sinks=sinks)
 
 
-def _sink(sink: Sink, moved: Mapping[str, str]) -> Sink:
+def _sink(sink: Sink, moved: Mapping[str, str], names: Collection[str]) -> Sink:
+    if sink.shares not in names:
+        sink = replace(sink, shares=None)
     return replace(sink, path=moved[sink.path], trigger=None) if isinstance(sink, TableSink) else sink
 
 

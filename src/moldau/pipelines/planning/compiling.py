@@ -17,13 +17,14 @@ from pyspark.sql.types import StructType
 
 from moldau.pipelines.planning import formats, python_steps, sources
 from moldau.pipelines.planning.dead_letters import COLUMNS, dead_letters, flow_name, good_only
-from moldau.pipelines.planning.flows import Flow, TopicTarget, start, write_batch
+from moldau.pipelines.planning.flows import Flow, TopicTarget, shared, start, write_batch
 from moldau.pipelines.planning.output_modes import refusal
 from moldau.pipelines.planning.problem_collection import FailedBefore, Problems, Refused, in_file
 from moldau.pipelines.planning.record_schemas import VALUE, record_schema
 from moldau.pipelines.planning.sinks import SinkCompiler, check_columns
 from moldau.pipelines.planning.sources import METADATA, Mode, Range
 from moldau.pipelines.problems import InvalidPipeline, Problem
+from moldau.pipelines.queries import sinks_by_query
 from moldau.pipelines.spec import FAIL, Pipeline, Source, SqlStep, Step, TableSource, TopicSource
 
 __all__ = ["Compiled", "Flow", "Mode", "Range", "Records", "compile_pipeline", "start", "try_compile", "write_batch"]
@@ -80,7 +81,8 @@ def try_compile(
         work.add_step(step, f"steps.{index}")
     for index in range(len(pipeline.sinks)):
         work.add_sink(index)
-    return Compiled(session=work.session, views=work.views, flows=tuple(work.flows)), work.problems.found
+    flows = work.flows if mode is Mode.BATCH else work.flows_of_queries()
+    return Compiled(session=work.session, views=work.views, flows=tuple(flows)), work.problems.found
 
 
 def _session(pipeline: Pipeline, spark: SparkSession) -> SparkSession:
@@ -233,6 +235,17 @@ class _Compilation:
             self.problems.tell(f"{path}.mode", f"sink {sink.name}: {said}", _way_out(flow))
             return
         self.flows.append(flow)
+
+    def flows_of_queries(self) -> list[Flow]:
+        """Sinks that share a query as one flow. Where one of them is wrong there is none."""
+        made = {flow.name: flow for flow in self.flows}
+        for name, sinks in sinks_by_query(self._pipeline.sinks).items():
+            flows = [made[sink.name] for sink in sinks if sink.name in made]
+            if len(flows) == len(sinks) > 1:
+                made[flows[0].name] = shared(name, self._view(sinks[0].view), flows)
+                for flow in flows[1:]:
+                    del made[flow.name]
+        return list(made.values())
 
 
 def _way_out(flow: Flow) -> str | None:

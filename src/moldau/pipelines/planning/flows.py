@@ -2,13 +2,14 @@
 
 How each kind of target is written lives here; what the frame holds was decided before (sinks.py, dead_letters.py).
 Topics and tables are written once per batch: by (query id, batch id) in a stream, by the run's id in a batch. Output
-mode update, which Python sinks refuse, goes through foreachBatch, as do overwriting and upserts.
+mode update, which Python sinks refuse, goes through foreachBatch, as do overwriting, upserts and sinks that share one
+query.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal, Protocol
 
@@ -23,6 +24,13 @@ OutputMode = Literal["append", "update", "complete"]
 LAKE: Final = "moldau-lake"
 QUERY_ID: Final = "sql.streaming.queryId"
 CONSOLE_ROWS: Final = 20
+
+
+Shape = Callable[[DataFrame], DataFrame]
+
+
+def as_they_are(frame: DataFrame) -> DataFrame:
+    return frame
 
 
 class Target(Protocol):
@@ -48,9 +56,19 @@ class Flow:
     described: str
     """For people: "topic bookstore.counts", "topics by concat(…)", "delta table lake/events", "console"."""
     frame: DataFrame
+    shape: Shape = as_they_are
+    """What made rows of the view into rows of the frame."""
     mode: OutputMode
     trigger: str | None
     target: Target
+
+
+def shared(name: str, rows: DataFrame, flows: Sequence[Flow]) -> Flow:
+    """One flow in place of several that are all made of these rows."""
+    first = flows[0]
+    parts = tuple((flow.name, flow.shape, flow.target) for flow in flows)
+    described = ", ".join(flow.described for flow in flows)
+    return replace(first, name=name, described=described, frame=rows, shape=as_they_are, target=SharedTarget(parts))
 
 
 def start(flow: Flow, checkpoint: Path, until_caught_up: bool = False) -> StreamingQuery:
@@ -165,6 +183,28 @@ class ConsoleTarget:
         if not rows.isEmpty():
             print(f"--- {title} ---")
             rows.show(self.rows, self.truncate)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedTarget:
+    """Several targets of one query. A batch is computed once, and each target gets all of it; one that has it already,
+    from before a failure, leaves it alone."""
+
+    parts: tuple[tuple[str, Shape, Target], ...]
+    """The sink's name, what makes rows of the batch into rows for its target, and the target."""
+
+    def stream(self, frame: DataFrame, mode: OutputMode, state: Path) -> DataStreamWriter:
+        return frame.writeStream.outputMode(mode).foreachBatch(
+            lambda batch, batch_id: self.write(batch, _tag(batch, batch_id), state)
+        )
+
+    def write(self, frame: DataFrame, tag: BatchTag, state: Path) -> None:
+        rows = frame.persist()
+        try:
+            for name, shape, target in self.parts:
+                target.write(shape(rows), tag, state / name)
+        finally:
+            rows.unpersist()
 
 
 def _tag(batch: DataFrame, batch_id: int) -> BatchTag:

@@ -17,10 +17,12 @@ from moldau.pipelines.planning.flows import (
     ConsoleTarget,
     Flow,
     OutputMode,
+    Shape,
     TableTarget,
     Target,
     TopicTarget,
     UpsertTarget,
+    as_they_are,
 )
 from moldau.pipelines.planning.output_modes import upsert_mode
 from moldau.pipelines.planning.problem_collection import Problems, Refused
@@ -70,12 +72,13 @@ class SinkCompiler:
             "topic": self._route(sink),
             "partition": self._partition(sink),
         }
-        frame = self._frame.select(*(made.alias(name) for name, made in columns.items() if made is not None))
+        selected = [made.alias(name) for name, made in columns.items() if made is not None]
         options = sink_options(self._pipeline, sink.name, sink.options)
         if sink.topic is not None:
             options["topic"] = sink.topic
         where = f"topic {sink.topic}" if sink.route is None else f"topics by {sink.route}"
-        return self._made("topic", where, frame, sink.mode, TopicTarget(self._pipeline.connector, options))
+        target = TopicTarget(self._pipeline.connector, options)
+        return self._made("topic", where, sink.mode, target, lambda rows: rows.select(*selected))
 
     def _value(self, sink: TopicSink) -> Column | None:
         if sink.value is not None:
@@ -116,33 +119,34 @@ class SinkCompiler:
             return self._upsert(sink, where)
         mode: OutputMode = "complete" if sink.mode == "complete" else "append"
         target = TableTarget(sink.path, sink.format, sink.partition_by, sink.options, sink.mode == "complete")
-        return self._made("table", where, self._frame, mode, target)
+        return self._made("table", where, mode, target)
 
     def _upsert(self, sink: TableSink, where: str) -> Flow:
         frame, deletes = self._frame, None
+        shape: Shape = as_they_are
         if sink.delete_when is not None:
             of = self._type("delete_when", sink.delete_when)
             if of is not None and not isinstance(of, BooleanType):
                 raise self._wrong_type("delete_when", sink.delete_when, of, "a condition")
             if of is not None:
-                frame, deletes = frame.withColumn(DELETES, F.expr(sink.delete_when)), DELETES
+                shape, deletes = _with_deletes(sink.delete_when), DELETES
         order_by = sink.options.get(ORDER_BY)
         if order_by is not None:
             check_columns(frame, (order_by,), f"{self._path}.options.{ORDER_BY}")
         target = UpsertTarget(sink.path, sink.format, sink.partition_by, sink.keys, deletes, order_by)
         mode = upsert_mode(frame) if frame.isStreaming else "append"
-        return self._made("table", where, frame, mode, target)
+        return self._made("table", where, mode, target, shape)
 
     def _to_console(self, sink: ConsoleSink) -> Flow:
         rows = sink.options.get("rows", sink.options.get("numRows", "20"))
         if not rows.isdecimal():
             raise Refused(f"{self._path}.options", f"rows is a number, not {rows}")
         truncate = sink.options.get("truncate", "true").lower() == "true"
-        return self._made("console", "console", self._frame, sink.mode, ConsoleTarget(sink.name, int(rows), truncate))
+        return self._made("console", "console", sink.mode, ConsoleTarget(sink.name, int(rows), truncate))
 
     # --- both -------------------------------------------------------------------------------------------------------
 
-    def _made(self, kind: str, where: str, frame: DataFrame, mode: OutputMode, target: Target) -> Flow:
+    def _made(self, kind: str, where: str, mode: OutputMode, target: Target, shape: Shape = as_they_are) -> Flow:
         sink = self._sink
         return Flow(
             name=sink.name,
@@ -150,7 +154,8 @@ class SinkCompiler:
             place=sink.place,
             view=sink.view,
             described=where,
-            frame=frame,
+            frame=shape(self._frame),
+            shape=shape,
             mode=mode,
             trigger=sink.trigger or self._pipeline.trigger,
             target=target,
@@ -165,6 +170,10 @@ class SinkCompiler:
 
     def _wrong_type(self, key: str, text: str, of: DataType, wanted: str) -> Refused:
         return Refused(f"{self._path}.{key}", f"{key} {text} is {of.simpleString()}, and must be {wanted}")
+
+
+def _with_deletes(condition: str) -> Shape:
+    return lambda rows: rows.withColumn(DELETES, F.expr(condition))
 
 
 def check_columns(frame: DataFrame, names: tuple[str, ...], path: str) -> None:

@@ -17,7 +17,7 @@ from typing import Final
 from moldau.pipelines.problems import InvalidPipeline, Problem, did_you_mean, quoted
 from moldau.pipelines.reading.positions import FILE_BYTES_MAX, Entries, Items, Node, Scalar, read_yaml
 from moldau.pipelines.reading.sections import Section
-from moldau.pipelines.reading.sinks import read_sink
+from moldau.pipelines.reading.sinks import check_sharing, read_sink
 from moldau.pipelines.reading.sources import Folder, read_source, reads
 from moldau.pipelines.reading.steps import read_step
 from moldau.pipelines.reading.variables import replaced
@@ -229,7 +229,7 @@ class _Reading:
         return tuple(steps)
 
     def _sinks(self, sources: Mapping[str, Source], steps: Collection[Step], trigger: str | None) -> tuple[Sink, ...]:
-        sinks = []
+        sinks: list[Sink] = []
         taken: set[str] = set()
         if not self.section.has("sinks"):
             self.section.refuse("missing key 'sinks'")
@@ -244,6 +244,7 @@ class _Reading:
                 section.refuse(f"the name {quoted(sink.name)} is used twice", place, hint)
             taken.add(sink.name.lower())
             self._refuse_loop(section, sink, sources)
+            check_sharing(section, sink, sinks)
             sinks.append(sink)
         node = self.section.entries.values.get("sinks")
         if isinstance(node, Items) and not node.values:

@@ -7,11 +7,12 @@ Whether its expressions compile is Spark's business.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import PurePath
 from typing import Final, get_args
 
 from moldau.base.names import INTERNAL_TOPICS, METADATA_TOPIC
-from moldau.pipelines.problems import quoted
+from moldau.pipelines.problems import did_you_mean, quoted
 from moldau.pipelines.reading.sections import Section
 from moldau.pipelines.reading.sources import RECORD_FORMATS, TABLE_FORMATS, Folder, check_avro_schema, read_path
 from moldau.pipelines.spec import ConsoleSink, Sink, TableMode, TableSink, TopicMode, TopicSink
@@ -19,13 +20,31 @@ from moldau.pipelines.spec import ConsoleSink, Sink, TableMode, TableSink, Topic
 KINDS: Final = ("topic", "route", "table", "console")
 TOPIC_KEYS: Final = ("key", "value", "headers", "partition", "partitions", "schema_file")
 TABLE_KEYS: Final = ("partition_by", "keys", "delete_when")
-KEYS: Final = ("name", "from", "mode", "trigger", "options", "format", *TOPIC_KEYS, *TABLE_KEYS)
+KEYS: Final = ("name", "from", "with", "mode", "trigger", "options", "format", *TOPIC_KEYS, *TABLE_KEYS)
 SYNONYMS: Final = {"path": "table", "view": "from", "input": "from", "topics": "topic", "output_mode": "mode",
                    "partitionBy": "partition_by", "primary_key": "keys"}  # fmt: skip
 _TOPIC_MODES: Final[tuple[TopicMode, ...]] = get_args(TopicMode)
 _TABLE_MODES: Final[tuple[TableMode, ...]] = get_args(TableMode)
 SINK_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """Sinks are named in checkpoints' paths."""
+
+
+def check_sharing(section: Section, sink: Sink, above: Collection[Sink]) -> None:
+    """One query computes a batch once for all its sinks: that must be the same batch, at the same time."""
+    if sink.shares is None:
+        return
+    place = section.value_place("with")
+    first = next((one for one in above if one.name == sink.shares), None)
+    if first is None:
+        near = did_you_mean(sink.shares, [one.name for one in above])
+        section.refuse(f"there is no sink {quoted(sink.shares)} above it{near}", place)
+    elif first.shares is not None:
+        section.refuse(f"{quoted(first.name)} shares the query of {quoted(first.shares)}: name that one", place)
+    elif first.view.lower() != sink.view.lower():
+        section.refuse(f"{quoted(first.name)} is made from {quoted(first.view)}, so they cannot share a query", place)
+    elif not first.mode == sink.mode == "append":
+        section.refuse("only sinks in mode append can share a query", place)
+    section.refuse_keys(("trigger",), lambda key: f"'{key}' is for the sink that it shares the query of")
 
 
 def read_sink(section: Section, folder: Folder, trigger: str | None) -> Sink | None:
@@ -92,6 +111,7 @@ def _topic_sink(section: Section, view: str, folder: Folder, trigger: str | None
         mode=section.choice("mode", _TOPIC_MODES, "append", " of a topic"),
         partitions=section.count("partitions"),
         trigger=_trigger(section, trigger),
+        shares=section.text("with"),
         options=section.mapping("options"),
     )
 
@@ -112,6 +132,7 @@ def _table_sink(section: Section, view: str, folder: Folder, trigger: str | None
         keys=section.texts("keys"),
         delete_when=section.text("delete_when"),
         trigger=_trigger(section, trigger),
+        shares=section.text("with"),
         options=section.mapping("options"),
     )
     if mode == "upsert":
@@ -141,5 +162,6 @@ def _console_sink(section: Section, view: str, trigger: str | None) -> ConsoleSi
         view=view,
         mode=section.choice("mode", _TOPIC_MODES, "append", " of the console"),
         trigger=_trigger(section, trigger),
+        shares=section.text("with"),
         options=section.mapping("options"),
     )

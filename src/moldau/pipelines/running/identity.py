@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from moldau.pipelines.drawing.sql_names import views_used
+from moldau.pipelines.queries import sinks_by_query, sinks_of
 from moldau.pipelines.running.state_directory import StateDirectory, StateRefused, read_json, write_json
 from moldau.pipelines.spec import FileSource, Pipeline, PythonStep, Source, SqlStep, Step, TableSource, TopicSource
 
@@ -46,19 +47,20 @@ def digest(text: str) -> str:
     return hashlib.sha256(" ".join(text.split()).encode()).hexdigest()[:16]
 
 
-def of_pipeline(pipeline: Pipeline) -> dict[str, QueryIdentity]:
-    """Every query that a run of the pipeline has, by name: one per sink, one per source with a dead-letter topic."""
+def of_pipeline(pipeline: Pipeline, apart: bool = False) -> dict[str, QueryIdentity]:
+    """Every query that a run of the pipeline has, by name: one per sink, or with `apart` not given for those that
+    share one, and one per source with a dead-letter topic."""
     views = {view.name.casefold(): view for view in (*pipeline.sources.values(), *pipeline.steps)}
     queries = {
         f"{source.name}.dead-letters": QueryIdentity(_read_by([source], pipeline.file.parent))
         for source in pipeline.sources.values()
         if isinstance(source, TopicSource) and source.dead_letter_topic is not None and source.format != "raw"
     }
-    for sink in pipeline.sinks:
-        upstream = _upstream(views[sink.view.casefold()], views)
+    for name, sinks in sinks_by_query(pipeline.sinks, apart).items():
+        upstream = _upstream(views[sinks[0].view.casefold()], views)
         sources = [view for view in upstream if not isinstance(view, SqlStep | PythonStep)]
         steps = {view.name: digest(_text(view)) for view in upstream if not isinstance(view, TableSource)}
-        queries[sink.name] = QueryIdentity(_read_by(sources, pipeline.file.parent), steps, sink.mode)
+        queries[name] = QueryIdentity(_read_by(sources, pipeline.file.parent), steps, sinks[0].mode)
     return queries
 
 
@@ -114,6 +116,7 @@ def check(directory: StateDirectory, pipeline: str, queries: Mapping[str, QueryI
             " give this one a directory of its own with --state DIR"
         )
     for name, query in queries.items():
+        _refuse_other_company(directory, name)
         if directory.has_progress(name):
             written = known["queries"].get(name)
             reason = _mismatch(directory, name, query, written) if written else "is not among those that ran here"
@@ -142,6 +145,22 @@ def forget(directory: StateDirectory, queries: Iterable[str] | None) -> list[str
     if queries is None:
         (directory.path / IDENTITY).unlink(missing_ok=True)
     return gone
+
+
+def _refuse_other_company(directory: StateDirectory, name: str) -> None:
+    """A sink that ran in another query before would begin anew in this one, and write all of it again."""
+    for other in directory.queries():
+        again = [sink for sink in sinks_of(name) if sink in sinks_of(other)]
+        if other != name and again and directory.has_progress(other):
+            raise WrongCheckpoint(
+                f"sink {again[0]}: its checkpoint is that of {_company(other)}, and it is to run as {_company(name)};"
+                f" {_way_out(other)}"
+            )
+
+
+def _company(query: str) -> str:
+    sinks = sinks_of(query)
+    return f"a query of {' and '.join(sinks)}" if len(sinks) > 1 else "a query of its own"
 
 
 def _refuse_nameless(directory: StateDirectory, queries: Iterable[str]) -> None:

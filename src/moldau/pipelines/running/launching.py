@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from moldau.pipelines.problems import PipelineError, did_you_mean
+from moldau.pipelines.queries import sinks_of
 from moldau.pipelines.running import identity, topics
 from moldau.pipelines.running.identity import QueryIdentity
 from moldau.pipelines.running.positions import Positions
@@ -65,10 +66,10 @@ def launch(
     phases: Callable[[str], AbstractContextManager[OnPhase]] = lambda first: nullcontext(lambda phase: None),
 ) -> RunStatus:
     """Runs the pipeline and returns how that ended. `phases` shows what takes long before there is a view."""
-    queries = identity.of_pipeline(pipeline)
-    names = _chosen(queries, wanted.only)
-    _chosen(queries, wanted.fresh)  # a checkpoint that is to be forgotten must be one of these
     is_batch = wanted.mode.name == "BATCH"
+    queries = identity.of_pipeline(pipeline, apart=is_batch)
+    names = chosen(queries, wanted.only)
+    fresh = None if wanted.fresh is None else to_forget(queries, wanted.fresh, directory)
     if is_batch:
         directory = StateDirectory(directory.path / BATCH_DIRECTORY)
     status = RunStatus(
@@ -78,8 +79,8 @@ def launch(
     with directory.locked(Holder(status.pid, status.host, status.started)), _told_if_failed(directory, status):
         directory.forget_stop()
         if not is_batch:
-            if wanted.fresh is None or wanted.fresh:
-                identity.forget(directory, wanted.fresh)
+            if fresh is None or fresh:
+                identity.forget(directory, fresh)
             identity.check(directory, pipeline.name, names)
         with phases("looking at the topics") as show:
 
@@ -87,7 +88,7 @@ def launch(
                 show(phase)
                 directory.write_status(replace(status, updated=utc_now(), message=phase).to_json())
 
-            made = topics.prepare(pipeline, names)
+            made = topics.prepare(pipeline, {sink for name in names for sink in sinks_of(name)})
             spark = session(on_phase)
             on_phase(f"compiling {len(names)} {'query' if len(names) == 1 else 'queries'}")
             jobs = _jobs(pipeline, spark, directory, wanted, names)
@@ -103,12 +104,29 @@ def launch(
             return run.to_the_end()
 
 
-def _chosen(queries: Mapping[str, QueryIdentity], only: Collection[str] | None) -> dict[str, QueryIdentity]:
-    for name in only or ():
-        if name not in queries:
-            near = did_you_mean(name, queries) or f"; there are {', '.join(queries)}"
+def chosen(queries: Mapping[str, QueryIdentity], only: Collection[str] | None) -> dict[str, QueryIdentity]:
+    """The queries of the sinks that are named, each by itself or as the query is called."""
+    if only is None:
+        return dict(queries)
+    sinks = [sink for query in queries for sink in sinks_of(query)]
+    for name in only:
+        if name not in sinks and name not in queries:
+            near = did_you_mean(name, sinks) or f"; there are {', '.join(sinks)}"
             raise PipelineError(f"there is no sink {name}{near}")
-    return {name: query for name, query in queries.items() if only is None or name in only}
+    found = {}
+    for name, query in queries.items():
+        left_out = [sink for sink in sinks_of(name) if sink not in only]
+        if name not in only and 0 < len(left_out) < len(sinks_of(name)):
+            raise PipelineError(f"sink {left_out[0]} is written by the same query ({name}): name it too")
+        if name in only or not left_out:
+            found[name] = query
+    return found
+
+
+def to_forget(queries: Mapping[str, QueryIdentity], named: Collection[str], directory: StateDirectory) -> list[str]:
+    """Queries of the pipeline as it is, or as it was."""
+    before = [name for name in named if name not in queries and name in directory.queries()]
+    return [*before, *chosen(queries, [name for name in named if name not in before])]
 
 
 def _jobs(

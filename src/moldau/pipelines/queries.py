@@ -1,0 +1,29 @@
+"""Which sinks make which streaming query: one each, but for those that share one (`with` in the file).
+
+A query of several sinks is named after all of them, "by-type+lake": the same sinks go on from its checkpoint, others
+do not. A batch needs no checkpoint, and there each sink is on its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from moldau.pipelines.spec import Sink
+
+BETWEEN_SINKS: Final = "+"
+"""No name of a sink may hold it."""
+
+
+def sinks_by_query(sinks: Iterable[Sink], apart: bool = False) -> dict[str, tuple[Sink, ...]]:
+    """The sinks of each query, by the name of the query, in the order of the pipeline."""
+    together: dict[str, list[Sink]] = {}
+    for sink in sinks:
+        first = sink.name if apart or sink.shares is None else sink.shares
+        together.setdefault(first, []).append(sink)
+    return {BETWEEN_SINKS.join(sink.name for sink in group): tuple(group) for group in together.values()}
+
+
+def sinks_of(query: str) -> tuple[str, ...]:
+    """The names of the sinks of a query; those of dead letters are named after their source."""
+    return tuple(query.split(BETWEEN_SINKS))

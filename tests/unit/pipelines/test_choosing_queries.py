@@ -1,0 +1,52 @@
+"""Which queries a run has, and which checkpoints it forgets, by the names of sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+
+from moldau.pipelines.problems import PipelineError
+from moldau.pipelines.running.identity import QueryIdentity
+from moldau.pipelines.running.launching import chosen, to_forget
+from moldau.pipelines.running.state_directory import StateDirectory
+
+QUERIES = {name: QueryIdentity({}) for name in ("events.dead-letters", "counts", "by-type+lake")}
+
+
+@pytest.mark.parametrize(
+    ("only", "expected"),
+    [
+        (None, list(QUERIES)),
+        ([], []),
+        (["counts"], ["counts"]),
+        (["lake", "events.dead-letters", "by-type"], ["events.dead-letters", "by-type+lake"]),
+        (["by-type+lake"], ["by-type+lake"]),
+    ],
+)
+def test_sinks_choose_their_queries(only: Collection[str] | None, expected: list[str]) -> None:
+    assert list(chosen(QUERIES, only)) == expected
+
+
+@pytest.mark.parametrize(
+    ("only", "said"),
+    [
+        (["count"], "there is no sink count, did you mean 'counts'?"),
+        (["zebra"], "there is no sink zebra; there are events.dead-letters, counts, by-type, lake"),
+        (["lake"], "sink by-type is written by the same query (by-type+lake): name it too"),
+    ],
+)
+def test_what_cannot_be_chosen(only: list[str], said: str) -> None:
+    with pytest.raises(PipelineError) as refused:
+        chosen(QUERIES, only)
+    assert str(refused.value) == said
+
+
+def test_a_query_of_the_pipeline_as_it_was_is_forgotten_by_its_name(tmp_path: Path) -> None:
+    directory = StateDirectory(tmp_path)
+    directory.checkpoint("lake").mkdir(parents=True)
+    assert to_forget(QUERIES, ["lake"], directory) == ["lake"]
+    assert to_forget(QUERIES, ["lake", "counts"], directory) == ["lake", "counts"]
+    with pytest.raises(PipelineError, match="name it too"):
+        to_forget(QUERIES, ["by-type"], directory)
