@@ -36,7 +36,13 @@ SPARK_LOG = "spark.log"
 @click.option("--batch", is_flag=True, help="Process a range of the past as one batch, without checkpoints.")
 @click.option("--from", "begin", metavar="WHERE", help="With --batch: earliest, @TIME, or offsets as JSON.")
 @click.option("--to", "end", metavar="WHERE", help="With --batch: where to end; latest, @TIME, or offsets as JSON.")
-@click.option("--sink", "sinks", multiple=True, shell_complete=complete_sinks, help="Only this sink. Repeatable.")
+@click.option(
+    "--sink",
+    "sinks",
+    multiple=True,
+    shell_complete=complete_sinks,
+    help="Only this sink (all of those that share a query). Repeatable.",
+)
 @click.option(
     "--fresh",
     multiple=True,
