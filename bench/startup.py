@@ -1,4 +1,5 @@
-"""What a start costs: a pipeline of one query and of five, and the demo, in CPU seconds of all processes together.
+"""What a start costs, in CPU seconds of all processes together: a pipeline of one query, of five, of one query for five
+sinks, and the demo.
 
     python -m bench.startup                      # the table of docs/benchmarks.md
     python -m bench.startup --rounds 1 --only one-query
@@ -42,8 +43,11 @@ ROOT = Path(__file__).parent.parent
 MOLDAU = [sys.executable, "-m", "moldau"]
 
 
-def pipeline_of(queries: int, address: str) -> str:
-    sinks = "\n".join(f"  - {{name: s{n}, from: good, topic: out{n}, key: id}}" for n in range(queries))
+def pipeline_of(count: int, address: str, *, in_one_query: bool) -> str:
+    company = ", with: s0" if in_one_query else ""
+    sinks = "\n".join(
+        f"  - {{name: s{n}, from: good, topic: out{n}, key: id{company if n else ''}}}" for n in range(count)
+    )
     return (
         f"name: start\nbootstrap: {address}\nsources:\n"
         '  orders: {topic: orders, schema: "id string, item string, amount double", dead_letter: drop}\n'
@@ -81,10 +85,10 @@ def prepared_environment(start_mode: str, folder: Path) -> dict[str, str]:
     return given
 
 
-def pipeline(queries: int, start_mode: str) -> Cost:
+def pipeline(sinks: int, start_mode: str, *, in_one_query: bool = False) -> Cost:
     with tempfile.TemporaryDirectory(prefix="moldau-bench-") as name, broker(Path(name)) as address:
         folder = Path(name)
-        (folder / "pipeline.yaml").write_text(pipeline_of(queries, address))
+        (folder / "pipeline.yaml").write_text(pipeline_of(sinks, address, in_one_query=in_one_query))
         command = [*MOLDAU, "pipeline", "run", str(folder / "pipeline.yaml"), "--until-caught-up"]
         return cost_of(command, prepared_environment(start_mode, folder))
 
@@ -99,6 +103,7 @@ def demo(start_mode: str) -> Cost:
 SCENARIOS = {
     "one-query": lambda start_mode: pipeline(1, start_mode),
     "five-queries": lambda start_mode: pipeline(5, start_mode),
+    "five-sinks-in-one-query": lambda start_mode: pipeline(5, start_mode, in_one_query=True),
     "demo": demo,
 }
 
