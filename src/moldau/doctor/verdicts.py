@@ -12,7 +12,7 @@ from moldau.doctor.directory_verdicts import judge_cache, judge_data, judge_temp
 from moldau.doctor.finding import Finding, broken, ok, warning
 from moldau.doctor.observations import ClockSeen, MachineSeen, NameSeen, PortSeen, PowerSeen, PythonSeen
 from moldau.doctor.software_verdicts import judge_java, judge_packages, judge_spark
-from moldau.platforms.machine import OpenFilesSeen
+from moldau.platforms.machine import UNLIMITED, OpenFilesSeen
 
 PYTHON_MIN: Final = (3, 11)
 OPEN_FILES_WANTED: Final = 4096
@@ -99,7 +99,7 @@ def judge_open_files(seen: OpenFilesSeen) -> Finding:
 
 
 def _limit(value: int) -> str:
-    return "unlimited" if value >= 1 << 60 else str(value)
+    return "unlimited" if value >= UNLIMITED else str(value)
 
 
 def judge_host_name(seen: NameSeen) -> Finding:

@@ -128,7 +128,7 @@ def test_what_needs_posix_ends_on_windows_with_one_line() -> None:
 
 
 def test_our_plugin_keeps_no_pytest_from_running_on_windows() -> None:
-    ran = tried("import pytest\n" + AS_WINDOWS + "import moldau.testing.plugin")
+    ran = tried("import pytest\n" + AS_WINDOWS + "import moldau.pytest_plugin")
     assert ran.returncode == 0, ran.stderr
 
 

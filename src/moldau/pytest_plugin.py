@@ -1,5 +1,5 @@
-"""The pytest plugin: fixtures that give tests a real broker, or a cluster of them. Nothing is imported before a test
-asks for one.
+"""The pytest plugin: fixtures that give tests a real broker, or a cluster of them. Not in `moldau.testing`, which
+imports the broker: pytest loads this in every project, and nothing more is imported before a test asks for it.
 """
 
 from __future__ import annotations
