@@ -1,14 +1,14 @@
 """Several runs of pytest side by side share the test files: who is free takes the next one.
 
 Each run collects all tests in the same order and claims a file by creating one of its name in a directory that all
-know (MOLDAU_TEST_CLAIMS). A run from the front goes through the files as they stand. A run from the back
-(MOLDAU_TEST_FROM=back) does so too as long as the files are quick, and then begins with the last, so that one run
-alone starts a Spark, and both come to their end at the same time, wherever that is.
+know (MOLDAU_TEST_CLAIMS). All begin with the quick ones. Of the slow ones a run from the front takes the first that is
+free, a run from the back the last, and one from the middle (MOLDAU_TEST_FROM) goes from there to the front: so one run
+alone starts a Spark, two share what waits more than it computes, and all come to their end at the same time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,11 +33,24 @@ class TestFile(NamedTuple):
         return str(self.path.relative_to(HERE)).replace("/", "--")
 
 
+def _from_middle(files: list[TestFile]) -> list[TestFile]:
+    half = len(files) // 2
+    return files[half - 1 :: -1] + files[half:] if half else files
+
+
+ORDERS: dict[str, Callable[[list[TestFile]], list[TestFile]]] = {
+    "front": lambda files: files,
+    "middle": _from_middle,
+    "back": lambda files: files[::-1],
+}
+"""In which order a run looks at the slow files."""
+
+
 class Sharing:
     def __init__(self, claims: Path, start: str) -> None:
-        assert start in ("front", "back"), f"MOLDAU_TEST_FROM={start}: it is front or back"
+        assert start in ORDERS, f"MOLDAU_TEST_FROM={start}: it is one of {', '.join(ORDERS)}"
         self._claims = claims
-        self._from_back = start == "back"
+        self._in_order = ORDERS[start]
         self._files: list[TestFile] = []
 
     @pytest.hookimpl(tryfirst=True)
@@ -63,7 +76,7 @@ class Sharing:
     def _claimed_items(self) -> Iterator[pytest.Item]:
         quick = [file for file in self._files if file.is_quick]
         slow = [file for file in self._files if not file.is_quick]
-        for file in [*quick, *(reversed(slow) if self._from_back else slow)]:
+        for file in [*quick, *self._in_order(slow)]:
             if self._claim(file):
                 yield from file.items
 
