@@ -41,7 +41,7 @@ SPARK_LOG = "spark.log"
     "sinks",
     multiple=True,
     shell_complete=complete_sinks,
-    help="Only this sink (all of those that share a query). Repeatable.",
+    help="Only this sink; of sinks that share a query all of them, or the query (a+b). Repeatable.",
 )
 @click.option(
     "--fresh",
@@ -50,7 +50,8 @@ SPARK_LOG = "spark.log"
     flag_value=ALL,
     metavar="[SINK]",
     shell_complete=complete_sinks,
-    help="Forget the checkpoint of a sink, or without a name of all, and begin anew. Repeatable.",
+    help="Begin a sink anew, or without a name all: everything is written once more into its topics and tables."
+    " Its checkpoint is forgotten when nothing refuses the run any more. Repeatable.",
 )
 @click.option(
     "--master", metavar="URL", help="Spark's master: local[2], spark://host:7077, yarn, k8s://… Default: local[*]"

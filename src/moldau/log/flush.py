@@ -2,8 +2,8 @@
 
 `Log.begin_flush` collects what must reach the disk; `FlushWork.sync` does the fsyncs and touches nothing but files;
 `Log.finish_flush` believes it. A sync that failed is never tried again: the kernel may have marked the lost pages
-clean, and a second fsync would lie (Rebello et al., ATC '20). A flush for which there was no room, or no descriptor,
-before it synced anything has lost nothing: it is tried again.
+clean, and a second fsync would lie (Rebello et al., ATC '20). A flush that had no room to begin with, or no descriptor
+to sync with, has lost nothing: it is tried again.
 """
 
 from __future__ import annotations

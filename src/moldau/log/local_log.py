@@ -229,8 +229,8 @@ class LocalLog:
             end_offset=self.end_offset,
             high_watermark=high_watermark,
         )
-        if count == len(self.segments):
-            self.roll(now_ms)
+        if count == len(self.segments) and not self._can_roll(now_ms):
+            count -= 1
         if not count:
             return []
         self._take_back_swap()
@@ -240,6 +240,16 @@ class LocalLog:
         for segment in dropped:
             self._doom_segment(segment, due_ms)
         return dropped
+
+    def _can_roll(self, now_ms: int) -> bool:
+        """Rolls. On a full disk the active segment stays, so that all others can make room."""
+        try:
+            self.roll(now_ms)
+        except StorageFault as fault:
+            if not fault.is_shortage:
+                raise
+            return False
+        return True
 
     def delete_records(self, before_offset: int) -> None:
         """Moves the start of the log up; segments wholly below it go with the next `delete_expired`."""

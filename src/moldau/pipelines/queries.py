@@ -13,15 +13,17 @@ from moldau.pipelines.spec import Sink
 
 BETWEEN_SINKS: Final = "+"
 """No name of a sink may hold it."""
+QUERY_NAME_LENGTH_MAX: Final = 200
+"""Checkpoints and consumer groups are named after queries; names of files have 255 bytes."""
 
 
 def sinks_by_query(sinks: Iterable[Sink], apart: bool = False) -> dict[str, tuple[Sink, ...]]:
-    """The sinks of each query, by the name of the query, in the order of the pipeline."""
+    """The sinks of each query in the order of the pipeline, by the name of the query, which does not depend on it."""
     together: dict[str, list[Sink]] = {}
     for sink in sinks:
         first = sink.name if apart or sink.shares is None else sink.shares
         together.setdefault(first, []).append(sink)
-    return {BETWEEN_SINKS.join(sink.name for sink in group): tuple(group) for group in together.values()}
+    return {BETWEEN_SINKS.join(sorted(sink.name for sink in group)): tuple(group) for group in together.values()}
 
 
 def sinks_of(query: str) -> tuple[str, ...]:

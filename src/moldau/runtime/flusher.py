@@ -58,8 +58,7 @@ class GroupFlusher:
             each.log.finish_flush(work)
             if work.shortage is not None:
                 each.flush_postponed(work.shortage)
-            else:
-                each.flushed()
+            each.flushed()  # or by another: who cleans a log brings it to disk as well
         if self._asked:
             self._begin()
 

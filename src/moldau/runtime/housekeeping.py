@@ -42,7 +42,11 @@ class Housekeeping:
         """Writes how far the logs are safe, where they begin and how far consumers may read."""
         if self._writing is not None and not self._writing.done:
             return  # the disk is slow: the next turn has newer things to write
-        contents = self._store.checkpoints(self.high_watermarks())
+        try:
+            contents = self._store.checkpoints(self.high_watermarks())
+        except StorageFault as fault:
+            _heeded(fault, on_fault)
+            return
 
         def write() -> None:
             for each in contents:

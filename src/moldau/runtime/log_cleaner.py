@@ -224,7 +224,13 @@ class LogCleaner:
             self._swap(ended, outcome)
 
     def _swap(self, ended: Round, cleaned: Cleaned) -> None:
-        work = ended.log.begin_swap(ended.job, cleaned)
+        try:
+            work = ended.log.begin_swap(ended.job, cleaned)
+        except StorageFault as fault:
+            if not fault.is_shortage:
+                raise
+            self._failed(ended, failure(fault))
+            return
         if work is None:
             self._failed(ended, CleaningFailed("in vain"))
         else:

@@ -295,6 +295,20 @@ def test_truncation_below_the_first_offset_begins_anew() -> None:
     assert sorted(read_values(log)) == [77]
 
 
+def test_retention_makes_room_on_a_full_disk() -> None:
+    """Though all is expired and there is no room for a new segment: the active one stays."""
+    files = MemoryFiles()
+    log = new_log(LogConfig(segment_bytes=2 * BATCH_BYTES, retention_ms=1000), files=files)
+    fill(log, 5)
+    assert bases(log) == [0, 2, 4]
+    files.bytes_left = 0
+    assert len(log.delete_expired(NOW_MS + 5000, high_watermark=5)) == 2
+    assert (bases(log), log.start_offset, log.fault) == ([4], 4, None)
+    files.bytes_left = None
+    assert len(log.delete_expired(NOW_MS + 5000, high_watermark=5)) == 1
+    assert (bases(log), log.start_offset) == ([5], 5)
+
+
 # --- disks that fail --------------------------------------------------------------------------------------------
 
 

@@ -117,18 +117,34 @@ def test_forgetting_one_query_leaves_the_others(directory: StateDirectory) -> No
 def test_a_sink_that_ran_in_another_query_is_refused(directory: StateDirectory, before: str, now: str) -> None:
     """It would write everything again."""
     ran(directory, {before: QueryIdentity({"events": ["topic clicks"]})})
-    with pytest.raises(WrongCheckpoint, match=rf"^sink \w: its checkpoint is that of .* --fresh {re.escape(before)}"):
+    with pytest.raises(WrongCheckpoint, match=rf"^sink \w: it ran as .* before, .* --fresh {re.escape(before)}`"):
         identity.check(directory, "shop", {now: QueryIdentity({"events": ["topic clicks"]})})
     identity.check(directory, "shop", {"others": QueryIdentity({})})
+
+
+def test_all_that_is_wrong_is_told_at_once(directory: StateDirectory) -> None:
+    """Who is told of one, forgets it and is then refused for the other has lost a checkpoint for nothing."""
+    mine = {name: QueryIdentity({"events": ["topic clicks"]}) for name in ("a", "b", "c")}
+    ran(directory, mine)
+    others = {name: QueryIdentity({"events": ["topic views"]}) for name in ("a", "b")} | {"c": mine["c"]}
+    with pytest.raises(WrongCheckpoint, match=r"^sink a: .*; sink b: .* --fresh a --fresh b` .* once more"):
+        identity.check(directory, "shop", others)
+    with pytest.raises(WrongCheckpoint, match=r"^sink b: .* --fresh b` "):
+        identity.check(directory, "shop", others, forgotten=["a"])
+    identity.check(directory, "shop", others, forgotten=["a", "b"])
+    identity.check(directory, "shop", others, forgotten=None)
+    with pytest.raises(WrongCheckpoint, match="not of bank"):
+        identity.check(directory, "bank", others, forgotten=None)
+    assert directory.queries() == ["a", "b", "c"]
 
 
 def test_sinks_that_share_a_query_are_one_in_a_stream_and_apart_in_a_batch(tmp_path: Path) -> None:
     file = tmp_path / "pipeline.yaml"
     text = PIPELINE.replace("topic: counts, mode: update", "topic: counts")
-    file.write_text(f"{text}  - {{name: more, from: counted, topic: more, with: counts}}\n")
+    file.write_text(f"{text}  - {{name: also, from: counted, topic: more, with: counts}}\n")
     pipeline = load(file, check_files=False)
-    assert list(identity.of_pipeline(pipeline)) == ["users.dead-letters", "counts+more", "others"]
-    assert list(identity.of_pipeline(pipeline, apart=True)) == ["users.dead-letters", "counts", "others", "more"]
+    assert list(identity.of_pipeline(pipeline)) == ["users.dead-letters", "also+counts", "others"]
+    assert list(identity.of_pipeline(pipeline, apart=True)) == ["users.dead-letters", "counts", "others", "also"]
 
 
 PIPELINE = """\

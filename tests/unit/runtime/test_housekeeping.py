@@ -73,6 +73,21 @@ def test_files_of_deleted_topics_go_after_their_delay(rooms: Rooms) -> None:
     assert not [name for name in rooms.files.names("data") if name.startswith("a-")]
 
 
+def test_a_full_disk_keeps_checkpoints_as_they_were(rooms: Rooms) -> None:
+    """Also where a log has to be brought to disk first, as after its records were deleted."""
+    rooms.create_topic("a")
+    rooms.append("a")
+    rooms.partition("a").delete_records(-1)
+    rooms.files.bytes_left = 0
+    faults: list[StorageFault] = []
+    keep = chores(rooms)
+    keep.write_checkpoints(at_once, faults.append)
+    assert (faults, rooms.partition("a").log.fault) == ([], None)
+    rooms.files.bytes_left = None
+    keep.write_checkpoints(at_once, faults.append)
+    assert (faults, rooms.partition("a").log.recovery_point) == ([], 1)
+
+
 def test_flushing_by_time(rooms: Rooms) -> None:
     rooms.create_topic("a", flush_ms="1000")
     rooms.create_topic("never")

@@ -58,9 +58,12 @@ def compile_pipeline(
     mode: Mode = Mode.CONTINUOUS,
     over: Range | None = None,
     records: Records | None = None,
+    *,
+    rereads_steps: bool = True,
 ) -> Compiled:
-    """Plan the whole pipeline. InvalidPipeline tells all that Spark does not accept, each with its place."""
-    compiled, problems = try_compile(pipeline, spark, mode, over, records)
+    """Plan the whole pipeline. InvalidPipeline tells all that Spark does not accept, each with its place. Python steps
+    are those of the files as they are now, or as this process has read them before."""
+    compiled, problems = try_compile(pipeline, spark, mode, over, records, rereads_steps=rereads_steps)
     if problems:
         raise InvalidPipeline(problems)
     return compiled
@@ -72,9 +75,12 @@ def try_compile(
     mode: Mode = Mode.CONTINUOUS,
     over: Range | None = None,
     records: Records | None = None,
+    *,
+    rereads_steps: bool = True,
 ) -> tuple[Compiled, list[Problem]]:
     """What could be planned, and what is wrong with the rest."""
     work = _Compilation(pipeline, _session(pipeline, spark), mode, over or Range(), records)
+    work.rereads_steps = rereads_steps
     for source in pipeline.sources.values():
         work.add_source(source)
     for index, step in enumerate(pipeline.steps):
@@ -103,6 +109,7 @@ class _Compilation:
     ) -> None:
         self._pipeline, self.session, self._mode, self._over = pipeline, session, mode, over
         self._stand_in = records
+        self.rereads_steps = True
         self.problems = Problems(pipeline)
         self.views: dict[str, DataFrame] = {}
         self.flows: list[Flow] = []
@@ -181,7 +188,8 @@ class _Compilation:
         else:
             with self.problems.at(f"{path}.python", who, view=step.name):
                 inputs = [self._view(name) for name in step.inputs]
-                self._add_view(step, python_steps.call(step, self._pipeline.file.parent, inputs), path)
+                made = python_steps.call(step, self._pipeline.file.parent, inputs, reread=self.rereads_steps)
+                self._add_view(step, made, path)
 
     def _refuse_commands(self, sql: str, path: str) -> None:
         """A step is a query: Spark runs anything else (DROP, SET, INSERT) at once, even when only asked to plan it."""

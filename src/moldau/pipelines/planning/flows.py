@@ -202,7 +202,7 @@ class SharedTarget:
         rows = frame.persist()
         try:
             for name, shape, target in self.parts:
-                target.write(shape(rows), tag, state / name)
+                target.write(shape(rows), tag, state / "sinks" / name)
         finally:
             rows.unpersist()
 

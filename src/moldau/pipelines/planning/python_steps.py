@@ -28,8 +28,8 @@ class FailedStep(ValueError):
     """A Python step that cannot be loaded or called. One line, with file and line of the user's code."""
 
 
-def call(step: PythonStep, folder: Path, inputs: Sequence[DataFrame]) -> DataFrame:
-    module = load(step.module, folder)
+def call(step: PythonStep, folder: Path, inputs: Sequence[DataFrame], *, reread: bool = True) -> DataFrame:
+    module = load(step.module, folder, reread=reread)
     function = getattr(module, step.function, None)
     if not callable(function):
         near = did_you_mean(step.function, [name for name, value in vars(module).items() if callable(value)])
@@ -41,12 +41,14 @@ def call(step: PythonStep, folder: Path, inputs: Sequence[DataFrame]) -> DataFra
     return result
 
 
-def load(name: str, folder: Path) -> ModuleType:
-    """The module from `folder`, read anew: an edited file counts from the next run on."""
+def load(name: str, folder: Path, *, reread: bool = True) -> ModuleType:
+    """The module from `folder`, read anew unless a run goes on: an edited file counts from the next run on."""
     file = folder.joinpath(*name.split(".")).with_suffix(".py")
     if not file.is_file():
         raise FailedStep(f"there is no file {file}")
     private = f"_moldau_pipeline_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}_{file.stem}"
+    if not reread and private in sys.modules:
+        return sys.modules[private]
     spec = importlib.util.spec_from_file_location(private, file)
     assert spec is not None and spec.loader is not None  # noqa: PT018
     module = importlib.util.module_from_spec(spec)

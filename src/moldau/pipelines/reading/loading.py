@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from moldau.pipelines.problems import InvalidPipeline, Problem, did_you_mean, quoted
+from moldau.pipelines.queries import QUERY_NAME_LENGTH_MAX, sinks_by_query
 from moldau.pipelines.reading.positions import FILE_BYTES_MAX, Entries, Items, Node, Scalar, read_yaml
 from moldau.pipelines.reading.sections import Section
 from moldau.pipelines.reading.sinks import check_sharing, read_sink
@@ -246,6 +247,13 @@ class _Reading:
             self._refuse_loop(section, sink, sources)
             check_sharing(section, sink, sinks)
             sinks.append(sink)
+        for name in sinks_by_query(sinks):
+            if len(name) > QUERY_NAME_LENGTH_MAX:
+                self.section.refuse(
+                    f"the names of sinks that share a query are too long together: {len(name)} characters, at most"
+                    f" {QUERY_NAME_LENGTH_MAX}",
+                    self.section.key_place("sinks"),
+                )
         node = self.section.entries.values.get("sinks")
         if isinstance(node, Items) and not node.values:
             self.section.refuse("there are no sinks", self.section.key_place("sinks"))

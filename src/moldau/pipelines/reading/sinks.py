@@ -33,18 +33,19 @@ def check_sharing(section: Section, sink: Sink, above: Collection[Sink]) -> None
     """One query computes a batch once for all its sinks: that must be the same batch, at the same time."""
     if sink.shares is None:
         return
-    place = section.value_place("with")
-    first = next((one for one in above if one.name == sink.shares), None)
+    place, wanted = section.value_place("with"), sink.shares
+    first = next((one for one in above if one.name == wanted), None)
     if first is None:
-        near = did_you_mean(sink.shares, [one.name for one in above])
-        section.refuse(f"there is no sink {quoted(sink.shares)} above it{near}", place)
+        near = did_you_mean(wanted, [one.name for one in above])
+        section.refuse(f"there is no sink {quoted(wanted)} above it{near}", place)
     elif first.shares is not None:
-        section.refuse(f"{quoted(first.name)} shares the query of {quoted(first.shares)}: name that one", place)
+        hint = f"write  with: {first.shares}"
+        section.refuse(f"{quoted(first.name)} itself shares the query of {quoted(first.shares)}", place, hint)
     elif first.view.lower() != sink.view.lower():
         section.refuse(f"{quoted(first.name)} is made from {quoted(first.view)}, so they cannot share a query", place)
     elif not first.mode == sink.mode == "append":
         section.refuse("only sinks in mode append can share a query", place)
-    section.refuse_keys(("trigger",), lambda key: f"'{key}' is for the sink that it shares the query of")
+    section.refuse_keys(("trigger",), lambda key: f"put the '{key}' on {quoted(wanted)}, whose query it shares")
 
 
 def read_sink(section: Section, folder: Folder, trigger: str | None) -> Sink | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -48,8 +48,8 @@ def digest(text: str) -> str:
 
 
 def of_pipeline(pipeline: Pipeline, apart: bool = False) -> dict[str, QueryIdentity]:
-    """Every query that a run of the pipeline has, by name: one per sink, or with `apart` not given for those that
-    share one, and one per source with a dead-letter topic."""
+    """Every query that a run of the pipeline has, by name: one per sink, where sinks that share a query count as one
+    unless `apart`, and one per source with a dead-letter topic."""
     views = {view.name.casefold(): view for view in (*pipeline.sources.values(), *pipeline.steps)}
     queries = {
         f"{source.name}.dead-letters": QueryIdentity(_read_by([source], pipeline.file.parent))
@@ -104,24 +104,48 @@ def _read_by(sources: Iterable[Source | Step], folder: Path) -> dict[str, list[s
     return read
 
 
-def check(directory: StateDirectory, pipeline: str, queries: Mapping[str, QueryIdentity]) -> None:
-    """WrongCheckpoint if any of the queries could not rightly go on from where its checkpoint is."""
+def check(
+    directory: StateDirectory,
+    pipeline: str,
+    queries: Mapping[str, QueryIdentity],
+    forgotten: Collection[str] | None = (),
+) -> None:
+    """WrongCheckpoint, for all of them at once, if any of the queries could not rightly go on from its checkpoint.
+    `forgotten` are the queries whose checkpoints are to be removed, if this goes well; None for all there are."""
     known = read_json(directory.path / IDENTITY)
-    if known is None:
-        _refuse_nameless(directory, queries)
-        return
-    if known["pipeline"] != pipeline:
+    if known is not None and known["pipeline"] != pipeline:
         raise WrongCheckpoint(
             f"{directory.path} holds the checkpoints of pipeline {known['pipeline']}, not of {pipeline};"
             " give this one a directory of its own with --state DIR"
         )
-    for name, query in queries.items():
-        _refuse_other_company(directory, name)
-        if directory.has_progress(name):
-            written = known["queries"].get(name)
-            reason = _mismatch(directory, name, query, written) if written else "is not among those that ran here"
-            if reason:
-                raise WrongCheckpoint(f"sink {name}: {reason}; {_way_out(name)}")
+    if forgotten is None:
+        return
+    kept = [name for name in directory.queries() if name not in forgotten and directory.has_progress(name)]
+    wrong = [found for name, query in queries.items() for found in _wrong(directory, name, query, kept, known)]
+    if wrong:
+        reasons = "; ".join(f"sink {sink}: {reason}" for sink, reason, _ in wrong)
+        raise WrongCheckpoint(f"{reasons}; {_way_out(dict.fromkeys(checkpoint for _, _, checkpoint in wrong))}")
+
+
+def _wrong(
+    directory: StateDirectory, name: str, query: QueryIdentity, kept: Collection[str], known: Mapping[str, Any] | None
+) -> Iterator[tuple[str, str, str]]:
+    """Each checkpoint that is in the query's way: the sink, what is wrong, and whose checkpoint it is."""
+    for other in kept:
+        again = [sink for sink in sinks_of(name) if sink in sinks_of(other)]
+        if other != name and again:
+            # In this query it would begin anew, and write all of it again.
+            yield again[0], f"it ran as {_company(other)} before, and is to run as {_company(name)}", other
+    if name in kept and (refused := _why_not(directory, name, query, known)):
+        yield name, refused, name
+
+
+def _why_not(directory: StateDirectory, name: str, query: QueryIdentity, known: Mapping[str, Any] | None) -> str | None:
+    if known is None:
+        place = directory.checkpoint(name)
+        return f"{place} is a checkpoint, but nothing says of which pipeline ({IDENTITY} is missing)"
+    written = known["queries"].get(name)
+    return _mismatch(directory, name, query, written) if written else "is not among those that ran here"
 
 
 def record(
@@ -147,29 +171,9 @@ def forget(directory: StateDirectory, queries: Iterable[str] | None) -> list[str
     return gone
 
 
-def _refuse_other_company(directory: StateDirectory, name: str) -> None:
-    """A sink that ran in another query before would begin anew in this one, and write all of it again."""
-    for other in directory.queries():
-        again = [sink for sink in sinks_of(name) if sink in sinks_of(other)]
-        if other != name and again and directory.has_progress(other):
-            raise WrongCheckpoint(
-                f"sink {again[0]}: its checkpoint is that of {_company(other)}, and it is to run as {_company(name)};"
-                f" {_way_out(other)}"
-            )
-
-
 def _company(query: str) -> str:
     sinks = sinks_of(query)
     return f"a query of {' and '.join(sinks)}" if len(sinks) > 1 else "a query of its own"
-
-
-def _refuse_nameless(directory: StateDirectory, queries: Iterable[str]) -> None:
-    for name in queries:
-        if directory.has_progress(name):
-            raise WrongCheckpoint(
-                f"sink {name}: {directory.checkpoint(name)} is a checkpoint, but nothing says of which pipeline"
-                f" ({IDENTITY} is missing); {_way_out(name)}"
-            )
 
 
 def _mismatch(directory: StateDirectory, name: str, now: QueryIdentity, before: Mapping[str, Any]) -> str | None:
@@ -203,8 +207,9 @@ def _streams(sources: Mapping[str, Sequence[str]]) -> str:
     return ", ".join(f"{name} ({', '.join(read)})" for name, read in sources.items()) or "no stream"
 
 
-def _way_out(name: str) -> str:
+def _way_out(checkpoints: Iterable[str]) -> str:
+    names = " ".join(f"--fresh {name}" for name in checkpoints)
     return (
-        f"undo the change, or `moldau pipeline run FILE --fresh {name}` forgets the checkpoint and begins where"
-        " `start` of its sources says"
+        f"undo the change, or `moldau pipeline run FILE {names}` begins again where `start` of the sources says, and"
+        " writes everything once more into the same topics and tables"
     )

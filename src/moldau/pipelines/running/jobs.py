@@ -6,20 +6,26 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from moldau.pipelines.planning.compiling import Compiled, Flow, Mode, start, write_batch
+from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.running.run import Job, Query, utc_now
 from moldau.pipelines.running.state_directory import StateDirectory
 
+Plan = Callable[[bool], Compiled]
+"""Plans the pipeline, for the first time or again."""
 
-def jobs(plan: Callable[[], Compiled], directory: StateDirectory, mode: Mode, only: Collection[str]) -> list[Job]:
+
+def jobs(plan: Plan, directory: StateDirectory, mode: Mode, only: Collection[str]) -> list[Job]:
     """One per flow whose name is in `only`, in the order of the pipeline. A job whose plan is of no more use asks for
     another one."""
-    compiled = plan()
+    compiled = plan(False)
     flows = [flow for flow in compiled.flows if flow.name in only]
     assert {flow.name for flow in flows} == set(only), (
         "the identity of a pipeline names the queries that it is compiled to"
@@ -57,20 +63,21 @@ def _written(compiled: Compiled, flow: Flow, run_id: str, directory: StateDirect
 class Stream:
     """A flow as a streaming query, started as often as need be."""
 
-    def __init__(
-        self, flow: Flow, plan: Callable[[], Compiled], directory: StateDirectory, until_caught_up: bool
-    ) -> None:
+    def __init__(self, flow: Flow, plan: Plan, directory: StateDirectory, until_caught_up: bool) -> None:
         self.name = flow.name
-        self._flow: Flow | None = flow
+        self._flow, self._is_stale = flow, False
         self._plan, self._checkpoint, self._until_caught_up = plan, directory.checkpoint(flow.name), until_caught_up
 
     def start(self) -> Query:
-        if self._flow is None:
-            (self._flow,) = (flow for flow in self._plan().flows if flow.name == self.name)
+        if self._is_stale:
+            # Where that is not possible now, as when a file is just being replaced, the plan that is there has to do.
+            with suppress(PipelineError, PySparkException):
+                (self._flow,) = (flow for flow in self._plan(True).flows if flow.name == self.name)
+                self._is_stale = False
         return start(self._flow, self._checkpoint, self._until_caught_up)
 
     def replan(self) -> None:
-        self._flow = None
+        self._is_stale = True
 
 
 class BatchWrite:

@@ -50,7 +50,7 @@ class Wanted:
     mode: Mode
     over: Range | None = None
     only: Collection[str] | None = None
-    """Names of queries; None for all."""
+    """Names of sinks, or of queries; None for all."""
     fresh: Collection[str] | None = field(default=())
     """Queries whose checkpoints are forgotten first; None for all."""
     debug: bool = False
@@ -79,9 +79,7 @@ def launch(
     with directory.locked(Holder(status.pid, status.host, status.started)), _told_if_failed(directory, status):
         directory.forget_stop()
         if not is_batch:
-            if fresh is None or fresh:
-                identity.forget(directory, fresh)
-            identity.check(directory, pipeline.name, names)
+            identity.check(directory, pipeline.name, names, forgotten=fresh)
         with phases("looking at the topics") as show:
 
             def on_phase(phase: str) -> None:
@@ -93,6 +91,8 @@ def launch(
             on_phase(f"compiling {len(names)} {'query' if len(names) == 1 else 'queries'}")
             jobs = _jobs(pipeline, spark, directory, wanted, names)
         if not is_batch:
+            # Last, when nothing can refuse the run any more: what is forgotten is written again.
+            identity.forget(directory, fresh)
             identity.record(directory, pipeline.name, names, lambda: uuid.uuid4().hex)
         for topic in made:
             view.say(f"made topic {topic}")
@@ -132,11 +132,15 @@ def to_forget(queries: Mapping[str, QueryIdentity], named: Collection[str], dire
 def _jobs(
     pipeline: Pipeline, spark: SparkSession, directory: StateDirectory, wanted: Wanted, names: Collection[str]
 ) -> list[Job]:
-    from moldau.pipelines.planning.compiling import compile_pipeline
+    from moldau.pipelines.planning.compiling import Compiled, compile_pipeline
     from moldau.pipelines.running.jobs import activate, jobs
 
     activate(spark)
-    return jobs(lambda: compile_pipeline(pipeline, spark, wanted.mode, wanted.over), directory, wanted.mode, names)
+
+    def plan(again: bool) -> Compiled:
+        return compile_pipeline(pipeline, spark, wanted.mode, wanted.over, rereads_steps=not again)
+
+    return jobs(plan, directory, wanted.mode, names)
 
 
 def _quiet() -> AbstractContextManager[None]:

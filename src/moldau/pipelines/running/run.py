@@ -37,7 +37,7 @@ Spark gives ten seconds to answer. And where two plan their first batches at the
 what both of their plans hold: "Task not serializable", as long as those plans are used."""
 LAST_BATCH_S: Final = 30.0
 """How long a stop waits for batches that do not get on."""
-SLOW: Final = "this machine is slow: Spark gave up on a Python process; starting one query at a time, and again"
+SLOW: Final = "this machine is slow: Spark gave up on a Python process that took too long; its query is started again"
 
 
 class Query(Protocol):
@@ -160,7 +160,7 @@ class Run:
         return len(starting) < STARTING_MAX
 
     def _start(self, each: _Watched) -> None:
-        each.due_s = None
+        each.due_s, each.looks_asking = None, 0
         each.gauge.became("starting")
         try:
             each.query = each.job.start()
