@@ -93,6 +93,8 @@ class Cluster:
         """The connection to a node, opened if there is none."""
         channel = self._channels.get(node_id)
         if channel is None:
+            if node_id not in self._addresses:
+                raise ConnectionError(f"Node {node_id} is no longer one of the cluster's")
             host, port = self._addresses[node_id]
             channel = self._channels[node_id] = Channel(host, port, self._security, self._timeout_seconds)
         return channel
