@@ -203,6 +203,25 @@ class Cluster:
             led.setdefault(self.leader(where), []).append(where)
         return led
 
+    def led(
+        self, partitions: Iterable[TopicPartition]
+    ) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, KafkaError]]:
+        """Those that have a leader, by it, and of the others what is wrong with them."""
+        led: dict[int, list[TopicPartition]] = {}
+        wrong: dict[TopicPartition, KafkaError] = {}
+        for name, indexes in by_topic(partitions).items():
+            try:
+                self.topic(name)
+            except KafkaError as error:
+                wrong |= {TopicPartition(name, index): error for index in indexes}
+                continue
+            for where in (TopicPartition(name, index) for index in indexes):
+                try:
+                    led.setdefault(self.leader(where), []).append(where)
+                except KafkaError as error:
+                    wrong[where] = error
+        return led, wrong
+
     # --- offsets and topics -----------------------------------------------------------------------------------------
 
     def list_offsets(self, at: Mapping[TopicPartition, int], read_committed: bool = False) -> Offsets:

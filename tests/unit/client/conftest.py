@@ -3,6 +3,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from fake_brokers import FakeBrokers
 
 
 @pytest.fixture
@@ -17,3 +18,8 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(time, "sleep", sleep)
     monkeypatch.setattr(time, "monotonic", lambda: now() + slept)
+
+
+@pytest.fixture
+def brokers(monkeypatch: pytest.MonkeyPatch) -> FakeBrokers:
+    return FakeBrokers(monkeypatch)

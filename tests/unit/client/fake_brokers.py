@@ -5,6 +5,7 @@ A node's port is its id. Who died refuses connections, and is in the metadata un
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +20,13 @@ from moldau.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     ResponseTopicPartitions,
 )
+from moldau.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from moldau.wire.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from moldau.wire.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from moldau.wire.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -32,6 +39,7 @@ from moldau.wire.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from moldau.wire.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
+from moldau.wire.records import IN_LINE, Record, build_batch
 
 Answer = Callable[[int, Any], Any]
 BOOTSTRAP = "one:1,two:2,three:3"
@@ -57,6 +65,8 @@ class FakeBrokers:
                 groups=[OffsetFetchResponseGroup(each.group_id) for each in asked.groups]
             ),
             ApiKey.OFFSET_COMMIT: lambda _, asked: committed(asked),
+            ApiKey.LIST_OFFSETS: lambda _, asked: begins_at_zero(asked),
+            ApiKey.FETCH: lambda _, asked: one_record_each(asked),
         }
         self.dialled: list[int] = []
         self.asked: list[tuple[int, ApiKey, Any]] = []
@@ -149,3 +159,39 @@ def beaten(epoch: int, given: dict[str, list[int]] | None = None) -> ConsumerGro
 
 def refused(code: ErrorCode) -> ConsumerGroupHeartbeatResponse:
     return ConsumerGroupHeartbeatResponse(error_code=code)
+
+
+def begins_at_zero(asked: Any) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                topic.name,
+                [ListOffsetsPartitionResponse(each.partition_index, offset=0) for each in topic.partitions],
+            )
+            for topic in asked.topics
+        ]
+    )
+
+
+def one_record_each(asked: Any) -> FetchResponse:
+    """Every partition holds one record, whose value is the partition's number."""
+    if all(each.fetch_offset for topic in asked.topics for each in topic.partitions):
+        time.sleep(asked.max_wait_ms / 1000)
+    return fetched(asked, lambda each: holding(each.partition, each.fetch_offset) if each.fetch_offset == 0 else None)
+
+
+def fetched(asked: Any, records: Callable[[Any], memoryview | None]) -> FetchResponse:
+    def data(each: Any) -> PartitionData:
+        return PartitionData(each.partition, high_watermark=1, last_stable_offset=1, records=records(each))
+
+    return FetchResponse(
+        responses=[
+            FetchableTopicResponse(topic.topic_id, topic.topic, [data(each) for each in topic.partitions])
+            for topic in asked.topics
+        ]
+    )
+
+
+def holding(number: int, offset: int) -> memoryview:
+    """A batch with one record at this offset."""
+    return memoryview(bytes(build_batch([Record(IN_LINE, 0, None, b"%d" % number, ())], base_offset=offset)))

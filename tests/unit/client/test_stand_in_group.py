@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -12,13 +11,6 @@ from moldau.base.errors import ErrorCode
 from moldau.client.stand_in.consumer import Consumer
 from moldau.client.stand_in.values import KafkaException, TopicPartition
 from moldau.wire.apis import ApiKey
-from moldau.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from moldau.wire.messages.list_offsets import (
-    ListOffsetsPartitionResponse,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
-)
-from moldau.wire.records import IN_LINE, Record, build_batch
 
 pytestmark = pytest.mark.usefixtures("no_waiting")
 HEARTBEAT = ApiKey.CONSUMER_GROUP_HEARTBEAT
@@ -31,8 +23,6 @@ class Member:
         self.told: list[tuple[str, list[int]]] = []
         brokers.topics["t"] = {0: 3, 1: 3}
         brokers.answers[HEARTBEAT] = self.heartbeat
-        brokers.answers[ApiKey.LIST_OFFSETS] = lambda _, asked: begins_at_zero(asked)
-        brokers.answers[ApiKey.FETCH] = lambda _, asked: one_record_each(asked)
         config = {"bootstrap.servers": BOOTSTRAP, "group.id": "g", "auto.offset.reset": "earliest"}
         self.consumer = Consumer(config)
         self.consumer.subscribe(
@@ -52,40 +42,6 @@ class Member:
 
 def partitions(some: list[TopicPartition]) -> list[int]:
     return [each.partition for each in some]
-
-
-def begins_at_zero(asked: Any) -> ListOffsetsResponse:
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                topic.name,
-                [ListOffsetsPartitionResponse(each.partition_index, offset=0) for each in topic.partitions],
-            )
-            for topic in asked.topics
-        ]
-    )
-
-
-def one_record_each(asked: Any) -> FetchResponse:
-    if all(each.fetch_offset for topic in asked.topics for each in topic.partitions):
-        time.sleep(asked.max_wait_ms / 1000)
-    return FetchResponse(
-        responses=[
-            FetchableTopicResponse(topic.topic_id, topic.topic, [_data(each) for each in topic.partitions])
-            for topic in asked.topics
-        ]
-    )
-
-
-def _data(asked: Any) -> PartitionData:
-    batch = build_batch([Record(IN_LINE, 0, None, b"%d" % asked.partition, ())])
-    records = memoryview(bytes(batch)) if asked.fetch_offset == 0 else None
-    return PartitionData(asked.partition, high_watermark=1, last_stable_offset=1, records=records)
-
-
-@pytest.fixture
-def brokers(monkeypatch: pytest.MonkeyPatch) -> FakeBrokers:
-    return FakeBrokers(monkeypatch)
 
 
 @pytest.fixture

@@ -123,11 +123,16 @@ class Consumer:
             time.sleep(min(wait_seconds, IDLE_SECONDS))
             return
         try:
-            self._queue.extend(self._fetcher.fetched(int(wait_seconds * 1000)))
+            messages, trouble = self._fetcher.fetched(int(wait_seconds * 1000))
         except FAILURES as error:
-            if isinstance(error, BrokerError) and error.code not in RETRIABLE:
-                raise KafkaException(error_of(error)) from error
-            self._on_trouble(error)
+            messages, trouble = [], error
+        self._queue.extend(messages)
+        if trouble is None:
+            return
+        if isinstance(trouble, BrokerError) and trouble.code not in RETRIABLE:
+            raise KafkaException(error_of(trouble)) from trouble
+        self._on_trouble(trouble)
+        if not messages:
             time.sleep(min(wait_seconds, IDLE_SECONDS))
 
     def _on_trouble(self, error: Exception) -> None:
