@@ -2,22 +2,32 @@ from __future__ import annotations
 
 import time
 
+import fake_brokers
 import pytest
 from fake_brokers import FakeBrokers
+
+from moldau.client import cluster
+from moldau.client.stand_in import batch_sender, consumer
+
+
+class HurriedTime:
+    """Whoever sleeps does not, but time has passed by as much."""
+
+    def __init__(self) -> None:
+        self._slept = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        self._slept += seconds
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self._slept
 
 
 @pytest.fixture
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever sleeps between two tries does not: time passes by that much all the same."""
-    slept = 0.0
-    now = time.monotonic
-
-    def sleep(seconds: float) -> None:
-        nonlocal slept
-        slept += seconds
-
-    monkeypatch.setattr(time, "sleep", sleep)
-    monkeypatch.setattr(time, "monotonic", lambda: now() + slept)
+    hurried = HurriedTime()
+    for module in (cluster, batch_sender, consumer, fake_brokers):
+        monkeypatch.setattr(module, "time", hurried)
 
 
 @pytest.fixture

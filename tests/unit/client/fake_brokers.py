@@ -39,6 +39,7 @@ from moldau.wire.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from moldau.wire.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
+from moldau.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from moldau.wire.records import IN_LINE, Record, build_batch
 
 Answer = Callable[[int, Any], Any]
@@ -58,6 +59,8 @@ class FakeBrokers:
         self.creates: dict[str, dict[int, int]] = {}
         """What becomes of a topic when its creation is asked for."""
         self.coordinator = 1
+        self.metadata_seconds = 0.0
+        """How long an answer takes."""
         self.answers: dict[ApiKey, Answer] = {
             ApiKey.METADATA: self._metadata,
             ApiKey.FIND_COORDINATOR: self._coordinators,
@@ -67,6 +70,7 @@ class FakeBrokers:
             ApiKey.OFFSET_COMMIT: lambda _, asked: committed(asked),
             ApiKey.LIST_OFFSETS: lambda _, asked: begins_at_zero(asked),
             ApiKey.FETCH: lambda _, asked: one_record_each(asked),
+            ApiKey.PRODUCE: lambda _, asked: taken(asked),
         }
         self.dialled: list[int] = []
         self.asked: list[tuple[int, ApiKey, Any]] = []
@@ -76,6 +80,7 @@ class FakeBrokers:
         return [request for _, asked, request in self.asked if asked == key]
 
     def _metadata(self, _: int, asked: Any) -> MetadataResponse:
+        time.sleep(self.metadata_seconds)
         names = list(self.topics) if asked.topics is None else [each.name for each in asked.topics]
         if asked.allow_auto_topic_creation:
             self.topics |= {name: self.creates[name] for name in names if name in self.creates}
@@ -134,6 +139,7 @@ class FakeChannel:
 
     def _check(self) -> None:
         if self._node in self._brokers.dead:
+            time.sleep(5)
             raise ConnectionRefusedError(f"node {self._node} is dead")
 
 
@@ -145,6 +151,19 @@ def committed(asked: Any, code: ErrorCode = ErrorCode.NONE) -> OffsetCommitRespo
                 partitions=[OffsetCommitResponsePartition(each.partition_index, code) for each in topic.partitions],
             )
             for topic in asked.topics
+        ]
+    )
+
+
+def taken(asked: Any, code: ErrorCode = ErrorCode.NONE) -> ProduceResponse:
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                topic.topic_id,
+                topic.name,
+                [PartitionProduceResponse(each.index, code, base_offset=0) for each in topic.partition_data],
+            )
+            for topic in asked.topic_data
         ]
     )
 
