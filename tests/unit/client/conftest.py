@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import time
 
-import fake_brokers
+import stand_in_brokers
 import pytest
-from fake_brokers import FakeBrokers
+from stand_in_brokers import FakeBrokers
 
 from moldau.client import cluster
 from moldau.client.stand_in import batch_sender, consumer
@@ -26,7 +26,7 @@ class HurriedTime:
 @pytest.fixture
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     hurried = HurriedTime()
-    for module in (cluster, batch_sender, consumer, fake_brokers):
+    for module in (cluster, batch_sender, consumer, stand_in_brokers):
         monkeypatch.setattr(module, "time", hurried)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fake_brokers import BOOTSTRAP, FakeBrokers, beaten, committed, refused
+from stand_in_brokers import BOOTSTRAP, FakeBrokers, beaten, committed, refused
 
 from moldau.base.errors import ErrorCode
 from moldau.client.stand_in.consumer import Consumer
