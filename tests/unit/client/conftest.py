@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import time
 
-import stand_in_brokers
 import pytest
+import stand_in_brokers
 from stand_in_brokers import FakeBrokers
 
 from moldau.client import cluster

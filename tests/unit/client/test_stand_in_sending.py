@@ -6,8 +6,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from stand_in_brokers import BOOTSTRAP, FakeBrokers
 from patience import PATIENCE_S, wait_until
+from stand_in_brokers import BOOTSTRAP, FakeBrokers
 
 from moldau.client.stand_in import batch_sender
 from moldau.client.stand_in.producer import Producer

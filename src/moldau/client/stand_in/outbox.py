@@ -93,10 +93,14 @@ class Outbox:
         with self._changed:
             if not self._callbacks and timeout > 0:
                 self._changed.wait_for(lambda: bool(self._callbacks), timeout)
-            count = len(self._callbacks)
-        for _ in range(count):
-            self._callbacks.popleft()()
-        return count
+            waiting = len(self._callbacks)
+        for number in range(waiting):
+            with self._changed:
+                callback = self._callbacks.popleft() if self._callbacks else None
+            if callback is None:
+                return number
+            callback()
+        return waiting
 
     def drain(self, timeout: float | None) -> int:
         """Waits until everything is sent and reported, or the time is over; gives how many records are not."""
