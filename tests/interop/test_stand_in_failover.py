@@ -14,7 +14,6 @@ from patience import PATIENCE_S, wait_until
 from moldau.client.cluster import Cluster
 from moldau.client.group_values import DescribedGroup
 from moldau.client.groups import Groups
-from moldau.client.stand_in import consumer
 from moldau.client.stand_in.consumer import Consumer
 from moldau.client.stand_in.producer import Producer
 from moldau.testing import TestCluster, cluster
@@ -44,7 +43,8 @@ class Tool:
         address = {"bootstrap.servers": three.bootstrap_servers}
         create_replicated(three, AdminClient(address), self.topic, PARTITIONS)
         self.producer = Producer({**address, "enable.idempotence": True})
-        self.consumer = Consumer({**address, "group.id": self.group, "auto.offset.reset": "earliest"})
+        reading = {"group.id": self.group, "auto.offset.reset": "earliest", "auto.commit.interval.ms": "500"}
+        self.consumer = Consumer({**address, **reading})
         self.consumer.subscribe([self.topic])
         self.values: list[bytes | None] = []
 
@@ -79,11 +79,8 @@ def test_a_member_goes_on_when_its_coordinator_dies(three: TestCluster, tool: To
         three.restart(killed)
 
 
-def test_a_member_that_slept_longer_than_its_session_joins_anew(
-    three: TestCluster, tool: Tool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_member_that_slept_longer_than_its_session_joins_anew(three: TestCluster, tool: Tool) -> None:
     """It has offsets to commit when it wakes."""
-    monkeypatch.setattr(consumer, "COMMIT_SECONDS", 0.5)
     tool.write_and_read(b"before")
     with closing(Cluster(three.bootstrap_servers, {})) as aside:
 

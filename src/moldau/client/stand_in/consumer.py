@@ -29,7 +29,7 @@ from moldau.client.stand_in.values import (
 FETCH_WAIT_SECONDS: Final = 0.5
 IDLE_SECONDS: Final = 0.05
 """The longest wait while nothing is assigned, or a leader has to be found."""
-COMMIT_SECONDS: Final = 5.0
+COMMIT_MS: Final = 5_000
 ANSWER_SECONDS: Final = 30.0
 Told = Callable[["Consumer", list[TopicPartition]], None]
 
@@ -57,6 +57,7 @@ class Consumer:
         self._callbacks: Mapping[str, Told | None] = {}
         self._queue: deque[Message] = deque()
         self._stored: dict[Where, int] = {}
+        self._commit_seconds = float(config.get("auto.commit.interval.ms", COMMIT_MS)) / 1000
         self._next_commit = 0.0
 
     # --- what is read -----------------------------------------------------------------------------------------------
@@ -181,7 +182,7 @@ class Consumer:
         if not member.is_out and (wanted := member.wanted(now)) is not None:
             self._reconcile(member, wanted)
         if not member.is_out and now >= self._next_commit:
-            self._next_commit = now + COMMIT_SECONDS
+            self._next_commit = now + self._commit_seconds
             self._commit_stored()
         if member.is_out:
             self._give_up(member.owned, "lost")

@@ -15,18 +15,19 @@ _OBEYED: Final = """
     bootstrap.servers error_cb on_delivery security.protocol sasl.mechanism sasl.username sasl.password
     ssl.ca.location ssl.ca.pem ssl.certificate.location ssl.key.location ssl.endpoint.identification.algorithm
     acks compression.type enable.idempotence linger.ms message.timeout.ms queue.buffering.max.kbytes
-    queue.buffering.max.messages allow.auto.create.topics auto.offset.reset enable.auto.commit
+    queue.buffering.max.messages allow.auto.create.topics auto.commit.interval.ms auto.offset.reset enable.auto.commit
     enable.auto.offset.store enable.partition.eof group.id isolation.level
 """
 _WITHOUT_EFFECT: Final = """
     batch.num.messages batch.size check.crcs client.dns.lookup client.id connections.max.idle.ms debug
     delivery.report.only.error fetch.max.bytes fetch.message.max.bytes fetch.min.bytes fetch.queue.backoff.ms
-    fetch.wait.max.ms heartbeat.interval.ms log_level logger max.in.flight.requests.per.connection
+    fetch.wait.max.ms group.protocol heartbeat.interval.ms log_level logger max.in.flight.requests.per.connection
     max.partition.fetch.bytes max.poll.interval.ms message.max.bytes message.send.max.retries metadata.max.age.ms
     partition.assignment.strategy partitioner queued.max.messages.kbytes queued.min.messages
     receive.message.max.bytes reconnect.backoff.max.ms reconnect.backoff.ms request.timeout.ms retries
     retry.backoff.max.ms retry.backoff.ms session.timeout.ms socket.keepalive.enable socket.receive.buffer.bytes
-    socket.send.buffer.bytes socket.timeout.ms statistics.interval.ms topic.metadata.propagation.max.ms
+    socket.send.buffer.bytes socket.timeout.ms statistics.interval.ms sticky.partitioning.linger.ms
+    topic.metadata.propagation.max.ms
     topic.metadata.refresh.interval.ms
 """
 KNOWN: Final = frozenset((_OBEYED + _WITHOUT_EFFECT).split())
