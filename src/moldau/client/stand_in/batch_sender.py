@@ -70,15 +70,10 @@ class BatchSender:
         """Whether records wait to be sent, or to be sent again."""
         return bool(self._placing.waiting or self._queues)
 
-    @property
-    def patience(self) -> float | None:
-        """How long new records may be waited for before `send` is called again; None for ever."""
-        return self._wait_seconds if self.is_busy else None
-
     def send(self, records: Sequence[Queued], tell: Callable[[Exception], None]) -> list[Delivered]:
         """Sends these after those that wait, as far as it can be done now; gives all that are done with.
 
-        `tell` hears of what is wrong while it is tried again.
+        `tell` hears of what is wrong while it is tried again; before that is some time, which passes here.
         """
         now = time.monotonic()
         self._placing.add(records, now + self._timeout_seconds)
@@ -94,6 +89,7 @@ class BatchSender:
         else:
             tell(troubles[0])
             self._wait_seconds = min(BACKOFF_SECONDS_MAX, self._wait_seconds * 2 or BACKOFF_SECONDS_FIRST)
+            time.sleep(self._wait_seconds)
         return self._taken()
 
     def give_up(self, error: KafkaError) -> list[Delivered]:

@@ -129,17 +129,15 @@ class Outbox:
 
     # --- the side of the thread that sends --------------------------------------------------------------------------
 
-    def take(self, patience: float | None) -> list[Queued]:
-        """The next records to send, waited for so long; or, with None, until nobody will queue any more."""
+    def take(self, waits: bool) -> list[Queued]:
+        """The next records to send. Whoever waits for them gets none when nobody will queue any more."""
         with self._changed:
-            if patience is None:
+            if waits:
                 self._changed.wait_for(lambda: bool(self._queue) or self._is_closed)
                 self._changed.wait_for(
                     lambda: self._in_hurry or self._is_closed or len(self._queue) >= SEND_RECORDS_MAX,
                     self._linger_seconds,
                 )
-            else:
-                self._changed.wait_for(lambda: bool(self._queue), patience)
             return [self._queue.popleft() for _ in range(min(len(self._queue), SEND_RECORDS_MAX))]
 
     def report(self, delivered: Sequence[Delivered]) -> None:

@@ -67,7 +67,7 @@ def _send_all(outbox: Outbox, sender: BatchSender, on_error: Callable[[KafkaErro
     def tell(error: Exception) -> None:
         outbox.tell(partial(on_error, error_of(error)))
 
-    while (some := outbox.take(sender.patience)) or sender.is_busy:
+    while (some := outbox.take(waits=not sender.is_busy)) or sender.is_busy:
         try:
             outbox.report(sender.send(some, tell))
         except Exception as error:
