@@ -225,6 +225,7 @@ def test_the_tools_run_without_confluent_kafka(bootstrap: str, topic: Callable[[
             sys.executable, "-m", f"moldau.cli.kafka.{module}", *words, *address, stdin=stdin
         )
         assert done.returncode == 0, done.stderr
+        assert "WARNING" not in done.stderr
         return done.stdout
 
     def moldau(*words: str, stdin: str = "") -> str:
@@ -245,6 +246,23 @@ def test_the_tools_run_without_confluent_kafka(bootstrap: str, topic: Callable[[
     ) + tool("configs", "--describe", "--entity-type", "topics", "--entity-name", name)
     assert name in moldau("topic", "list")
     moldau("topic", "delete", name, "--yes")
+
+
+def test_a_property_that_means_nothing_is_told(bootstrap: str, create_topic: CreateTopic) -> None:
+    words = ("--topic", create_topic(), "--command-property", "foo.bar=1", "--bootstrap-server", bootstrap)
+    done = without_confluent_kafka(sys.executable, "-m", "moldau.cli.kafka.console_producer", *words, stdin="x\n")
+    told = "WARNING: the client property foo.bar means nothing here and is left out.\n"
+    assert (done.returncode, done.stderr) == (0, told)
+    done = without_confluent_kafka(sys.executable, "-m", "moldau", "topic", "list", "-X", "foo.bar=1", "-b", bootstrap)
+    assert done.returncode == 1
+    assert done.stderr.startswith('moldau: No such configuration property: "foo.bar"')
+    assert done.stderr.count("\n") == 1
+
+
+def test_addresses_may_be_written_as_for_librdkafka(bootstrap: str) -> None:
+    for address in (f"PLAINTEXT://{bootstrap}", f"{bootstrap},"):
+        done = without_confluent_kafka(sys.executable, "-m", "moldau", "topic", "list", "-b", address)
+        assert done.returncode == 0, done.stderr
 
 
 def test_the_perf_tools_say_what_they_lack(bootstrap: str) -> None:

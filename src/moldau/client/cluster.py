@@ -93,6 +93,8 @@ class Cluster:
         """The connection to a node, opened if there is none."""
         channel = self._channels.get(node_id)
         if channel is None:
+            if node_id not in self._addresses:
+                raise ConnectionError(f"Node {node_id} is no longer one of the cluster's")
             host, port = self._addresses[node_id]
             channel = self._channels[node_id] = Channel(host, port, self._security, self._timeout_seconds)
         return channel
@@ -200,6 +202,25 @@ class Cluster:
         for where in partitions:
             led.setdefault(self.leader(where), []).append(where)
         return led
+
+    def led(
+        self, partitions: Iterable[TopicPartition]
+    ) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, KafkaError]]:
+        """Those that have a leader, by it, and of the others what is wrong with them."""
+        led: dict[int, list[TopicPartition]] = {}
+        wrong: dict[TopicPartition, KafkaError] = {}
+        for name, indexes in by_topic(partitions).items():
+            try:
+                self.topic(name)
+            except KafkaError as error:
+                wrong |= {TopicPartition(name, index): error for index in indexes}
+                continue
+            for where in (TopicPartition(name, index) for index in indexes):
+                try:
+                    led.setdefault(self.leader(where), []).append(where)
+                except KafkaError as error:
+                    wrong[where] = error
+        return led, wrong
 
     # --- offsets and topics -----------------------------------------------------------------------------------------
 

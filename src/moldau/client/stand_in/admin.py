@@ -14,6 +14,7 @@ from moldau.base.ids import TopicPartition as Where
 from moldau.client.cluster import CONNECT_SECONDS, EARLIEST, LATEST, Cluster
 from moldau.client.groups import Groups
 from moldau.client.stand_in.metadata import ClusterMetadata, list_topics
+from moldau.client.stand_in.settings import addresses, require_known
 from moldau.client.stand_in.values import (
     FAILURES,
     IsolationLevel,
@@ -289,7 +290,8 @@ def connected(config: Mapping[str, Any], timeout_seconds: float = CONNECT_SECOND
     """The cluster that librdkafka's properties lead to; callbacks among them are for others."""
     properties = {name: value for name, value in config.items() if isinstance(value, str)}
     with as_kafka_exceptions():
-        return Cluster(properties["bootstrap.servers"], properties, timeout_seconds)
+        require_known(config)
+        return Cluster(addresses(properties["bootstrap.servers"]), properties, timeout_seconds)
 
 
 def asked_aside(config: Mapping[str, Any], timeout: float, ask: Callable[[Cluster], T]) -> T:

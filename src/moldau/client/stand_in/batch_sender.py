@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import random
+import math
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.errors import KafkaError as BrokerError
 from moldau.base.ids import TopicPartition as Where
 from moldau.client.cluster import BACKOFF_SECONDS_FIRST, BACKOFF_SECONDS_MAX, RETRIABLE, Cluster, by_topic
-from moldau.client.murmur2 import partition_of
-from moldau.client.stand_in.outbox import Queued, Result
+from moldau.client.stand_in.outbox import Delivered, Queued, Result
+from moldau.client.stand_in.placing import Pending, Placing
 from moldau.client.stand_in.values import FAILURES, KafkaError, broker_error, error_of
 from moldau.wire.apis import ApiKey
 from moldau.wire.compression import Compression
@@ -28,10 +29,8 @@ from moldau.wire.messages.produce import (
 from moldau.wire.records import IN_LINE, Record, build_batch
 
 BATCH_BYTES: Final = 512 << 10
-"""About as many bytes of keys and values go into one batch: below the message.max.bytes of any ordinary broker."""
+"""About as many bytes go into one batch: below the message.max.bytes of any ordinary broker."""
 REQUEST_MS: Final = 30_000
-METADATA_MS_MAX: Final = 30_000
-"""A topic that is not there may just be being created; so long."""
 SEQUENCES: Final = 1 << 31
 ACKS: Final = {"0": 0, "1": 1, "all": -1, "-1": -1}
 TAKEN: Final = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
@@ -41,10 +40,12 @@ LOST_TRACK: Final = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_P
 
 @dataclass(slots=True)
 class Outgoing:
-    """The records of one batch, by their places in what is being sent."""
+    """The records of one batch."""
 
     where: Where
-    places: list[int]
+    deadline: float
+    records: list[Queued] = field(default_factory=list)
+    size_in_bytes: int = 0
     data: bytearray | None = None
     """Once it was sent it stays the same: a broker knows by its sequence that it has it already."""
 
@@ -54,98 +55,131 @@ class BatchSender:
         self._cluster = cluster
         self._acks = ACKS[str(config.get("acks", "all"))]
         self._codec = Compression[str(config.get("compression.type", "none")).upper()]
-        self._timeout_ms = float(config.get("message.timeout.ms", 300_000))
+        self._timeout_seconds = float(config.get("message.timeout.ms", 300_000)) / 1000
         self._is_idempotent = str(config.get("enable.idempotence", False)).lower() == "true"
         self._producer: tuple[int, int] | None = None
         self._sequences: dict[Where, int] = {}
+        self._placing = Placing(cluster)
+        self._queues: dict[Where, deque[Outgoing]] = {}
+        """Batches of each partition in their order; none is empty."""
+        self._done: list[Delivered] = []
+        self._wait_seconds = 0.0
 
-    def send(self, records: Sequence[Queued], tell: Callable[[Exception], None]) -> list[Result]:
-        """What came of each record. `tell` hears of what is wrong while it is tried again."""
-        results: dict[int, Result] = {}
-        try:
-            patience_ms = min(self._timeout_ms, METADATA_MS_MAX)
-            partitions = self._cluster.retry(lambda: self._partitions(records), patience_ms)
-        except FAILURES as error:
-            return [Result(error_of(error), each.partition, None) for each in records]
-        waiting = _batches(records, partitions)
-        deadline = time.monotonic() + self._timeout_ms / 1000
-        wait = BACKOFF_SECONDS_FIRST
-        while waiting:
-            trouble = self._round(waiting, records, results)
-            waiting = [batch for batch in waiting if batch.places[0] not in results]
-            if trouble is None:
-                continue
-            tell(trouble)
-            if time.monotonic() > deadline:
-                late = KafkaError(KafkaError._MSG_TIMED_OUT, f"Not delivered in time: {trouble}")
-                for batch in waiting:
-                    _settle(batch, results, late)
-                break
-            time.sleep(wait)
-            wait = min(BACKOFF_SECONDS_MAX, wait * 2)
-        return [results[place] for place in range(len(records))]
+    @property
+    def is_busy(self) -> bool:
+        """Whether records wait to be sent, or to be sent again."""
+        return bool(self._placing.waiting or self._queues)
+
+    def send(self, records: Sequence[Queued], tell: Callable[[Exception], None]) -> list[Delivered]:
+        """Sends these after those that wait, as far as it can be done now; gives all that are done with.
+
+        `tell` hears of what is wrong while it is tried again; before that is some time, which passes here.
+        """
+        now = time.monotonic()
+        self._placing.add(records, now + self._timeout_seconds)
+        troubles: list[Exception] = []
+        self._placing.place(now, self._enqueue, self._done, troubles)
+        self._round(troubles)
+        if troubles:
+            self._recover(troubles)
+            late = KafkaError(KafkaError._MSG_TIMED_OUT, f"Not delivered in time: {troubles[0]}")
+            self._give_up(time.monotonic(), late)
+        if self._done or not troubles:
+            self._wait_seconds = 0.0
+        else:
+            tell(troubles[0])
+            self._wait_seconds = min(BACKOFF_SECONDS_MAX, self._wait_seconds * 2 or BACKOFF_SECONDS_FIRST)
+            time.sleep(self._wait_seconds)
+        return self._taken()
+
+    def give_up(self, error: KafkaError) -> list[Delivered]:
+        """All that wait have failed by this; what was done with before is told too."""
+        self._cluster.close()
+        self._give_up(math.inf, error)
+        return self._taken()
+
+    def _taken(self) -> list[Delivered]:
+        done, self._done = self._done, []
+        return done
 
     def close(self) -> None:
         self._cluster.close()
 
-    def _partitions(self, records: Sequence[Queued]) -> list[int]:
-        """Where each record goes: as told, by its key, or all of a topic that have none to one partition."""
-        sticky: dict[str, int] = {}
-        found = []
-        for each in records:
-            partition = each.partition
-            if partition < 0:
-                count = len(self._cluster.topic(each.topic, create=True).leaders)
-                if each.key is not None:
-                    partition = partition_of(each.key, count)
-                else:
-                    partition = sticky.setdefault(each.topic, random.randrange(count))
-            found.append(partition)
-        return found
+    def _enqueue(self, where: Where, pending: Pending) -> None:
+        queue = self._queues.setdefault(where, deque())
+        size = pending.record.size_in_bytes()
+        if not queue or queue[-1].data is not None or queue[-1].size_in_bytes + size > BATCH_BYTES:
+            queue.append(Outgoing(where, pending.deadline))
+        queue[-1].records.append(pending.record)
+        queue[-1].size_in_bytes += size
 
-    def _round(
-        self, waiting: Sequence[Outgoing], records: Sequence[Queued], results: dict[int, Result]
-    ) -> Exception | None:
-        """Sends the first batch of each partition; gives what went wrong and may pass."""
-        first: dict[Where, Outgoing] = {}
-        for batch in waiting:
-            first.setdefault(batch.where, batch)
-        trouble: Exception | None = None
+    def _round(self, troubles: list[Exception]) -> None:
+        """Sends the first batch of each partition that has a leader."""
+        first = {where: queue[0] for where, queue in self._queues.items()}
         try:
-            for batch in first.values():
-                if batch.data is None:
-                    batch.data = self._encoded(batch.where, [records[place] for place in batch.places])
-            for node, partitions in self._cluster.by_leader(first).items():
-                for where, said in self._exchange(node, [first[where] for where in partitions]).items():
-                    trouble = self._judge(first[where], said, results) or trouble
+            led, wrong = self._cluster.led(first)
         except FAILURES as error:
-            if isinstance(error, BrokerError) and error.code not in RETRIABLE:
-                for batch in first.values():
-                    _settle(batch, results, error_of(error))
-                return None
-            if not isinstance(error, BrokerError):
-                self._cluster.close()
-            trouble = error
-        if trouble is not None:
-            self._cluster.forget()
-        return trouble
+            troubles.append(error)
+            return
+        for where, lacking in wrong.items():
+            self._fail([first[where]], lacking, troubles)
+        for node, partitions in led.items():
+            batches = [first[where] for where in partitions]
+            try:
+                for where, said in self._exchange(node, batches).items():
+                    self._judge(first[where], said, troubles)
+            except FAILURES as error:
+                self._fail(batches, error, troubles)
 
-    def _judge(self, batch: Outgoing, said: PartitionProduceResponse, results: dict[int, Result]) -> Exception | None:
+    def _recover(self, troubles: Sequence[Exception]) -> None:
+        if all(isinstance(each, BrokerError) for each in troubles):
+            self._cluster.forget()
+        else:
+            self._cluster.close()
+
+    def _fail(self, batches: Sequence[Outgoing], error: Exception, troubles: list[Exception]) -> None:
+        """Unless it may pass."""
+        if not isinstance(error, BrokerError) or error.code in RETRIABLE:
+            troubles.append(error)
+            return
+        for batch in batches:
+            self._settle(batch, error_of(error))
+
+    def _judge(self, batch: Outgoing, said: PartitionProduceResponse, troubles: list[Exception]) -> None:
         code = ErrorCode(said.error_code)
         if code in TAKEN:
-            _settle(batch, results, None, said.base_offset)
-            return None
-        if code in LOST_TRACK and self._is_idempotent:
-            self._producer = None
-            self._sequences.clear()
+            self._settle(batch, None, said.base_offset)
+        elif code in LOST_TRACK and self._is_idempotent:
+            self._begin_anew()
             batch.data = None
-        elif code not in RETRIABLE:
+            troubles.append(BrokerError(code, said.error_message))
+        elif code in RETRIABLE:
+            troubles.append(BrokerError(code, said.error_message))
+        else:
+            self._settle(batch, broker_error(code, said.error_message))
+
+    def _give_up(self, until: float, error: KafkaError) -> None:
+        """All that had to be taken until then."""
+        self._done += self._placing.give_up(until, error)
+        for batch in [each for queue in self._queues.values() for each in queue if each.deadline <= until]:
+            self._settle(batch, error)
+
+    def _settle(self, batch: Outgoing, error: KafkaError | None, base_offset: int = -1) -> None:
+        """Takes the batch out of its queue, where it is the first."""
+        queue = self._queues[batch.where]
+        queue.popleft()
+        if not queue:
+            del self._queues[batch.where]
+        if error is not None and batch.data is not None:
             # A gap in the sequence would make the broker refuse what comes after it.
-            self._producer = None
-            self._sequences.clear()
-            _settle(batch, results, broker_error(code, said.error_message))
-            return None
-        return BrokerError(code, said.error_message)
+            self._begin_anew()
+        for number, record in enumerate(batch.records):
+            offset = base_offset + number if base_offset >= 0 else -1
+            self._done.append(Delivered(record, Result(error, batch.where.partition, offset)))
+
+    def _begin_anew(self) -> None:
+        self._producer = None
+        self._sequences.clear()
 
     def _encoded(self, where: Where, records: Sequence[Queued]) -> bytearray:
         producer_id, epoch, sequence = -1, -1, -1
@@ -171,6 +205,9 @@ class BatchSender:
         return self._producer
 
     def _exchange(self, node: int, batches: Sequence[Outgoing]) -> dict[Where, PartitionProduceResponse]:
+        for batch in batches:
+            if batch.data is None:
+                batch.data = self._encoded(batch.where, batch.records)
         data = {batch.where: batch.data for batch in batches}
         topics = {name: self._cluster.topic(name).topic_id for name in by_topic(data)}
         request = ProduceRequest(
@@ -197,24 +234,3 @@ class BatchSender:
         if found.keys() != data.keys():
             raise MalformedData("the broker answered for other partitions than were sent")
         return found
-
-
-def _batches(records: Sequence[Queued], partitions: Sequence[int]) -> list[Outgoing]:
-    batches: list[Outgoing] = []
-    filling: dict[Where, tuple[Outgoing, int]] = {}
-    for place, (each, partition) in enumerate(zip(records, partitions, strict=True)):
-        where = Where(each.topic, partition)
-        size = len(each.key or b"") + len(each.value or b"")
-        batch, filled = filling.get(where, (None, 0))
-        if batch is None or filled + size > BATCH_BYTES:
-            batch, filled = Outgoing(where, []), 0
-            batches.append(batch)
-        batch.places.append(place)
-        filling[where] = batch, filled + size
-    return batches
-
-
-def _settle(batch: Outgoing, results: dict[int, Result], error: KafkaError | None, base_offset: int = -1) -> None:
-    for number, place in enumerate(batch.places):
-        offset = base_offset + number if base_offset >= 0 else -1
-        results[place] = Result(error, batch.where.partition, offset)

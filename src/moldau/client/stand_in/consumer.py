@@ -11,6 +11,7 @@ from typing import Any, Final
 from moldau.base.errors import KafkaError as BrokerError
 from moldau.base.ids import TopicPartition as Where
 from moldau.client.cluster import RETRIABLE
+from moldau.client.groups import TRANSIENT
 from moldau.client.stand_in.admin import asked_aside, connected
 from moldau.client.stand_in.fetcher import Fetcher, Reading
 from moldau.client.stand_in.member import GroupMember
@@ -28,7 +29,7 @@ from moldau.client.stand_in.values import (
 FETCH_WAIT_SECONDS: Final = 0.5
 IDLE_SECONDS: Final = 0.05
 """The longest wait while nothing is assigned, or a leader has to be found."""
-COMMIT_SECONDS: Final = 5.0
+COMMIT_MS: Final = 5_000
 ANSWER_SECONDS: Final = 30.0
 Told = Callable[["Consumer", list[TopicPartition]], None]
 
@@ -56,6 +57,7 @@ class Consumer:
         self._callbacks: Mapping[str, Told | None] = {}
         self._queue: deque[Message] = deque()
         self._stored: dict[Where, int] = {}
+        self._commit_seconds = float(config.get("auto.commit.interval.ms", COMMIT_MS)) / 1000
         self._next_commit = 0.0
 
     # --- what is read -----------------------------------------------------------------------------------------------
@@ -81,7 +83,7 @@ class Consumer:
         on_lost: Told | None = None,
     ) -> None:
         topics = list(topics)
-        self._callbacks = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost}
+        self._callbacks = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost or on_revoke}
         if self._member is None:
             self._member = GroupMember(self._cluster, self._group_id)
         if self._creates_topics:
@@ -122,11 +124,16 @@ class Consumer:
             time.sleep(min(wait_seconds, IDLE_SECONDS))
             return
         try:
-            self._queue.extend(self._fetcher.fetched(int(wait_seconds * 1000)))
+            messages, trouble = self._fetcher.fetched(int(wait_seconds * 1000))
         except FAILURES as error:
-            if isinstance(error, BrokerError) and error.code not in RETRIABLE:
-                raise KafkaException(error_of(error)) from error
-            self._on_trouble(error)
+            messages, trouble = [], error
+        self._queue.extend(messages)
+        if trouble is None:
+            return
+        if isinstance(trouble, BrokerError) and trouble.code not in RETRIABLE:
+            raise KafkaException(error_of(trouble)) from trouble
+        self._on_trouble(trouble)
+        if not messages:
             time.sleep(min(wait_seconds, IDLE_SECONDS))
 
     def _on_trouble(self, error: Exception) -> None:
@@ -162,26 +169,31 @@ class Consumer:
         """The member's duties, if there is one: heartbeats, commits, and what the group wants of it."""
         if self._member is None:
             return
-        now = time.monotonic()
         try:
-            if now >= self._next_commit:
-                self._next_commit = now + COMMIT_SECONDS
-                self._commit_stored()
-            wanted = self._member.heartbeat(now)
-            if self._member.is_out:
-                self._give_up(self._member.owned, "lost")
-                self._member.rejoin()
-            elif wanted is not None:
-                self._reconcile(self._member, wanted)
-        except BrokerError as error:
-            raise KafkaException(error_of(error)) from error
+            self._attend(self._member, time.monotonic())
         except FAILURES as error:
+            if isinstance(error, BrokerError) and error.code not in RETRIABLE | TRANSIENT:
+                raise KafkaException(error_of(error)) from error
             self._on_trouble(error)
 
+    def _attend(self, member: GroupMember, now: float) -> None:
+        """The heartbeat is first: one who slept longer than its session hears there that it has nothing to commit."""
+        member.heartbeat(now)
+        if not member.is_out and (wanted := member.wanted(now)) is not None:
+            self._reconcile(member, wanted)
+        if not member.is_out and now >= self._next_commit:
+            self._next_commit = now + self._commit_seconds
+            self._commit_stored()
+        if member.is_out:
+            self._give_up(member.owned, "lost")
+            member.rejoin()
+
     def _reconcile(self, member: GroupMember, wanted: set[Where]) -> None:
+        """What fails on the way is tried again at the next poll: the member owns nothing before it is read."""
         gone, new = member.owned - wanted, wanted - member.owned
         if gone:
             self._commit_stored()
+            member.owned -= gone
             self._give_up(gone, "revoke")
         committed = member.committed() if new else {}
         begun = [TopicPartition(*where, committed.get(where, OFFSET_INVALID)) for where in sorted(new)]
@@ -203,6 +215,5 @@ class Consumer:
             callback(self, partitions)
 
     def _commit_stored(self) -> None:
-        if self._member is not None and self._commits and self._stored:
-            self._member.commit(self._stored)
+        if self._member is not None and self._commits and self._stored and self._member.commit(self._stored):
             self._stored = {}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +12,7 @@ from moldau.base.errors import KafkaError as BrokerError
 from moldau.base.ids import TopicPartition as Where
 from moldau.client.cluster import EARLIEST, LATEST, RETRIABLE, Cluster, by_topic
 from moldau.client.stand_in.values import (
+    FAILURES,
     OFFSET_BEGINNING,
     OFFSET_END,
     KafkaError,
@@ -46,33 +48,45 @@ class Fetcher:
         self._tells_end = tells_end
         self.readings: dict[Where, Reading] = {}
 
-    def fetched(self, wait_ms: int) -> list[Message]:
-        """What there is, or comes within the time. KafkaErrors and OSErrors mean that leaders have to be found anew."""
+    def fetched(self, wait_ms: int) -> tuple[list[Message], Exception | None]:
+        """What there is, or comes within the time, and what went wrong: then leaders have to be found anew.
+
+        A partition without a leader and a node that does not answer hold up nobody else.
+        """
         wanted = {where: each for where, each in self.readings.items() if not each.is_paused}
-        self._locate(wanted)
-        nodes = self._cluster.by_leader(wanted)
-        for node, partitions in nodes.items():
-            self._ask(node, partitions, wait_ms if len(nodes) == 1 else wait_ms // 2)
+        led, wrong = self._cluster.led(wanted)
+        troubles: list[Exception] = list(wrong.values())
         messages: list[Message] = []
-        trouble: BrokerError | None = None
+        asked: list[int] = []
+        for node, partitions in led.items():
+            with self._noting(node, troubles):
+                self._locate({where: wanted[where] for where in partitions})
+                self._ask(node, partitions, wait_ms if len(led) == 1 else wait_ms // 2)
+                asked.append(node)
+        for node in asked:
+            with self._noting(node, troubles):
+                self._receive(node, led[node], messages, troubles)
+        return messages, _worst(troubles)
+
+    @contextmanager
+    def _noting(self, node: int, troubles: list[Exception]) -> Iterator[None]:
         try:
-            for node in nodes:
-                answer = self._cluster.channel(node).receive(FetchResponse)
-                if answer.error_code:
-                    raise BrokerError(ErrorCode(answer.error_code))
-                for where, data in self._partitions(answer, wanted):
-                    try:
-                        messages += self._opened(where, wanted[where], data)
-                    except BrokerError as error:
-                        trouble = error
-        except (OSError, MalformedData, BrokerError):
-            for node in nodes:
-                self._cluster.drop(node)
-            if not messages:
-                raise
-        if trouble is not None and not messages:
-            raise trouble
-        return messages
+            yield
+        except FAILURES as error:
+            self._cluster.drop(node)
+            troubles.append(error)
+
+    def _receive(
+        self, node: int, partitions: Sequence[Where], messages: list[Message], troubles: list[Exception]
+    ) -> None:
+        answer = self._cluster.channel(node).receive(FetchResponse)
+        if answer.error_code:
+            raise BrokerError(ErrorCode(answer.error_code))
+        for where, data in self._partitions(answer, partitions):
+            try:
+                messages += self._opened(where, self.readings[where], data)
+            except BrokerError as error:
+                troubles.append(error)
 
     def _locate(self, wanted: Mapping[Where, Reading]) -> None:
         """Places become offsets: where the log begins or ends, or where auto.offset.reset says."""
@@ -109,8 +123,8 @@ class Fetcher:
         )
         self._cluster.channel(node).send(ApiKey.FETCH, request)
 
-    def _partitions(self, answer: FetchResponse, wanted: Iterable[Where]) -> Iterator[tuple[Where, PartitionData]]:
-        names = {self._cluster.topic(where.topic).topic_id: where.topic for where in wanted}
+    def _partitions(self, answer: FetchResponse, asked: Sequence[Where]) -> Iterator[tuple[Where, PartitionData]]:
+        names = {self._cluster.topic(where.topic).topic_id: where.topic for where in asked}
         for topic in answer.responses:
             name = topic.topic or names.get(bytes(topic.topic_id), "")
             for data in topic.partitions:
@@ -137,6 +151,12 @@ class Fetcher:
             eof = KafkaError(KafkaError._PARTITION_EOF, "No more messages")
             messages.append(Message(*where, reading.position, error=eof))
         return messages
+
+
+def _worst(troubles: Sequence[Exception]) -> Exception | None:
+    """One that does not pass by itself, before those that do."""
+    lasting = [each for each in troubles if isinstance(each, BrokerError) and each.code not in RETRIABLE]
+    return next(iter([*lasting, *troubles]), None)
 
 
 def _messages(where: Where, position: int, data: PartitionData, read_committed: bool) -> tuple[list[Message], int]:

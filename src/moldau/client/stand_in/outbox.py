@@ -6,11 +6,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from moldau.client.stand_in.values import KafkaError, Message
 
 SEND_RECORDS_MAX: Final = 10_000
+RECORD_BYTES: Final = 20
+HEADER_BYTES: Final = 10
+"""Lengths and deltas of a record and of a header, as long as they get."""
 
 
 class Result(NamedTuple):
@@ -42,10 +46,23 @@ class Queued(NamedTuple):
             self.topic, result.partition, result.offset, self.key, self.value, self.headers, stamped, result.error
         )
 
+    def size_in_bytes(self) -> int:
+        """What it takes in a batch, or a little more."""
+        headers = sum(HEADER_BYTES + len(name) + len(value or b"") for name, value in self.headers)
+        return RECORD_BYTES + len(self.key or b"") + len(self.value or b"") + headers
+
+
+class Delivered(NamedTuple):
+    """A record that was sent, or could not be."""
+
+    record: Queued
+    result: Result
+
 
 class Outbox:
-    def __init__(self, records_max: int, linger_seconds: float) -> None:
+    def __init__(self, records_max: int, bytes_max: int, linger_seconds: float) -> None:
         self._records_max = records_max
+        self._bytes_max = bytes_max
         self._linger_seconds = linger_seconds
         self._changed = threading.Condition()
         self._queue: deque[Queued] = deque()
@@ -54,28 +71,36 @@ class Outbox:
         self._is_closed = False
         self.unreported = 0
         """Records whose report was not called yet."""
+        self._unreported_bytes = 0
 
     # --- the producer's side ----------------------------------------------------------------------------------------
 
     def put(self, record: Queued) -> None:
+        size = record.size_in_bytes()
         with self._changed:
-            if self.unreported >= self._records_max:
+            if self.unreported >= self._records_max or (
+                self.unreported and self._unreported_bytes + size > self._bytes_max
+            ):
                 raise BufferError("the queue of records to send is full")
             self._queue.append(record)
             self.unreported += 1
+            self._unreported_bytes += size
             if len(self._queue) in (1, SEND_RECORDS_MAX):
                 self._changed.notify_all()
 
     def call_back(self, timeout: float) -> int:
-        """Calls what waits to be called, or waits for the first; gives how many."""
+        """Calls what waits to be called, or waits for the first; gives how many. One that raises leaves the others."""
         with self._changed:
             if not self._callbacks and timeout > 0:
                 self._changed.wait_for(lambda: bool(self._callbacks), timeout)
-            ready = list(self._callbacks)
-            self._callbacks.clear()
-        for callback in ready:
+            waiting = len(self._callbacks)
+        for number in range(waiting):
+            with self._changed:
+                callback = self._callbacks.popleft() if self._callbacks else None
+            if callback is None:
+                return number
             callback()
-        return len(ready)
+        return waiting
 
     def drain(self, timeout: float | None) -> int:
         """Waits until everything is sent and reported, or the time is over; gives how many records are not."""
@@ -104,23 +129,24 @@ class Outbox:
 
     # --- the side of the thread that sends --------------------------------------------------------------------------
 
-    def take(self) -> list[Queued]:
-        """The next records to send, waited for; none when nobody will queue any more."""
+    def take(self, waits: bool) -> list[Queued]:
+        """The next records to send. Whoever waits for them gets none when nobody will queue any more."""
         with self._changed:
-            self._changed.wait_for(lambda: bool(self._queue) or self._is_closed)
-            self._changed.wait_for(
-                lambda: self._in_hurry or self._is_closed or len(self._queue) >= SEND_RECORDS_MAX,
-                self._linger_seconds,
-            )
+            if waits:
+                self._changed.wait_for(lambda: bool(self._queue) or self._is_closed)
+                self._changed.wait_for(
+                    lambda: self._in_hurry or self._is_closed or len(self._queue) >= SEND_RECORDS_MAX,
+                    self._linger_seconds,
+                )
             return [self._queue.popleft() for _ in range(min(len(self._queue), SEND_RECORDS_MAX))]
 
-    def report(self, sent: Sequence[Queued], results: Sequence[Result]) -> None:
+    def report(self, delivered: Sequence[Delivered]) -> None:
         with self._changed:
-            for queued, result in zip(sent, results, strict=True):
-                if queued.report is None:
-                    self.unreported -= 1
+            for each in delivered:
+                if each.record.report is None:
+                    self._count_out(each.record)
                 else:
-                    self._callbacks.append(self._reporting(queued.report, result.error, queued.message(result)))
+                    self._callbacks.append(partial(self._call, each.record.report, each))
             self._changed.notify_all()
 
     def tell(self, callback: Callable[[], None]) -> None:
@@ -128,11 +154,12 @@ class Outbox:
             self._callbacks.append(callback)
             self._changed.notify_all()
 
-    def _reporting(self, report: Report, error: KafkaError | None, message: Message) -> Callable[[], None]:
-        def call() -> None:
-            with self._changed:
-                self.unreported -= 1
-                self._changed.notify_all()
-            report(error, message)
+    def _call(self, report: Report, delivered: Delivered) -> None:
+        with self._changed:
+            self._count_out(delivered.record)
+            self._changed.notify_all()
+        report(delivered.result.error, delivered.record.message(delivered.result))
 
-        return call
+    def _count_out(self, record: Queued) -> None:
+        self.unreported -= 1
+        self._unreported_bytes -= record.size_in_bytes()

@@ -19,6 +19,7 @@ from moldau.client.stand_in.outbox import Outbox, Queued, Report
 from moldau.client.stand_in.values import KafkaError, error_of
 
 QUEUE_RECORDS_MAX: Final = 100_000
+QUEUE_KBYTES_MAX: Final = 1 << 20
 LINGER_MS: Final = 5
 
 
@@ -28,6 +29,7 @@ class Producer:
         on_error: Callable[[KafkaError], None] = config.get("error_cb") or (lambda error: None)
         self._outbox = Outbox(
             int(config.get("queue.buffering.max.messages", QUEUE_RECORDS_MAX)),
+            int(config.get("queue.buffering.max.kbytes", QUEUE_KBYTES_MAX)) << 10,
             float(config.get("linger.ms", LINGER_MS)) / 1000,
         )
         sender = BatchSender(connected(config), config)
@@ -65,6 +67,10 @@ def _send_all(outbox: Outbox, sender: BatchSender, on_error: Callable[[KafkaErro
     def tell(error: Exception) -> None:
         outbox.tell(partial(on_error, error_of(error)))
 
-    while some := outbox.take():
-        outbox.report(some, sender.send(some, tell))
+    while (some := outbox.take(waits=not sender.is_busy)) or sender.is_busy:
+        try:
+            outbox.report(sender.send(some, tell))
+        except Exception as error:
+            # A mistake of ours: the records have failed by it, and whoever waits for their reports gets them.
+            outbox.report(sender.give_up(KafkaError(KafkaError._FAIL, f"{type(error).__name__}: {error}")))
     sender.close()

@@ -16,9 +16,11 @@ OFFSET_END: Final = -1
 OFFSET_INVALID: Final = -1001
 
 LOCAL_ERRORS: Final = {
+    -196: "_FAIL",
     -195: "_TRANSPORT",
     -192: "_MSG_TIMED_OUT",
     -191: "_PARTITION_EOF",
+    -190: "_UNKNOWN_PARTITION",
     -187: "_ALL_BROKERS_DOWN",
     -186: "_INVALID_ARG",
     -185: "_TIMED_OUT",
@@ -41,9 +43,11 @@ class IsolationLevel(IntEnum):
 class KafkaError:
     """An error as a value, with librdkafka's name for it."""
 
+    _FAIL: Final = -196
     _TRANSPORT: Final = -195
     _MSG_TIMED_OUT: Final = -192
     _PARTITION_EOF: Final = -191
+    _UNKNOWN_PARTITION: Final = -190
     _ALL_BROKERS_DOWN: Final = -187
     _INVALID_ARG: Final = -186
     _TIMED_OUT: Final = -185

@@ -1,0 +1,61 @@
+"""Which of librdkafka's properties the stand-in takes, and what it makes of addresses. Others are refused by name.
+
+What would only change how fast it is, or what is said of it, is taken and does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from moldau.base.errors import UnusableProperty
+
+DEFAULT_PORT: Final = 9092
+_OBEYED: Final = """
+    bootstrap.servers error_cb on_delivery security.protocol sasl.mechanism sasl.username sasl.password
+    ssl.ca.location ssl.ca.pem ssl.certificate.location ssl.key.location ssl.endpoint.identification.algorithm
+    acks compression.type enable.idempotence linger.ms message.timeout.ms queue.buffering.max.kbytes
+    queue.buffering.max.messages allow.auto.create.topics auto.commit.interval.ms auto.offset.reset enable.auto.commit
+    enable.auto.offset.store enable.partition.eof group.id isolation.level
+"""
+_WITHOUT_EFFECT: Final = """
+    batch.num.messages batch.size check.crcs client.dns.lookup client.id connections.max.idle.ms debug
+    delivery.report.only.error fetch.max.bytes fetch.message.max.bytes fetch.min.bytes fetch.queue.backoff.ms
+    fetch.wait.max.ms group.protocol heartbeat.interval.ms log_level logger max.in.flight.requests.per.connection
+    max.partition.fetch.bytes max.poll.interval.ms message.max.bytes message.send.max.retries metadata.max.age.ms
+    partition.assignment.strategy partitioner queued.max.messages.kbytes queued.min.messages
+    receive.message.max.bytes reconnect.backoff.max.ms reconnect.backoff.ms request.timeout.ms retries
+    retry.backoff.max.ms retry.backoff.ms session.timeout.ms socket.keepalive.enable socket.receive.buffer.bytes
+    socket.send.buffer.bytes socket.timeout.ms statistics.interval.ms sticky.partitioning.linger.ms
+    topic.metadata.propagation.max.ms
+    topic.metadata.refresh.interval.ms
+"""
+KNOWN: Final = frozenset((_OBEYED + _WITHOUT_EFFECT).split())
+
+
+def require_known(names: Iterable[str]) -> None:
+    """Refuses the first that is not known, in librdkafka's words, which the tools listen for."""
+    for name in names:
+        if name not in KNOWN:
+            raise UnusableProperty(
+                f'No such configuration property: "{name}" in what takes the place of confluent-kafka here;'
+                " docs/platforms.md says what it lacks"
+            )
+
+
+def addresses(bootstrap_servers: str) -> str:
+    """HOST:PORT of each. As in librdkafka a protocol may stand in front, a port may lack, a comma be too many."""
+    given = [each.strip() for each in bootstrap_servers.split(",") if each.strip()]
+    if not given:
+        raise UnusableProperty("bootstrap.servers names no address; write HOST:PORT")
+    return ",".join(map(_address, given))
+
+
+def _address(given: str) -> str:
+    plain = given.rpartition("://")[2]
+    host, colon, port = plain.rpartition(":")
+    if not colon or plain.endswith("]"):
+        host, port = plain, str(DEFAULT_PORT)
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise UnusableProperty(f"bootstrap.servers: {given} is not HOST:PORT")
+    return f"{host}:{port}"

@@ -1,0 +1,216 @@
+"""Brokers without sockets: our client's channels lead to them, and they answer what a test tells them to.
+
+A node's port is its id. Who died refuses connections, and is in the metadata until it is taken out of `nodes`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from moldau.base.errors import ErrorCode
+from moldau.client import cluster
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatResponse,
+    ResponseTopicPartitions,
+)
+from moldau.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from moldau.wire.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from moldau.wire.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from moldau.wire.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from moldau.wire.messages.offset_commit import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from moldau.wire.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
+from moldau.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from moldau.wire.records import IN_LINE, Record, build_batch
+
+Answer = Callable[[int, Any], Any]
+BOOTSTRAP = "one:1,two:2,three:3"
+
+
+def topic_id(name: str) -> bytes:
+    return name.encode().ljust(16, b"\0")
+
+
+class FakeBrokers:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.nodes = {1, 2, 3}
+        self.dead: set[int] = set()
+        self.topics: dict[str, dict[int, int]] = {}
+        """Partitions and their leaders, -1 where there is none."""
+        self.creates: dict[str, dict[int, int]] = {}
+        """What becomes of a topic when its creation is asked for."""
+        self.coordinator = 1
+        self.metadata_seconds = 0.0
+        """How long an answer takes."""
+        self.answers: dict[ApiKey, Answer] = {
+            ApiKey.METADATA: self._metadata,
+            ApiKey.FIND_COORDINATOR: self._coordinators,
+            ApiKey.OFFSET_FETCH: lambda _, asked: OffsetFetchResponse(
+                groups=[OffsetFetchResponseGroup(each.group_id) for each in asked.groups]
+            ),
+            ApiKey.OFFSET_COMMIT: lambda _, asked: committed(asked),
+            ApiKey.LIST_OFFSETS: lambda _, asked: begins_at_zero(asked),
+            ApiKey.FETCH: lambda _, asked: one_record_each(asked),
+            ApiKey.PRODUCE: lambda _, asked: taken(asked),
+        }
+        self.dialled: list[int] = []
+        self.asked: list[tuple[int, ApiKey, Any]] = []
+        monkeypatch.setattr(cluster, "Channel", lambda host, port, *_: FakeChannel(self, port))
+
+    def requests(self, key: ApiKey) -> list[Any]:
+        return [request for _, asked, request in self.asked if asked == key]
+
+    def _metadata(self, _: int, asked: Any) -> MetadataResponse:
+        time.sleep(self.metadata_seconds)
+        names = list(self.topics) if asked.topics is None else [each.name for each in asked.topics]
+        if asked.allow_auto_topic_creation:
+            self.topics |= {name: self.creates[name] for name in names if name in self.creates}
+        return MetadataResponse(
+            brokers=[MetadataResponseBroker(node, "host", node) for node in self.nodes],
+            topics=[self._topic(name) for name in names],
+        )
+
+    def _topic(self, name: str) -> MetadataResponseTopic:
+        if name not in self.topics:
+            return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+        partitions = [
+            MetadataResponsePartition(partition_index=index, leader_id=leader)
+            for index, leader in self.topics[name].items()
+        ]
+        return MetadataResponseTopic(ErrorCode.NONE, name, topic_id(name), partitions=partitions)
+
+    def _coordinators(self, _: int, asked: Any) -> FindCoordinatorResponse:
+        node = self.coordinator
+        return FindCoordinatorResponse(
+            coordinators=[Coordinator(key, node, "host", node) for key in asked.coordinator_keys]
+        )
+
+
+class FakeChannel:
+    def __init__(self, brokers: FakeBrokers, node: int) -> None:
+        self._brokers = brokers
+        self._node = node
+        self._sent: deque[tuple[ApiKey, Any]] = deque()
+        brokers.dialled.append(node)
+        self._check()
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._sent)
+
+    def offers(self, key: ApiKey) -> bool:
+        return key in self._brokers.answers
+
+    def ask(self, key: ApiKey, request: Any, answer: Any, versions: Any = None) -> Any:
+        self.send(key, request)
+        return self.receive(answer)
+
+    def send(self, key: ApiKey, request: Any) -> None:
+        self._check()
+        self._brokers.asked.append((self._node, key, request))
+        self._sent.append((key, request))
+
+    def receive(self, answer: Any) -> Any:
+        key, request = self._sent.popleft()
+        self._check()
+        return self._brokers.answers[key](self._node, request)
+
+    def close(self) -> None:
+        pass
+
+    def _check(self) -> None:
+        if self._node in self._brokers.dead:
+            time.sleep(5)
+            raise ConnectionRefusedError(f"node {self._node} is dead")
+
+
+def committed(asked: Any, code: ErrorCode = ErrorCode.NONE) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[OffsetCommitResponsePartition(each.partition_index, code) for each in topic.partitions],
+            )
+            for topic in asked.topics
+        ]
+    )
+
+
+def taken(asked: Any, code: ErrorCode = ErrorCode.NONE) -> ProduceResponse:
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                topic.topic_id,
+                topic.name,
+                [PartitionProduceResponse(each.index, code, base_offset=0) for each in topic.partition_data],
+            )
+            for topic in asked.topic_data
+        ]
+    )
+
+
+def beaten(epoch: int, given: dict[str, list[int]] | None = None) -> ConsumerGroupHeartbeatResponse:
+    """The answer to a heartbeat: an assignment, or none if nothing is to change."""
+    if given is None:
+        return ConsumerGroupHeartbeatResponse(member_epoch=epoch, heartbeat_interval_ms=0)
+    topics = [ResponseTopicPartitions(topic_id(name), indexes) for name, indexes in given.items()]
+    return ConsumerGroupHeartbeatResponse(member_epoch=epoch, heartbeat_interval_ms=0, assignment=Assignment(topics))
+
+
+def refused(code: ErrorCode) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error_code=code)
+
+
+def begins_at_zero(asked: Any) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                topic.name,
+                [ListOffsetsPartitionResponse(each.partition_index, offset=0) for each in topic.partitions],
+            )
+            for topic in asked.topics
+        ]
+    )
+
+
+def one_record_each(asked: Any) -> FetchResponse:
+    """Every partition holds one record, whose value is the partition's number."""
+    if all(each.fetch_offset for topic in asked.topics for each in topic.partitions):
+        time.sleep(asked.max_wait_ms / 1000)
+    return fetched(asked, lambda each: holding(each.partition, each.fetch_offset) if each.fetch_offset == 0 else None)
+
+
+def fetched(asked: Any, records: Callable[[Any], memoryview | None]) -> FetchResponse:
+    def data(each: Any) -> PartitionData:
+        return PartitionData(each.partition, high_watermark=1, last_stable_offset=1, records=records(each))
+
+    return FetchResponse(
+        responses=[
+            FetchableTopicResponse(topic.topic_id, topic.topic, [data(each) for each in topic.partitions])
+            for topic in asked.topics
+        ]
+    )
+
+
+def holding(number: int, offset: int) -> memoryview:
+    """A batch with one record at this offset."""
+    return memoryview(bytes(build_batch([Record(IN_LINE, 0, None, b"%d" % number, ())], base_offset=offset)))

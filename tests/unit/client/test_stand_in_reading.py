@@ -1,0 +1,86 @@
+"""The stand-in's consumer reads what can be read, whatever befell the other partitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from stand_in_brokers import BOOTSTRAP, FakeBrokers, fetched, holding
+
+from moldau.base.errors import ErrorCode
+from moldau.client.stand_in.consumer import Consumer
+from moldau.client.stand_in.values import KafkaException, TopicPartition
+from moldau.wire.apis import ApiKey
+
+pytestmark = pytest.mark.usefixtures("no_waiting")
+
+
+def consumer(partitions: int = 2, offset: int = -2) -> Consumer:
+    made = Consumer({"bootstrap.servers": BOOTSTRAP})
+    made.assign([TopicPartition("t", index, offset) for index in range(partitions)])
+    return made
+
+
+def values(reader: Consumer, polls: int = 4) -> list[bytes | None]:
+    read = [reader.poll(1) for _ in range(polls)]
+    return [each.value() for each in read if each is not None]
+
+
+@pytest.mark.parametrize("offset", [-2, 0])
+def test_a_partition_without_a_leader_holds_up_no_other(brokers: FakeBrokers, offset: int) -> None:
+    brokers.topics["t"] = {0: -1, 1: 1}
+    reader = consumer(offset=offset)
+    assert values(reader) == [b"1"]
+    brokers.topics["t"] = {0: 2, 1: 1}
+    assert values(reader) == [b"0"]
+
+
+def test_a_topic_that_is_gone_holds_up_no_other(brokers: FakeBrokers) -> None:
+    brokers.topics["t"] = {0: 1}
+    reader = consumer(1)
+    reader.incremental_assign([TopicPartition("gone", index, 0) for index in range(50)])
+    assert values(reader, 2) == [b"0"]
+
+
+def test_a_leader_that_is_dead_holds_up_no_other(brokers: FakeBrokers) -> None:
+    brokers.topics["t"] = {0: 2, 1: 3}
+    brokers.dead = {2}
+    reader = consumer()
+    assert values(reader) == [b"1"]
+    brokers.topics["t"] = {0: 1, 1: 3}
+    assert values(reader) == [b"0"]
+
+
+def test_a_leader_that_moved_is_found_while_another_partition_is_busy(brokers: FakeBrokers) -> None:
+    brokers.topics["t"] = {0: 1, 1: 2}
+
+    def answer(node: int, asked: Any) -> Any:
+        """There is always another record; partition 0 is led by node 3 alone."""
+        response = fetched(asked, lambda each: holding(each.partition, each.fetch_offset))
+        for data in (each for topic in response.responses for each in topic.partitions):
+            if data.partition_index == 0 and node != 3:
+                data.error_code, data.records = ErrorCode.NOT_LEADER_OR_FOLLOWER, None
+        return response
+
+    brokers.answers[ApiKey.FETCH] = answer
+    reader = consumer(offset=0)
+    assert values(reader, 1) == [b"1"]
+    brokers.topics["t"] = {0: 3, 1: 2}
+    assert b"0" in values(reader, 6)
+
+
+def test_what_does_not_pass_is_raised_though_another_partition_is_busy(brokers: FakeBrokers) -> None:
+    brokers.topics["t"] = {0: 1, 1: 2}
+    listed = brokers.answers[ApiKey.LIST_OFFSETS]
+
+    def answer(node: int, asked: Any) -> Any:
+        response = listed(node, asked)
+        if node == 1:
+            response.topics[0].partitions[0].error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return response
+
+    brokers.answers[ApiKey.LIST_OFFSETS] = answer
+    reader = consumer()
+    with pytest.raises(KafkaException):
+        reader.poll(1)
+    assert values(reader, 1) == [b"1"]

@@ -1,0 +1,182 @@
+"""The stand-in's producer delivers what can be delivered, says at once what cannot, and keeps within its bounds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from patience import PATIENCE_S, wait_until
+from stand_in_brokers import BOOTSTRAP, FakeBrokers
+
+from moldau.client.stand_in import batch_sender
+from moldau.client.stand_in.producer import Producer
+from moldau.client.stand_in.values import KafkaError, Message
+from moldau.wire.apis import ApiKey
+
+pytestmark = pytest.mark.usefixtures("no_waiting")
+NEVER_MS = 10**15
+"""Time that is slept passes at once here: whatever has to wait for the test may wait for ages."""
+
+
+class Writer:
+    """A producer, with what it reported of each value."""
+
+    def __init__(self, **config: Any) -> None:
+        self.reports: dict[bytes | None, str] = {}
+        self.errors: list[KafkaError] = []
+        named = {name.replace("_", "."): value for name, value in config.items()}
+        self.producer = Producer(
+            {"bootstrap.servers": BOOTSTRAP, "error_cb": self.errors.append, "message.timeout.ms": NEVER_MS, **named}
+        )
+
+    def write(self, value: bytes, partition: int = -1, topic: str = "t") -> None:
+        self.producer.produce(topic, value, partition=partition, on_delivery=self._report)
+
+    def _report(self, error: KafkaError | None, message: Message) -> None:
+        self.reports[message.value()] = "taken" if error is None else error.name()
+
+    def await_reports(self, count: int) -> dict[bytes | None, str]:
+        def all_are_in() -> bool:
+            self.producer.poll(0)
+            return len(self.reports) >= count
+
+        wait_until(all_are_in, lambda: f"{count} reports, where {self.reports} came")
+        return self.reports
+
+
+def test_a_partition_without_a_leader_holds_up_no_other(brokers: FakeBrokers) -> None:
+    brokers.topics["t"] = {0: -1, 1: 1}
+    writer = Writer()
+    writer.write(b"a", 0)
+    writer.write(b"b", 1)
+    assert writer.await_reports(1) == {b"b": "taken"}
+    writer.write(b"c", 1)
+    assert writer.await_reports(2) == {b"b": "taken", b"c": "taken"}, "what is queued later goes its way too"
+    brokers.topics["t"] = {0: 2, 1: 1}
+    assert writer.await_reports(3)[b"a"] == "taken"
+
+
+def test_a_topic_that_is_not_there_holds_up_no_other(brokers: FakeBrokers) -> None:
+    brokers.topics["t"] = {0: 1}
+    writer = Writer()
+    writer.write(b"a", topic="missing")
+    writer.write(b"b")
+    assert list(writer.await_reports(2).items()) == [(b"b", "taken"), (b"a", "UNKNOWN_TOPIC_OR_PART")]
+
+
+def test_a_partition_that_is_not_there_fails_alone_and_at_once(brokers: FakeBrokers) -> None:
+    brokers.topics["t"] = {0: 1, 1: 2}
+    writer = Writer()
+    writer.write(b"a", 0)
+    writer.write(b"b", 2)
+    assert writer.await_reports(2) == {b"a": "taken", b"b": "_UNKNOWN_PARTITION"}
+
+
+def test_partitions_that_were_added_meanwhile_are_found(brokers: FakeBrokers) -> None:
+    brokers.topics["t"] = {0: 1}
+    writer = Writer()
+    writer.write(b"a", 0)
+    writer.await_reports(1)
+    brokers.topics["t"] = {0: 1, 1: 2}
+    writer.write(b"b", 1)
+    assert writer.await_reports(2) == {b"a": "taken", b"b": "taken"}
+
+
+def test_a_topic_is_created_though_the_partition_is_told(brokers: FakeBrokers) -> None:
+    brokers.creates["t"] = {0: 1}
+    writer = Writer()
+    writer.write(b"a", 0)
+    assert writer.await_reports(1) == {b"a": "taken"}
+
+
+def test_brokers_that_do_not_answer_are_waited_for(brokers: FakeBrokers) -> None:
+    """Longer than a missing topic would be: each vain dial takes five seconds here."""
+    brokers.topics["t"] = {0: 1}
+    brokers.dead = {1, 2, 3}
+    writer = Writer()
+    writer.write(b"a")
+    wait_until(lambda: len(brokers.dialled) > 9, "dials")
+    writer.producer.poll(0)
+    assert writer.reports == {}
+    assert {error.name() for error in writer.errors} == {"_ALL_BROKERS_DOWN"}
+    brokers.dead = set()
+    assert writer.await_reports(1) == {b"a": "taken"}
+
+
+def test_a_topic_that_does_not_come_is_given_up_before_the_record_is_too_old(brokers: FakeBrokers) -> None:
+    brokers.metadata_seconds = 8
+    writer = Writer()
+    writer.write(b"a")
+    assert writer.await_reports(1) == {b"a": "UNKNOWN_TOPIC_OR_PART"}
+
+
+def test_a_record_that_is_too_old_is_given_up(brokers: FakeBrokers) -> None:
+    brokers.topics["t"] = {0: -1}
+    brokers.metadata_seconds = 8
+    writer = Writer(message_timeout_ms=20_000)
+    writer.write(b"a", 0)
+    assert writer.await_reports(1) == {b"a": "_MSG_TIMED_OUT"}
+    brokers.topics["t"] = {0: 1}
+    writer.write(b"b", 0)
+    assert writer.await_reports(2)[b"b"] == "taken"
+
+
+def test_headers_count_in_the_size_of_a_batch(brokers: FakeBrokers) -> None:
+    brokers.topics["t"] = {0: 1}
+    writer = Writer(linger_ms=60_000)
+    for _ in range(5_000):
+        writer.producer.produce("t", b"v" * 100, headers=[("name", b"h" * 150)])
+    assert writer.producer.flush(PATIENCE_S) == 0
+    sizes = [
+        len(each.records)
+        for request in brokers.requests(ApiKey.PRODUCE)
+        for topic in request.topic_data
+        for each in topic.partition_data
+    ]
+    assert len(sizes) > 1
+    assert max(sizes) <= batch_sender.BATCH_BYTES
+
+
+def test_the_queue_is_bounded_by_bytes(brokers: FakeBrokers) -> None:
+    brokers.topics["t"] = {0: -1}
+    writer = Writer(queue_buffering_max_kbytes=10)
+    writer.write(b"a" * 20_000)
+    with pytest.raises(BufferError):
+        writer.write(b"b")
+    brokers.topics["t"] = {0: 1}
+    writer.await_reports(1)
+    for number in range(9):
+        writer.write(b"%d" % number * 1_000)
+    writer.await_reports(10)
+    assert Counter(writer.reports.values()) == {"taken": 10}
+
+
+def test_a_report_that_raises_leaves_the_others_to_be_called(brokers: FakeBrokers) -> None:
+    brokers.topics["t"] = {0: 1}
+    writer = Writer()
+
+    def interrupted(error: KafkaError | None, message: Message) -> None:
+        raise KeyboardInterrupt
+
+    writer.producer.produce("t", b"first", on_delivery=interrupted)
+    writer.write(b"second")
+    writer.write(b"third")
+    with pytest.raises(KeyboardInterrupt):
+        writer.producer.flush(PATIENCE_S)
+    assert writer.producer.flush(PATIENCE_S) == 0
+    assert writer.reports == {b"second": "taken", b"third": "taken"}
+
+
+def test_a_mistake_of_ours_fails_the_records_and_not_the_thread(
+    brokers: FakeBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brokers.topics["t"] = {0: 1}
+    build = batch_sender.build_batch
+    monkeypatch.setattr(batch_sender, "build_batch", None)
+    writer = Writer()
+    writer.write(b"a")
+    assert writer.producer.flush(PATIENCE_S) == 0
+    monkeypatch.setattr(batch_sender, "build_batch", build)
+    writer.write(b"b")
+    assert writer.await_reports(2) == {b"a": "_FAIL", b"b": "taken"}

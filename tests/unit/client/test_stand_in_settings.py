@@ -1,0 +1,47 @@
+"""Addresses and properties as the stand-in takes them: what librdkafka takes too, the rest refused in one line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from stand_in_brokers import FakeBrokers
+
+from moldau.client.stand_in.admin import AdminClient
+from moldau.client.stand_in.consumer import Consumer
+from moldau.client.stand_in.producer import Producer
+from moldau.client.stand_in.values import KafkaError, KafkaException
+
+
+@pytest.mark.parametrize("address", ["one:2", "one:2,", " one:2 , ", "PLAINTEXT://one:2", "[::1]:2"])
+def test_an_address_leads_to_its_node(brokers: FakeBrokers, address: str) -> None:
+    AdminClient({"bootstrap.servers": address}).list_topics()
+    assert brokers.dialled == [2]
+
+
+@pytest.mark.parametrize("address", ["localhost", "PLAINTEXT://localhost", "[::1]"])
+def test_without_a_port_it_is_kafkas_own(brokers: FakeBrokers, address: str) -> None:
+    AdminClient({"bootstrap.servers": address}).list_topics()
+    assert brokers.dialled == [9092]
+
+
+@pytest.mark.parametrize("address", ["one:port", "one:0", "one:65536", ":9092", "", ","])
+@pytest.mark.parametrize("kind", [AdminClient, Producer, Consumer])
+def test_what_is_no_address_is_refused_in_one_line(kind: Any, address: str) -> None:
+    assert refusal(kind, {"bootstrap.servers": address}).startswith("bootstrap.servers")
+
+
+@pytest.mark.parametrize("kind", [AdminClient, Producer, Consumer])
+def test_a_property_that_is_not_known_is_refused_in_librdkafkas_words(kind: Any) -> None:
+    said = refusal(kind, {"bootstrap.servers": "one:1", "transactional.id": "t"})
+    assert said.startswith('No such configuration property: "transactional.id"')
+
+
+def refusal(kind: Any, config: dict[str, str]) -> str:
+    with pytest.raises(KafkaException) as failed:
+        kind(config)
+    error = failed.value.args[0]
+    assert error.code() == KafkaError._INVALID_ARG
+    said = str(error.str())
+    assert "\n" not in said
+    return said
