@@ -109,8 +109,11 @@ class IcebergTable:
         elif not os.path.isfile(file):
             raise LakeError(f"{self.path}: there is no Iceberg table")
         with _refusals():
-            catalog = SqlCatalog(CATALOG, uri=f"sqlite:///{file}?timeout={LOCK_TIMEOUT_SECONDS}", warehouse=self.path)
+            # Its tables are made apart: where another makes them at the same moment, the catalog has to be closed.
+            uri, its_own = f"sqlite:///{file}?timeout={LOCK_TIMEOUT_SECONDS}", {"init_catalog_tables": "false"}
+            catalog = SqlCatalog(CATALOG, uri=uri, warehouse=self.path, **its_own)
             try:
+                catalog.create_tables()
                 yield catalog
             finally:
                 catalog.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import os
+import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import StaticTable
+from sqlalchemy.exc import OperationalError
 
 from moldau.base.errors import StorageFault
 from moldau.spark.lake import BatchTag, LakeError, append, overwrite, tables, transactions
@@ -350,6 +352,31 @@ def test_two_queries_make_and_fill_one_table_at_the_same_time(tmp_path: Path, ki
         for done in [pool.submit(run, query) for query in queries]:
             done.result()
     assert ids(path, kind) == sorted(list(range(batches)) * len(queries))
+
+
+def test_a_catalog_that_another_makes_at_the_same_moment_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[SqlCatalog] = []
+    closed: list[SqlCatalog] = []
+    make, close = SqlCatalog.create_tables, SqlCatalog.close
+
+    def create_tables(catalog: SqlCatalog) -> None:
+        opened.append(catalog)
+        if len(opened) == 1:
+            raise OperationalError(
+                "CREATE TABLE", None, sqlite3.OperationalError("table iceberg_tables already exists")
+            )
+        make(catalog)
+
+    def note_close(catalog: SqlCatalog) -> None:
+        closed.append(catalog)
+        close(catalog)
+
+    monkeypatch.setattr(SqlCatalog, "create_tables", create_tables)
+    monkeypatch.setattr(SqlCatalog, "close", note_close)
+    assert append(str(tmp_path / "events"), "iceberg", numbers(1), BatchTag("q", 0))
+    assert closed == opened
 
 
 def test_iceberg_remembers_batches_whose_snapshots_have_expired(tmp_path: Path) -> None:
