@@ -2,8 +2,8 @@
 
 Each run collects all tests in the same order and claims a file by creating one of its name in a directory that all
 know (MOLDAU_TEST_CLAIMS). All begin with the quick ones. Of the slow ones a run from the front takes the first that is
-free, a run from the back the last, and one from the middle (MOLDAU_TEST_FROM) goes from there to the front: so one run
-alone starts a Spark, two share what waits more than it computes, and all come to their end at the same time.
+free, a run from the back the last, and one from the middle (MOLDAU_TEST_FROM) goes from there to the front, after the
+longest: so one run alone starts a Spark, two share what waits more than it computes, and all end at the same time.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import NamedTuple
 import pytest
 
 QUICK = ("tidy", "unit", "scripts")
+LONGEST = ("test_transactional_failover.py", "test_testing_cluster.py", "test_failover_clients.py")
+"""Of those that wait more than they compute: nobody should come to them last."""
 HERE = Path(__file__).parent
 
 
@@ -35,7 +37,8 @@ class TestFile(NamedTuple):
 
 def _from_middle(files: list[TestFile]) -> list[TestFile]:
     half = len(files) // 2
-    return files[half - 1 :: -1] + files[half:] if half else files
+    longest = [file for file in files if file.path.name in LONGEST]
+    return [*longest, *reversed(files[:half]), *files[half:]]
 
 
 ORDERS: dict[str, Callable[[list[TestFile]], list[TestFile]]] = {
