@@ -56,8 +56,7 @@ class Node:
         rng: Random | None = None,
         peers: PeerConnections | None = None,
     ) -> None:
-        if line := refusal("the broker"):
-            raise RuntimeError(line)
+        require_support()
         self.settings = settings
         self._clock = clock or SystemClock()
         kept_for_files = descriptors_kept(DESCRIPTORS_KEPT_FOR_FILES, open_files_max())
@@ -311,6 +310,12 @@ def _reason(fault: Exception) -> str:
     if not isinstance(fault, StorageFault):
         return f"of a fault of its own: {fault!r}"
     return f"the disk failed: {fault}{f'; {fault.next_step}' if fault.next_step else ''}"
+
+
+def require_support() -> None:
+    """RuntimeError on a system where no broker runs."""
+    if line := refusal("the broker"):
+        raise RuntimeError(line)
 
 
 def new_loop() -> asyncio.AbstractEventLoop:

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 
-from moldau.node import Node, new_loop
+from moldau.node import Node, new_loop, require_support
 from moldau.settings import from_properties
 
 START_TIMEOUT_S = 30.0
@@ -48,6 +48,7 @@ class TestBroker:
 
     def start(self) -> TestBroker:
         """Returns when clients can connect; raises what kept it from starting."""
+        require_support()
         self._thread.start()
         self._ready.result(START_TIMEOUT_S)
         return self
