@@ -32,7 +32,10 @@ def uuid_text(uuid: Uuid) -> str:
 
 def uuid_from_text(text: str) -> Uuid:
     """The inverse of `uuid_text`; raises ValueError for anything that is not 16 bytes in base64."""
-    raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    if "+" in text or "/" in text:
+        raise ValueError(f"{text!r} is not a Kafka UUID: it is written with - and _ in place of + and /")
+    plain = text.replace("-", "+").replace("_", "/")
+    raw = base64.b64decode(plain + "=" * (-len(text) % 4), validate=True)
     if len(raw) != 16:
         raise ValueError(f"{text!r} is not a Kafka UUID: it holds {len(raw)} bytes, not 16")
     return raw

@@ -49,6 +49,13 @@ def test_what_is_no_uuid_is_a_value_error(text: str) -> None:
         uuid_from_text(text)
 
 
+@pytest.mark.parametrize("text", ["+" * 22, "/" * 22])
+def test_the_other_alphabet_of_base64_is_refused(text: str) -> None:
+    """As by Kafka; Python 3.15 warns of it."""
+    with pytest.raises(ValueError, match="in place of"):
+        uuid_from_text(text)
+
+
 @given(st.text(max_size=30))
 def test_any_text_is_a_uuid_of_sixteen_bytes_or_a_value_error(text: str) -> None:
     try:
