@@ -229,7 +229,7 @@ class LocalLog:
             end_offset=self.end_offset,
             high_watermark=high_watermark,
         )
-        if count == len(self.segments) and not self._can_roll(now_ms):
+        if count == len(self.segments) and not self._try_roll(now_ms):
             count -= 1
         if not count:
             return []
@@ -241,8 +241,8 @@ class LocalLog:
             self._doom_segment(segment, due_ms)
         return dropped
 
-    def _can_roll(self, now_ms: int) -> bool:
-        """Rolls. On a full disk the active segment stays, so that all others can make room."""
+    def _try_roll(self, now_ms: int) -> bool:
+        """Whether that worked: on a full disk the active segment stays, so that all others can make room."""
         try:
             self.roll(now_ms)
         except StorageFault as fault:

@@ -13,7 +13,7 @@ class Flushable(Protocol):
     def log(self) -> Log: ...
 
     def flushed(self) -> None:
-        """More of the log may be on disk than before."""
+        """More of the log is on disk than before."""
         ...
 
     def flush_postponed(self, fault: StorageFault) -> None:

@@ -58,7 +58,8 @@ class GroupFlusher:
             each.log.finish_flush(work)
             if work.shortage is not None:
                 each.flush_postponed(work.shortage)
-            each.flushed()  # or by another: who cleans a log brings it to disk as well
+            if work.shortage is None or each.log.recovery_point >= work.up_to:
+                each.flushed()  # if not by this work, then by another: who cleans a log brings it to disk as well
         if self._asked:
             self._begin()
 

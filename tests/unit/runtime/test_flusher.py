@@ -149,13 +149,15 @@ def test_a_sync_that_fails_is_told_and_acknowledges_nothing(desk: Desk) -> None:
     assert desk.on_disk()["a-0"] == 0
 
 
-def test_a_flush_without_room_is_told_and_tried_again(desk: Desk) -> None:
+def test_a_flush_without_room_is_told_and_tried_again(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     partition = desk.append("a")
     told: list[str] = []
     partition.report_fault = lambda what, _: told.append(what)
     promise, other = partition.acknowledged(0), desk.append("b").acknowledged(0)
     desk.rooms.files.bytes_left = 0
+    monkeypatch.setattr(Partition, "flushed", lambda partition: pytest.fail("nothing was brought to disk"))
     desk.loop.works[0].run()
+    monkeypatch.undo()
     assert not desk.faults
     assert told == ["a-0: records cannot be brought to disk and will be tried again"]
     assert promise is not None
@@ -166,6 +168,21 @@ def test_a_flush_without_room_is_told_and_tried_again(desk: Desk) -> None:
     assert other.value() == ErrorCode.NONE
     desk.flusher.request(partition)
     desk.loop.works[2].run()
+    assert promise.value() == ErrorCode.NONE
+
+
+def test_who_waits_is_told_also_if_another_flush_found_room(desk: Desk) -> None:
+    partition = desk.append("a")
+    promise = partition.acknowledged(0)
+    partition.report_fault = lambda what, fault: None
+    work = desk.loop.works[0]
+    desk.rooms.files.bytes_left = 0
+    work.result()
+    desk.rooms.files.bytes_left = None
+    partition.log.flush()
+    work.result = lambda: None  # type: ignore[method-assign]
+    work.run()
+    assert promise is not None
     assert promise.value() == ErrorCode.NONE
 
 

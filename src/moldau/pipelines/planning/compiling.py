@@ -79,8 +79,7 @@ def try_compile(
     rereads_steps: bool = True,
 ) -> tuple[Compiled, list[Problem]]:
     """What could be planned, and what is wrong with the rest."""
-    work = _Compilation(pipeline, _session(pipeline, spark), mode, over or Range(), records)
-    work.rereads_steps = rereads_steps
+    work = _Compilation(pipeline, _session(pipeline, spark), mode, over or Range(), records, rereads_steps)
     for source in pipeline.sources.values():
         work.add_source(source)
     for index, step in enumerate(pipeline.steps):
@@ -105,11 +104,16 @@ class _Compilation:
     """Views and flows as they come to be, in the order of the file."""
 
     def __init__(
-        self, pipeline: Pipeline, session: SparkSession, mode: Mode, over: Range, records: Records | None
+        self,
+        pipeline: Pipeline,
+        session: SparkSession,
+        mode: Mode,
+        over: Range,
+        records: Records | None,
+        rereads_steps: bool,
     ) -> None:
         self._pipeline, self.session, self._mode, self._over = pipeline, session, mode, over
-        self._stand_in = records
-        self.rereads_steps = True
+        self._stand_in, self._rereads_steps = records, rereads_steps
         self.problems = Problems(pipeline)
         self.views: dict[str, DataFrame] = {}
         self.flows: list[Flow] = []
@@ -188,7 +192,7 @@ class _Compilation:
         else:
             with self.problems.at(f"{path}.python", who, view=step.name):
                 inputs = [self._view(name) for name in step.inputs]
-                made = python_steps.call(step, self._pipeline.file.parent, inputs, reread=self.rereads_steps)
+                made = python_steps.call(step, self._pipeline.file.parent, inputs, reread=self._rereads_steps)
                 self._add_view(step, made, path)
 
     def _refuse_commands(self, sql: str, path: str) -> None:

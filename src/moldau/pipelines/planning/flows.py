@@ -97,9 +97,7 @@ class TopicTarget:
     def stream(self, frame: DataFrame, mode: OutputMode, state: Path) -> DataStreamWriter:
         if mode == "append":
             return frame.writeStream.format(self.connector).options(**self.options).outputMode(mode)
-        return frame.writeStream.outputMode(mode).foreachBatch(
-            lambda batch, batch_id: self.write(batch, _tag(batch, batch_id), state)
-        )
+        return _by_batch(self, frame, mode, state)
 
     def write(self, frame: DataFrame, tag: BatchTag, state: Path) -> None:
         options = dict(self.options)
@@ -122,9 +120,7 @@ class TableTarget:
     def stream(self, frame: DataFrame, mode: OutputMode, state: Path) -> DataStreamWriter:
         if not self.overwrites:
             return frame.writeStream.format(LAKE).options(**self._options()).outputMode(mode)
-        return frame.writeStream.outputMode(mode).foreachBatch(
-            lambda batch, batch_id: self.write(batch, _tag(batch, batch_id), state)
-        )
+        return _by_batch(self, frame, mode, state)
 
     def write(self, frame: DataFrame, tag: BatchTag, state: Path) -> None:
         tagged = self._options() | {"queryId": tag.query_id, "batchId": str(tag.batch_id)}
@@ -150,9 +146,7 @@ class UpsertTarget:
     """Of several rows of a key in one batch the one with the highest counts; without it the last."""
 
     def stream(self, frame: DataFrame, mode: OutputMode, state: Path) -> DataStreamWriter:
-        return frame.writeStream.outputMode(mode).foreachBatch(
-            lambda batch, batch_id: self.write(batch, _tag(batch, batch_id), state)
-        )
+        return _by_batch(self, frame, mode, state)
 
     def write(self, frame: DataFrame, tag: BatchTag, state: Path) -> None:
         rows = frame.toArrow()
@@ -194,9 +188,7 @@ class SharedTarget:
     """The sink's name, what makes rows of the batch into rows for its target, and the target."""
 
     def stream(self, frame: DataFrame, mode: OutputMode, state: Path) -> DataStreamWriter:
-        return frame.writeStream.outputMode(mode).foreachBatch(
-            lambda batch, batch_id: self.write(batch, _tag(batch, batch_id), state)
-        )
+        return _by_batch(self, frame, mode, state)
 
     def write(self, frame: DataFrame, tag: BatchTag, state: Path) -> None:
         rows = frame.persist()
@@ -205,6 +197,13 @@ class SharedTarget:
                 target.write(shape(rows), tag, state / "sinks" / name)
         finally:
             rows.unpersist()
+
+
+def _by_batch(target: Target, frame: DataFrame, mode: OutputMode, state: Path) -> DataStreamWriter:
+    """Each micro-batch as one write of the target."""
+    return frame.writeStream.outputMode(mode).foreachBatch(
+        lambda batch, batch_id: target.write(batch, _tag(batch, batch_id), state)
+    )
 
 
 def _tag(batch: DataFrame, batch_id: int) -> BatchTag:

@@ -110,8 +110,8 @@ class IcebergTable:
             raise LakeError(f"{self.path}: there is no Iceberg table")
         with _refusals():
             # Its tables are made apart: where another makes them at the same moment, the catalog has to be closed.
-            uri, its_own = f"sqlite:///{file}?timeout={LOCK_TIMEOUT_SECONDS}", {"init_catalog_tables": "false"}
-            catalog = SqlCatalog(CATALOG, uri=uri, warehouse=self.path, **its_own)
+            uri = f"sqlite:///{file}?timeout={LOCK_TIMEOUT_SECONDS}"
+            catalog = SqlCatalog(CATALOG, uri=uri, warehouse=self.path, init_catalog_tables="false")
             try:
                 catalog.create_tables()
                 yield catalog
