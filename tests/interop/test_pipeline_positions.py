@@ -1,22 +1,36 @@
-"""A pipeline's position as a consumer group, told to a real broker."""
+"""A run and a real broker: its position told as a consumer group, where the logs end asked in return."""
 
 from __future__ import annotations
 
+import json
+import socket
+import threading
+import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
+from confluent_kafka import Producer
 from group_members import Group
+from patience import PATIENCE_S
 
 from moldau.base.ids import TopicPartition
+from moldau.cli.main import main
 from moldau.client.cluster import Cluster
 from moldau.client.groups import Groups
 from moldau.pipelines.reading.loading import load
-from moldau.pipelines.running import positions
+from moldau.pipelines.running import broker_watch
+from moldau.pipelines.running.broker_watch import BrokerWatch, ends_now
 from moldau.pipelines.running.positions import Positions
+from moldau.pipelines.running.progress import QueryStatus, RunStatus
+from moldau.pipelines.running.state_directory import default_directory
 from moldau.pipelines.spec import Pipeline
+from moldau.testing import broker
 
 CreateTopic = Callable[..., str]
 SPEC = """
@@ -45,7 +59,8 @@ def test_what_is_new_is_committed(bootstrap: str, create_topic: CreateTopic, tmp
     topic = create_topic(partitions=2)
     spec = pipeline(tmp_path, bootstrap, topic)
     said: list[str] = []
-    with Positions(spec, said.append) as told:
+    with closing(Cluster(bootstrap, {})) as cluster:
+        told = Positions(spec.name, cluster, said.append)
         told.tell("out", {})
         assert committed(bootstrap, f"{spec.name}.out") == {}
         told.tell("out", {TopicPartition(topic, 0): 3, TopicPartition(topic, 1): 0})
@@ -62,7 +77,8 @@ def test_a_group_that_is_taken_is_told_once_and_not_asked_again(
     topic = create_topic()
     spec = pipeline(tmp_path, bootstrap, topic)
     said: list[str] = []
-    with Group(bootstrap) as group, Positions(spec, said.append) as told:
+    with Group(bootstrap) as group, closing(Cluster(bootstrap, {})) as cluster:
+        told = Positions(spec.name, cluster, said.append)
         group.id = f"{spec.name}.out"
         group.stable(topic=topic)
         for offset in range(3):
@@ -71,10 +87,112 @@ def test_a_group_that_is_taken_is_told_once_and_not_asked_again(
     assert line.startswith("the position of out is not told as a consumer group: ")
 
 
-def test_a_broker_that_does_not_answer_costs_one_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(positions, "ANSWER_S", 0.2)
-    said: list[str] = []
-    told = Positions(pipeline(tmp_path, "127.0.0.1:1", "t"), said.append)
-    for offset in range(3):
+def test_a_broker_that_does_not_answer_is_not_asked_at_once_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def unanswered(groups: Groups, group: str, offsets: object) -> None:
+        asked.append(group)
+        raise TimeoutError
+
+    monkeypatch.setattr(Groups, "commit", unanswered)
+    told = Positions("p", Cluster("127.0.0.1:1", {}), pytest.fail)
+    for offset in range(100):
         told.tell("out", {TopicPartition("t", 0): offset})
-    assert len(said) == 1
+    assert asked == ["p.out"]
+
+
+def until(condition: Callable[[], object]) -> None:
+    pause, deadline_s = threading.Event(), time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline_s, "it never came"
+        pause.wait(0.02)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_watch, "ASK_EVERY_S", 0.02)
+
+
+def ends(watch: BrokerWatch, position: dict[TopicPartition, int]) -> Mapping[TopicPartition, int] | None:
+    found = watch.exchange({"out": position})
+    return None if found is None else found.offsets
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_ends_of_the_logs_are_those_of_now(bootstrap: str, create_topic: CreateTopic, tmp_path: Path) -> None:
+    topic = create_topic()
+    spec, where = pipeline(tmp_path, bootstrap, topic), TopicPartition(topic, 0)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    with BrokerWatch(spec, pytest.fail) as watch:
+        assert watch.exchange({}) is None
+        until(lambda: ends(watch, {where: 0}) == {where: 0})
+        for number in range(5):
+            producer.produce(topic, str(number))
+        producer.flush()
+        until(lambda: ends(watch, {where: 2}) == {where: 5})
+        producer.produce(topic, "last")
+        producer.flush()
+        last = watch.last_exchange({"out": {where: 3}})
+    assert last is not None
+    assert last.offsets == {where: 6}
+    assert committed(bootstrap, f"{spec.name}.out") == {where: 3}
+    asked = ends_now(spec, [where])
+    assert asked is not None
+    assert asked.offsets == {where: 6}
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_broker_that_is_away_is_told_and_no_end_is_known(tmp_path: Path) -> None:
+    said: list[str] = []
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    spec, where = pipeline(tmp_path, f"127.0.0.1:{port}", "t"), TopicPartition("t", 0)
+    assert ends_now(spec, [where]) is None
+    with BrokerWatch(spec, said.append) as watch:
+        assert ends(watch, {where: 0}) is None
+        until(lambda: said)
+        with broker(listeners=f"PLAINTEXT://127.0.0.1:{port}") as running:
+            with closing(Cluster(running.bootstrap_servers, {})) as cluster:
+                cluster.create_topic("t", 1)
+            until(lambda: len(said) > 1)
+            until(lambda: ends(watch, {where: 0}) == {where: 0})
+        until(lambda: ends(watch, {where: 0}) is None)
+        until(lambda: len(said) > 2)
+    address = f"127.0.0.1:{port}"
+    assert [line.partition(";")[0] for line in said] == [
+        f"{address} does not answer",
+        f"{address} answers again",
+        f"{address} does not answer",
+    ]
+
+
+def test_the_lag_of_a_run_that_is_over_is_that_of_now(tmp_path: Path) -> None:
+    """What was true when it ended is not shown any more, nor anything while nobody knows."""
+    spec = pipeline(tmp_path, "127.0.0.1:1", "t")  # what the file says; the run was told another one
+    directory = default_directory(spec.file, spec.name)
+
+    def status(*words: str) -> Any:
+        told = CliRunner().invoke(main, ["pipeline", *words, "--format", "json"])
+        assert told.exit_code == 0, told.output
+        return json.loads(told.stdout)
+
+    with broker() as running:
+        with closing(Cluster(running.bootstrap_servers, {})) as cluster:
+            cluster.create_topic("t", 1)
+        producer = Producer({"bootstrap.servers": running.bootstrap_servers})
+        for number in range(40):
+            producer.produce("t", str(number))
+        producer.flush()
+        query = QueryStatus(name="out", state="running", position={"t": {"0": 10}}, lag_records=0, lag_seconds=0.0)
+        ended = RunStatus(
+            pipeline=spec.name, mode="continuous", state="stopped", pid=1, host="h", started="a", updated="b",
+            file=str(spec.file), bootstrap=running.bootstrap_servers, queries=(query,),
+        )  # fmt: skip
+        directory.write_status(ended.to_json())
+        (told,) = status("status", str(spec.file))["queries"]
+        assert (told["lag_records"], told["lag_seconds"]) == (30, None)
+        directory.write_status(replace(ended, state="running").to_json())  # it died without a word
+        assert status("list", str(tmp_path))[0]["lag"] == 30
+    (told,) = status("status", str(spec.file))["queries"]
+    assert told["lag_records"] is None

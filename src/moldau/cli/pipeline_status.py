@@ -19,6 +19,7 @@ from moldau.cli.pipeline_files import SUFFIXES, Chosen, complete_files, state_op
 if TYPE_CHECKING:
     from moldau.pipelines.running.progress import RunStatus
     from moldau.pipelines.running.state_directory import StateDirectory
+    from moldau.pipelines.spec import Pipeline
 
 LOOK_EVERY_S: Final = 0.2
 WATCH_EVERY_S: Final = 1.0
@@ -98,11 +99,40 @@ def _current(directory: StateDirectory) -> RunStatus:
         current = RunStatus.from_json(told)
     except ValueError as error:
         raise CommandFailed(f"{directory.path}: {error}; `moldau pipeline run` writes a new one") from error
-    if current.state in ("starting", "running", "stopping") and directory.holder() is None:
+    if directory.holder() is not None:
+        return current
+    current = _with_lag_of_now(current)
+    if current.state in ("starting", "running", "stopping"):
         died = f"process {current.pid} on {current.host} ended without a word; `moldau pipeline run` goes on from there"
         queries = tuple(replace(query, state="stopped") for query in current.queries)
         return replace(current, state="failed", message=died, queries=queries)
     return current
+
+
+def _with_lag_of_now(current: RunStatus) -> RunStatus:
+    """Of a run that is over: records may have come since, and nobody but the broker knows."""
+    from moldau.pipelines.running.broker_watch import ends_now
+    from moldau.pipelines.running.progress import behind, offsets_in
+
+    positions = [offsets_in(query.position) for query in current.queries]
+    partitions = {where for position in positions for where in position}
+    pipeline = _pipeline_of(current)
+    ends = ends_now(pipeline, partitions) if partitions and pipeline else None
+    queries = tuple(
+        replace(query, lag_records=behind(position, ends), lag_seconds=None)
+        for query, position in zip(current.queries, positions, strict=True)
+    )
+    return replace(current, queries=queries)
+
+
+def _pipeline_of(current: RunStatus) -> Pipeline | None:
+    """As its file says now, at the cluster of that run; None if there is no such file any more."""
+    from moldau.pipelines.problems import InvalidPipeline
+
+    try:
+        return Chosen(Path(current.file or ""), {}, current.bootstrap, None).pipeline
+    except (CommandFailed, InvalidPipeline):
+        return None
 
 
 @click.command(short_help="End a run.")

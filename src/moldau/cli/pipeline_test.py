@@ -89,6 +89,7 @@ def _update(results: list[CaseResult], pipeline: Any) -> None:
         else:
             written = update(result, pipeline)
             click.echo(f"{result.case.name}: wrote {', '.join(written) or 'nothing, as nothing came out'}")
+    _tell_closed(results)
 
 
 def _tell(results: list[CaseResult]) -> None:
@@ -102,7 +103,14 @@ def _tell(results: list[CaseResult]) -> None:
     for result in results:
         for difference in filter(None, result.differences):
             click.echo("\n".join([f"\n{result.case.name}, {told(difference)[0]}", *told(difference)[1:]]))
+    _tell_closed(results)
     sys.stdout.flush()
+
+
+def _tell_closed(results: list[CaseResult]) -> None:
+    """Nobody should wonder where windows come from that no record has closed."""
+    if queries := sorted({query for result in results for query in result.closed}):
+        click.echo(f"\nAfter the last record of a case time went on, and closed the windows of {', '.join(queries)}.")
 
 
 def _reason(result: CaseResult) -> str | None:

@@ -110,9 +110,10 @@ def test_list_knows_pipelines_from_other_yaml(run: Run, file: Path, directory: S
         "since": None, "lag": None,
     }  # fmt: skip
     assert "problem" in found["inner/broken.yml"]["state"]
-    directory.write_status(replace(STATUS, state="stopped").to_json())
-    (row, *_) = [row for row in json.loads(run("list", "--format", "json").stdout) if row["name"] == "shop"]
-    assert (row["state"], row["lag"]) == ("stopped", 7)
+    directory.write_status(replace(STATUS, state="running").to_json())
+    with directory.locked(US):
+        (row, *_) = [row for row in json.loads(run("list", "--format", "json").stdout) if row["name"] == "shop"]
+    assert (row["state"], row["lag"]) == ("running", 7)
 
 
 def test_an_empty_folder(run: Run) -> None:

@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.base.ids import TopicPartition
-from moldau.pipelines.running.progress import SAMPLES_MAX, Gauge, LagClock, QueryStatus, RunStatus, offsets_in
+from moldau.pipelines.running.progress import (
+    SAMPLES_MAX,
+    Gauge,
+    LagClock,
+    LogEnds,
+    QueryStatus,
+    RunStatus,
+    offsets_in,
+)
 
 T0 = 1_800_000_000.0
 ONE = TopicPartition("t", 0)
@@ -43,7 +51,9 @@ def test_a_report_becomes_a_status() -> None:
         sink={"numOutputRows": 200}, eventTime={"watermark": "2026-11-15T11:00:00.000Z"},
     )  # fmt: skip
     one.take([told], T0 + 0.5)
+    one.compare(LogEnds(T0 + 1, {ONE: 12, TWO: 9}), T0 + 1)
     status = one.status
+    assert status.position == {"t": {"0": 10, "1": 5}}
     assert (status.state, status.batch_id, status.batch_ms) == ("running", 4, 500)
     assert (status.rows_in, status.rows_out, status.lag_records) == (1000, 200, 6)
     assert (status.rows_in_per_second, status.rows_out_per_second) == (2000.0, 400.0)
@@ -109,17 +119,40 @@ def test_the_rate_of_a_query_without_news_sinks() -> None:
 def test_a_source_that_is_no_topic_has_no_lag() -> None:
     one = gauge()
     one.take([report(0, rows=3, end={"logOffset": 4})], T0)
+    one.compare(LogEnds(T0, {}), T0)
     assert (one.status.lag_records, one.status.lag_seconds) == (None, None)
 
 
 def test_a_topic_read_twice_lags_where_it_is_behind() -> None:
     one = gauge()
-    sources = [
-        {"endOffset": {"t": {"0": 10}}, "latestOffset": {"t": {"0": 20}}},
-        {"endOffset": '{"t": {"0": 15}}', "latestOffset": '{"t": {"0": 21}}'},
-    ]
+    sources = [{"endOffset": {"t": {"0": 10}}}, {"endOffset": '{"t": {"0": 15}}'}]
     one.take([report(0, sources=sources)], T0)
+    one.compare(LogEnds(T0, {ONE: 21}), T0)
     assert one.status.lag_records == 11
+
+
+def test_lag_grows_while_nothing_is_reported() -> None:
+    one = gauge()
+    one.take([report(0, rows=3, end={"t": {"0": 3}}, latest={"t": {"0": 3}})], T0)
+    for second, end in enumerate((3, 3, 1003)):
+        one.compare(LogEnds(T0 + second, {ONE: end}), T0 + second)
+    assert (one.status.lag_records, one.status.lag_seconds) == (1000, 1.0)
+
+
+@pytest.mark.parametrize("ends", [None, LogEnds(T0 + 1, {}), LogEnds(T0 + 1, {ONE: 9})])
+def test_lag_is_not_known_unless_the_broker_tells_all_of_it(ends: LogEnds | None) -> None:
+    one = gauge()
+    one.take([report(0, rows=3, end={"t": {"0": 3, "1": 4}})], T0)
+    one.compare(LogEnds(T0, {ONE: 3, TWO: 4}), T0)
+    assert one.status.lag_records == 0
+    one.compare(ends, T0 + 1)
+    assert (one.status.lag_records, one.status.lag_seconds) == (None, None)
+
+
+def test_a_query_is_behind_from_its_checkpoint_on_before_it_reports() -> None:
+    one = Gauge(QueryStatus(name="q"), {ONE: 5})
+    one.compare(LogEnds(T0, {ONE: 40_000}), T0)
+    assert one.status.lag_records == 39_995
 
 
 @pytest.mark.parametrize("told", [None, "", "null", "12", "{", '{"a": 1}', {"a": {"b": 1}}, {"a": {"0": "x"}}, []])

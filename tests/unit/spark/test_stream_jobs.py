@@ -24,9 +24,9 @@ def test_where_no_new_plan_can_be_made_the_old_one_is_used(tmp_path: Path, monke
         if isinstance(outcome, Exception):
             raise outcome
         assert again
-        return SimpleNamespace(flows=[SimpleNamespace(name="a", plan=outcome)])
+        return SimpleNamespace(flows=[SimpleNamespace(name="a", plan=outcome, mode="append")])
 
-    first: Any = SimpleNamespace(name="a", plan="first")
+    first: Any = SimpleNamespace(name="a", plan="first", mode="append")
     stream = jobs.Stream(first, plan, StateDirectory(tmp_path), until_caught_up=False)
     stream.start()
     stream.replan()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,8 +28,29 @@ class Difference:
 def compare_records(
     sink: str, expected: Sequence[Mapping[str, Any]], actual: Sequence[Mapping[str, Any]]
 ) -> Difference:
-    """Records as envelopes; `actual` have all of key, value, headers, timestamp, partition, topic, as texts."""
-    return _compare(sink, expected, actual, _is_such_a_record)
+    """Records as envelopes; `actual` have all of key, value, headers, timestamp, partition, topic, as texts.
+
+    Those that are unexpected come back in the shape of the expected ones, so that what differs catches the eye: with
+    the parts that these speak of, and JSON as JSON.
+    """
+    found = _compare(sink, expected, actual, _is_such_a_record)
+    parts = {part for line in expected for part in line} or {"key", "value"}
+    return Difference(sink, found.missing, tuple(_shaped(record, parts) for record in found.unexpected))
+
+
+def _shaped(record: Mapping[str, Any], parts: Collection[str]) -> dict[str, Any]:
+    return {
+        part: parsed(value) if part in ("key", "value") else value for part, value in record.items() if part in parts
+    }
+
+
+def parsed(text: str | None) -> Any:
+    """A key or value as an expected file says it: what it holds if it is an object or a list of JSON, else its text."""
+    try:
+        content = json.loads(text or "")
+    except ValueError:
+        return text
+    return content if isinstance(content, dict | list) else text
 
 
 def compare_rows(sink: str, expected: Sequence[Any], actual: Sequence[Any]) -> Difference:

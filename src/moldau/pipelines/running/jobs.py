@@ -15,7 +15,9 @@ from pyspark.sql import SparkSession
 
 from moldau.pipelines.planning.compiling import Compiled, Flow, Mode, start, write_batch
 from moldau.pipelines.problems import PipelineError
+from moldau.pipelines.running.progress import Offsets
 from moldau.pipelines.running.run import Job, Query, utc_now
+from moldau.pipelines.running.spark_checkpoint import SparkCheckpoint
 from moldau.pipelines.running.state_directory import StateDirectory
 
 Plan = Callable[[bool], Compiled]
@@ -40,7 +42,7 @@ def jobs(plan: Plan, directory: StateDirectory, mode: Mode, only: Collection[str
         return bool(tracker.getJobIdsForGroup(str(query.runId)))
 
     streams = [Stream(flow, plan, directory, until_caught_up) for flow in flows]
-    return [Job(stream.name, stream.start, has_submitted, stream.replan) for stream in streams]
+    return [Job(stream.name, stream.start, has_submitted, stream.replan, stream.position) for stream in streams]
 
 
 def activate(session: SparkSession) -> None:
@@ -74,7 +76,12 @@ class Stream:
             with suppress(PipelineError, PySparkException):
                 (self._flow,) = (flow for flow in self._plan(True).flows if flow.name == self.name)
                 self._is_stale = False
+        if self._flow.mode != "complete":  # which writes all windows all the time
+            SparkCheckpoint(self._checkpoint).plan_owed_batch()
         return start(self._flow, self._checkpoint, self._until_caught_up)
+
+    def position(self) -> Offsets:
+        return SparkCheckpoint(self._checkpoint).position()
 
     def replan(self) -> None:
         self._is_stale = True

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Final
 from moldau.pipelines.problems import PipelineError, did_you_mean
 from moldau.pipelines.queries import sinks_of
 from moldau.pipelines.running import identity, topics
+from moldau.pipelines.running.broker_watch import BrokerWatch
 from moldau.pipelines.running.identity import QueryIdentity
-from moldau.pipelines.running.positions import Positions
 from moldau.pipelines.running.progress import RunStatus
-from moldau.pipelines.running.run import Job, Run, Stop, utc_now
+from moldau.pipelines.running.run import Broker, Job, NoBroker, Run, Stop, utc_now
 from moldau.pipelines.running.state_directory import Holder, StateDirectory
 from moldau.pipelines.running.view import View
 from moldau.pipelines.spec import Pipeline
@@ -74,7 +74,7 @@ def launch(
         directory = StateDirectory(directory.path / BATCH_DIRECTORY)
     status = RunStatus(
         pipeline=pipeline.name, mode=wanted.mode.value, state="starting", pid=os.getpid(), host=socket.gethostname(),
-        started=utc_now(), updated=utc_now(),
+        started=utc_now(), updated=utc_now(), file=str(pipeline.file), bootstrap=pipeline.bootstrap,
     )  # fmt: skip
     with directory.locked(Holder(status.pid, status.host, status.started)), _told_if_failed(directory, status):
         directory.forget_stop()
@@ -96,11 +96,9 @@ def launch(
             identity.record(directory, pipeline.name, names, lambda: uuid.uuid4().hex)
         for topic in made:
             view.say(f"made topic {topic}")
-        with _quiet(), Positions(pipeline, view.say) as positions:
-            run = Run(jobs, directory, view, stop, status, random.random, wanted.debug)
-            run.pulse = lambda: _tasks_done(spark)
-            if not is_batch:
-                run.tell_position = positions.tell
+        run = Run(jobs, directory, view, stop, status, random.random, wanted.debug)
+        run.pulse = lambda: _tasks_done(spark)
+        with _quiet(), _broker(pipeline, view, is_batch) as run.broker:
             return run.to_the_end()
 
 
@@ -141,6 +139,10 @@ def _jobs(
         return compile_pipeline(pipeline, spark, wanted.mode, wanted.over, rereads_steps=not again)
 
     return jobs(plan, directory, wanted.mode, names)
+
+
+def _broker(pipeline: Pipeline, view: View, is_batch: bool) -> AbstractContextManager[Broker]:
+    return nullcontext(NoBroker()) if is_batch else BrokerWatch(pipeline, view.say)
 
 
 def _quiet() -> AbstractContextManager[None]:

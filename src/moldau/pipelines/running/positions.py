@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Final, Self
+from typing import Final
 
-from moldau.base.errors import KafkaError, MalformedData, UnusableProperty
+from moldau.base.errors import KafkaError, MalformedData
 from moldau.base.ids import TopicPartition
 from moldau.client.cluster import Cluster
 from moldau.client.groups import Groups
-from moldau.pipelines.spec import Pipeline
 
 ANSWER_S: Final = 2.0
 AGAIN_AFTER_S: Final = 30.0
-"""After a failure: the run's own work must not wait for a broker that does not answer."""
+"""After a refusal."""
 
 
 def group_of(pipeline: str, query: str) -> str:
@@ -28,41 +27,26 @@ def group_of(pipeline: str, query: str) -> str:
 class Positions:
     """Told where queries are, tells the broker what is new of it. `say` is for the one line if that fails."""
 
-    def __init__(self, pipeline: Pipeline, say: Callable[[str], None]) -> None:
-        self._pipeline = pipeline.name
+    def __init__(self, pipeline: str, cluster: Cluster, say: Callable[[str], None]) -> None:
+        self._pipeline = pipeline
         self._say = say
         self._told: dict[str, dict[TopicPartition, int]] = {}
         self._not_before_s = 0.0
         self._has_said = False
-        self._cluster = _cluster(pipeline)
-        self._groups = None if self._cluster is None else Groups(self._cluster, int(ANSWER_S * 1000))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._cluster is not None:
-            self._cluster.close()
+        self._groups = Groups(cluster, int(ANSWER_S * 1000))
 
     def tell(self, query: str, position: Mapping[TopicPartition, int]) -> None:
         known = self._told.get(query, {})
         news = {where: offset for where, offset in position.items() if known.get(where) != offset}
-        if not news or self._groups is None or time.monotonic() < self._not_before_s:
+        if not news or time.monotonic() < self._not_before_s:
             return
         try:
             self._groups.commit(group_of(self._pipeline, query), news)
             self._told[query] = {**known, **news}
-        except (KafkaError, MalformedData, OSError) as error:
+        except (MalformedData, OSError):  # whether the broker answers is told by who asks it all the time
+            self._not_before_s = time.monotonic() + ANSWER_S
+        except KafkaError as error:
             self._not_before_s = time.monotonic() + AGAIN_AFTER_S
             if not self._has_said:
                 self._has_said = True
                 self._say(f"the position of {query} is not told as a consumer group: {error}")
-
-
-def _cluster(pipeline: Pipeline) -> Cluster | None:
-    """None where only Java's client can speak to it."""
-    assert pipeline.bootstrap is not None
-    try:
-        return Cluster(pipeline.bootstrap, pipeline.kafka, ANSWER_S)
-    except UnusableProperty:
-        return None

@@ -1,7 +1,7 @@
 """What Spark tells about a streaming query, turned into what a person wants to know: rates, lag, state, watermark.
 
-In: Spark's StreamingQueryProgress as a mapping, in the order the batches ran. Out: a frozen QueryStatus. Time comes
-from outside; no Spark and no drawing in here.
+In: Spark's StreamingQueryProgress as a mapping, in the order the batches ran, and where the broker says that the logs
+end. Out: a frozen QueryStatus. Time comes from outside; no Spark and no drawing in here.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime
 from typing import Any, Final, Literal
 
 from moldau.base.ids import TopicPartition
@@ -21,6 +20,14 @@ RATES_MAX: Final = 30
 SAMPLES_MAX: Final = 256
 
 Offsets = Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnds:
+    """Where the logs of a broker ended at a moment."""
+
+    at_s: float
+    offsets: Offsets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +43,10 @@ class QueryStatus:
     rows_out: int | None = None
     rows_dropped: int = 0
     """Bad records of sources that leave them out."""
+    position: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By topic and partition: up to where records are processed and committed."""
     lag_records: int | None = None
+    """From there to the ends of the logs, as the broker tells them now."""
     lag_seconds: float | None = None
     batch_id: int | None = None
     batch_ms: int | None = None
@@ -64,6 +74,9 @@ class RunStatus:
     started: str
     updated: str
     """Both ISO 8601 in UTC."""
+    file: str | None = None
+    """The pipeline's."""
+    bootstrap: str | None = None
     message: str | None = None
     """Why it failed, or why it stops."""
     queries: tuple[QueryStatus, ...] = ()
@@ -87,12 +100,12 @@ class RunStatus:
 class LagClock:
     """How old the first record is that has not been processed yet, without asking the log for it.
 
-    Every report tells where the logs end. So it is known, within the distance of two reports, when the end of a log
-    passed any offset seen since: between two reports it is taken to have moved evenly. The position of the query is
-    such an offset, and the lag is the time since the log's end passed it. A backlog that was there before the first
-    report has no known age until the query has worked through it.
+    The broker tells again and again where the logs end. So it is known, within the distance of two answers, when the
+    end of a log passed any offset seen since: between two answers it is taken to have moved evenly. The position of the
+    query is such an offset, and the lag is the time since the log's end passed it. A backlog that was there before the
+    first answer has no known age until the query has worked through it.
 
-    Of more than SAMPLES_MAX reports every other one is dropped, so a long run keeps a long but coarse memory.
+    Of more than SAMPLES_MAX answers every other one is dropped, so a long run keeps a long but coarse memory.
     """
 
     samples: list[tuple[float, dict[TopicPartition, int]]] = field(default_factory=list)
@@ -127,7 +140,7 @@ class LagClock:
 
 
 def _passed(before: tuple[float, int], after: tuple[float, int], offset: int) -> float:
-    """When the end of the log, moving evenly from one report to the next, was at the offset."""
+    """When the end of the log, moving evenly from one answer to the next, was at the offset."""
     (from_s, from_offset), (to_s, to_offset) = before, after
     return from_s + (to_s - from_s) * (offset - from_offset) / (to_offset - from_offset)
 
@@ -177,9 +190,17 @@ class Gauge:
             self.status,
             rows_in_per_second=rate,
             rows_out_per_second=None if self.status.rows_out is None else self.meter_out.rate(now_s),
-            lag_seconds=self.clock.seconds(now_s, self.position) if self.position else None,
             rates=(*self.status.rates, rate)[-RATES_MAX:],
         )
+
+    def compare(self, ends: LogEnds | None, now_s: float) -> None:
+        """The lag, by where the logs end; not known where the broker does not say it of every partition."""
+        self.status = replace(
+            self.status, position=by_topic(self.position), lag_records=behind(self.position, ends), lag_seconds=None
+        )
+        if ends is not None and self.status.lag_records is not None:
+            self.clock.saw(ends.at_s, {where: ends.offsets[where] for where in self.position})
+            self.status = replace(self.status, lag_seconds=self.clock.seconds(now_s, self.position))
 
     def became(self, state: QueryState, **changes: Any) -> None:
         """Another state, and whatever else changed with it. A query that does not run has no rate."""
@@ -196,28 +217,20 @@ class Gauge:
         return fresh
 
     def _take_one(self, report: Mapping[str, Any]) -> None:
-        self.position, latest = _positions(report.get("sources") or ())
-        self.clock.saw(_seconds(report["timestamp"]), latest)
+        self.position = _position(report.get("sources") or ()) or self.position
         old, out, states = self.status, _rows_out(report), report.get("stateOperators") or ()
-        behind = [max(0, latest[p] - offset) for p, offset in self.position.items() if p in latest]
         self.status = replace(
             old,
             state="running",
             rows_in=old.rows_in + int(report.get("numInputRows") or 0),
             rows_out=old.rows_out if out is None else (old.rows_out or 0) + out,
             rows_dropped=old.rows_dropped + _rows_dropped(report),
-            lag_records=sum(behind) if self.position else None,
             batch_id=int(report["batchId"]) if _has_run(report) else old.batch_id,
             batch_ms=_batch_ms(report) if _has_run(report) else old.batch_ms,
             state_rows=sum(int(state.get("numRowsTotal", 0)) for state in states) if states else old.state_rows,
             state_bytes=sum(int(state.get("memoryUsedBytes", 0)) for state in states) if states else old.state_bytes,
             watermark=(report.get("eventTime") or {}).get("watermark", old.watermark),
         )
-
-
-def _seconds(timestamp: str) -> float:
-    """Spark's "2026-11-15T11:02:18.123Z" since the epoch."""
-    return datetime.fromisoformat(timestamp).timestamp()
 
 
 def _has_run(report: Mapping[str, Any]) -> bool:
@@ -243,16 +256,28 @@ def _rows_dropped(report: Mapping[str, Any]) -> int:
     return sum(int(counted["dropped"] or 0) for name, counted in observed.items() if name.endswith(".dropped"))
 
 
-def _positions(sources: Sequence[Mapping[str, Any]]) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """Where the query is and where the logs end, over all its sources; a topic read twice counts where it is behind."""
+def _position(sources: Sequence[Mapping[str, Any]]) -> dict[TopicPartition, int]:
+    """Where the query is, over all its sources; a topic read twice counts where it is behind."""
     position: dict[TopicPartition, int] = {}
-    latest: dict[TopicPartition, int] = {}
     for source in sources:
         for partition, offset in offsets_in(source.get("endOffset")).items():
             position[partition] = min(offset, position.get(partition, offset))
-        for partition, offset in offsets_in(source.get("latestOffset")).items():
-            latest[partition] = max(offset, latest.get(partition, offset))
-    return position, latest
+    return position
+
+
+def behind(position: Offsets, ends: LogEnds | None) -> int | None:
+    """How many records are left; None if that is not known of every partition."""
+    if ends is None or not position or not position.keys() <= ends.offsets.keys():
+        return None
+    return sum(max(0, ends.offsets[where] - offset) for where, offset in position.items())
+
+
+def by_topic(position: Offsets) -> dict[str, dict[str, int]]:
+    """As Spark writes offsets, and `offsets_in` reads them."""
+    told: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(position.items()):
+        told.setdefault(topic, {})[str(partition)] = offset
+    return told
 
 
 def offsets_in(told: Any) -> dict[TopicPartition, int]:

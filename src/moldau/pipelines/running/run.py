@@ -15,10 +15,9 @@ from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 from moldau.base.errors import StorageFault
-from moldau.base.ids import TopicPartition
 from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.running.failures import Failure, Kind, failure_of
-from moldau.pipelines.running.progress import Gauge, QueryStatus, RunState, RunStatus
+from moldau.pipelines.running.progress import Gauge, LogEnds, Offsets, QueryStatus, RunState, RunStatus
 from moldau.pipelines.running.restarting import Restarts
 from moldau.pipelines.running.state_directory import StateDirectory
 from moldau.pipelines.running.view import View
@@ -70,6 +69,25 @@ class Job:
     """Whether it has given Spark something to compute: then its first batch is planned."""
     replan: Callable[[], None] = lambda: None
     """Forgets the plan that it was started with: the next start makes another."""
+    position: Callable[[], Offsets] = dict
+    """Where its checkpoint says that it is."""
+
+
+class Broker(Protocol):
+    """What a run wants of its broker: see BrokerWatch."""
+
+    def exchange(self, positions: Mapping[str, Offsets]) -> LogEnds | None: ...
+
+    def last_exchange(self, positions: Mapping[str, Offsets]) -> LogEnds | None: ...
+
+
+class NoBroker:
+    """For a run whose queries have no positions."""
+
+    def exchange(self, positions: Mapping[str, Offsets]) -> LogEnds | None:
+        return None
+
+    last_exchange = exchange
 
 
 @dataclass(slots=True)
@@ -115,7 +133,7 @@ class Run:
     debug: bool = False
     pulse: Callable[[], object] = lambda: None
     """Something that changes as long as batches get on."""
-    tell_position: Callable[[str, Mapping[TopicPartition, int]], None] = lambda query, position: None
+    broker: Broker = field(default_factory=NoBroker)
     _watched: list[_Watched] = field(default_factory=list)
     _told_s: float = 0.0
     _is_status_lost: bool = False
@@ -125,7 +143,7 @@ class Run:
         """Runs until all queries have finished, one has failed for good, or a stop is asked for."""
         now_s = time.monotonic()
         for job in self.jobs:
-            gauge = Gauge(QueryStatus(name=job.name))
+            gauge = Gauge(QueryStatus(name=job.name), dict(job.position()))
             self._watched.append(_Watched(job, gauge, Restarts(self.chance), due_s=now_s))
         tick = threading.Event()
         with self.view:
@@ -139,6 +157,7 @@ class Run:
                 self._wind_down(tick)
             finally:
                 self._stop_all()
+                self._compare(self.broker.last_exchange)
                 self._become(self._final_state(), self.status.message)
         return self.status
 
@@ -273,15 +292,19 @@ class Run:
             for each in self._watched:
                 if each.query is not None:
                     self._take(each, each.query)
+            self._compare(self.broker.exchange)
             self._tell()
+
+    def _compare(self, exchange: Callable[[Mapping[str, Offsets]], LogEnds | None]) -> None:
+        ends = exchange({each.job.name: each.gauge.position for each in self._watched})
+        for each in self._watched:
+            each.gauge.compare(ends, time.time())
 
     def _tell(self) -> None:
         self._told_s = time.monotonic()
         queries = tuple(each.gauge.status for each in self._watched)
         self.status = replace(self.status, updated=utc_now(), queries=queries)
         self.view.show(self.status)
-        for each in self._watched:
-            self.tell_position(each.job.name, each.gauge.position)
         try:
             self.directory.write_status(self.status.to_json())
             self._is_status_lost = False

@@ -1,0 +1,146 @@
+"""What Spark wrote into the checkpoint of a query, and the one thing that it forgets over a restart.
+
+    offsets/<batch>     a line "v1", a line of JSON with the batch's watermark, then a line per source: where the batch
+                        ends. Written before the batch runs.
+    commits/<batch>     a line "v1", a line of JSON with the watermark of the batch after it. Written when it is done.
+    state/<n>/_metadata/metadata    a line "v1", a line of JSON that names the stateful operator
+
+A batch moves the watermark, and the one after it writes the windows that are over by then. Where no more data comes,
+Spark runs that batch without data. But it only does so for a batch of the same run: a query that was stopped between
+the two writes its windows when the next record comes, which may be never. `plan_owed_batch` writes the plan of the
+missing batch, as Spark itself would have, and Spark runs it as it runs any batch that was planned and not done.
+Files in another format are left alone. No Spark in here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from moldau.base.ids import TopicPartition
+from moldau.pipelines.running.progress import offsets_in
+
+FORMAT: Final = "v1"
+WATERMARK: Final = "batchWatermarkMs"
+NEXT_WATERMARK: Final = "nextBatchWatermarkMs"
+END_OF_TIME_MS: Final = 253_402_300_799_000
+"""The last second of the year 9999, beyond which Spark's timestamps do not go."""
+ONLY_REMEMBER: Final = ("dedupe", "dedupeWithinWatermark")
+"""Operators that write nothing when the watermark moves: they only forget."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkCheckpoint:
+    path: Path
+
+    def plan_owed_batch(self) -> bool:
+        """Plans the batch without data that the last one asked for, if Spark has not; whether there was one."""
+        done = self._last_done()
+        if done is None or not self._writes_with_watermark():
+            return False
+        plan, after = self._plan(done), self._next_watermark(done)
+        if plan is None or after is None or after <= plan.watermark_ms:
+            return False
+        self._write(done + 1, plan.at_watermark(after))
+        return True
+
+    def plan_last_batch(self) -> bool:
+        """Plans a batch without data at the end of time, which closes every window; whether there is any use in it."""
+        done = self._last_done()
+        plan = None if done is None else self._plan(done)
+        if done is None or plan is None or not self._writes_with_watermark():
+            return False
+        self._write(done + 1, plan.at_watermark(END_OF_TIME_MS))
+        return True
+
+    def position(self) -> dict[TopicPartition, int]:
+        """Up to where records are processed and committed; empty if nothing is."""
+        done = self._last_committed()
+        plan = None if done is None else self._plan(done)
+        found: dict[TopicPartition, int] = {}
+        for line in plan.sources if plan else ():
+            for partition, offset in offsets_in(line).items():
+                found[partition] = min(offset, found.get(partition, offset))
+        return found
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def _last_done(self) -> int | None:
+        """The last batch, if it is committed: else Spark has one to run anyway."""
+        planned, committed = _last(self.path / "offsets"), self._last_committed()
+        return committed if planned == committed else None
+
+    def _last_committed(self) -> int | None:
+        return _last(self.path / "commits")
+
+    def _plan(self, batch: int) -> _Plan | None:
+        lines = _lines(self.path / "offsets" / str(batch))
+        if lines is None or len(lines) < 2 or (metadata := _object(lines[0])) is None:
+            return None
+        return _Plan(metadata, tuple(lines[1:])) if isinstance(metadata.get(WATERMARK), int) else None
+
+    def _next_watermark(self, batch: int) -> int | None:
+        lines = _lines(self.path / "commits" / str(batch))
+        told = _object(lines[0]) if lines else None
+        return None if told is None else told.get(NEXT_WATERMARK)
+
+    def _writes_with_watermark(self) -> bool:
+        return any(name not in ONLY_REMEMBER for name in self._operators())
+
+    def _operators(self) -> Iterator[str]:
+        for file in self.path.glob("state/*/_metadata/metadata"):
+            told = _object((_lines(file) or [""])[0])
+            yield "" if told is None else str((told.get("operatorInfo") or {}).get("operatorName", ""))
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def _write(self, batch: int, plan: _Plan) -> None:
+        """As Spark does: aside, then renamed. A checksum of an older file of that name would not fit any more."""
+        target = self.path / "offsets" / str(batch)
+        aside = target.with_name(f".{batch}.{os.getpid()}.tmp")
+        aside.write_text("\n".join([FORMAT, json.dumps(plan.metadata), *plan.sources]), encoding="utf-8")
+        with suppress(FileNotFoundError):
+            target.with_name(f".{batch}.crc").unlink()
+        os.replace(aside, target)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    metadata: Mapping[str, Any]
+    sources: tuple[str, ...]
+    """The offset of each, as text."""
+
+    @property
+    def watermark_ms(self) -> int:
+        return int(self.metadata[WATERMARK])
+
+    def at_watermark(self, watermark_ms: int) -> _Plan:
+        return _Plan({**self.metadata, WATERMARK: watermark_ms}, self.sources)
+
+
+def _last(folder: Path) -> int | None:
+    if not folder.is_dir():
+        return None
+    return max((int(file.name) for file in folder.iterdir() if file.name.isdigit()), default=None)
+
+
+def _lines(file: Path) -> list[str] | None:
+    """Those after the format; None for another format, or without a file."""
+    try:
+        first, *rest = file.read_text(encoding="utf-8").split("\n")
+    except (FileNotFoundError, UnicodeDecodeError):
+        return None
+    return rest if first == FORMAT and rest else None
+
+
+def _object(line: str) -> dict[str, Any] | None:
+    try:
+        told = json.loads(line)
+    except ValueError:
+        return None
+    return told if isinstance(told, dict) else None

@@ -1,0 +1,84 @@
+"""What is read from a checkpoint of Spark's, and when the batch that Spark forgets is planned in its place."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from moldau.base.ids import TopicPartition
+from moldau.pipelines.running.spark_checkpoint import END_OF_TIME_MS, SparkCheckpoint
+
+OFFSETS = '{"t": {"0": 100, "1": 7}}'
+
+
+def checkpoint(
+    folder: Path, planned: dict[int, int], committed: dict[int, int], operator: str | None = "stateStoreSave"
+) -> SparkCheckpoint:
+    """By batch: its watermark, and that of the batch after it."""
+    for kind in ("offsets", "commits"):
+        (folder / kind).mkdir(parents=True, exist_ok=True)
+    for batch, watermark in planned.items():
+        plan = json.dumps({"batchWatermarkMs": watermark, "batchTimestampMs": 5, "conf": {"a": "b"}})
+        (folder / "offsets" / str(batch)).write_text(f"v1\n{plan}\n{OFFSETS}\n-")
+        (folder / "offsets" / f".{batch}.crc").write_bytes(b"crc")
+    for batch, watermark in committed.items():
+        (folder / "commits" / str(batch)).write_text(f'v1\n{{"nextBatchWatermarkMs":{watermark}}}')
+    if operator:
+        metadata = folder / "state" / "0" / "_metadata" / "metadata"
+        metadata.parent.mkdir(parents=True)
+        metadata.write_text(f'v1\n{{"operatorInfo":{{"operatorId":0,"operatorName":"{operator}"}}}}')
+    return SparkCheckpoint(folder)
+
+
+def test_the_batch_that_is_owed_is_planned_as_spark_would(tmp_path: Path) -> None:
+    found = checkpoint(tmp_path, {0: 0, 1: 10}, {0: 10, 1: 20})
+    (tmp_path / "offsets" / ".2.crc").write_bytes(b"of an older file")
+    assert found.plan_owed_batch()
+    version, plan, *sources = (tmp_path / "offsets" / "2").read_text().split("\n")
+    assert version == "v1"
+    assert json.loads(plan) == {"batchWatermarkMs": 20, "batchTimestampMs": 5, "conf": {"a": "b"}}
+    assert sources == [OFFSETS, "-"]
+    assert sorted(file.name for file in (tmp_path / "offsets").iterdir()) == [".0.crc", ".1.crc", "0", "1", "2"]
+    assert not found.plan_owed_batch(), "it is planned now, and Spark will run it"
+
+
+@pytest.mark.parametrize(
+    ("planned", "committed", "operator"),
+    [
+        pytest.param({0: 10}, {0: 10}, "stateStoreSave", id="the watermark did not move"),
+        pytest.param({0: 0, 1: 10}, {0: 10}, "stateStoreSave", id="a batch is under way"),
+        pytest.param({0: 0}, {}, "stateStoreSave", id="nothing is done"),
+        pytest.param({}, {}, None, id="nothing is there"),
+        pytest.param({0: 0}, {0: 10}, None, id="no state"),
+        pytest.param({0: 0}, {0: 10}, "dedupeWithinWatermark", id="state that is only forgotten"),
+    ],
+)
+def test_no_batch_is_owed(
+    planned: dict[int, int], committed: dict[int, int], operator: str | None, tmp_path: Path
+) -> None:
+    assert not checkpoint(tmp_path, planned, committed, operator).plan_owed_batch()
+    assert {int(file.name) for file in (tmp_path / "offsets").iterdir() if file.name.isdigit()} == set(planned)
+
+
+@pytest.mark.parametrize("text", ["v2\n{}\n{}", "", "v1", "v1\nno JSON\n{}", "v1\n[]\n{}", 'v1\n{"conf":{}}\n{}'])
+def test_what_is_not_understood_is_left_alone(text: str, tmp_path: Path) -> None:
+    found = checkpoint(tmp_path, {0: 0}, {0: 10})
+    (tmp_path / "offsets" / "0").write_text(text)
+    assert not found.plan_owed_batch()
+    assert not found.plan_last_batch()
+    assert found.position() == {}
+
+
+def test_the_last_batch_closes_everything(tmp_path: Path) -> None:
+    assert checkpoint(tmp_path, {3: 10}, {3: 10}).plan_last_batch()
+    plan = json.loads((tmp_path / "offsets" / "4").read_text().split("\n")[1])
+    assert plan["batchWatermarkMs"] == END_OF_TIME_MS
+
+
+def test_the_position_is_that_of_the_last_batch_that_is_done(tmp_path: Path) -> None:
+    found = checkpoint(tmp_path, {0: 0, 1: 0}, {0: 0})
+    (tmp_path / "offsets" / "1").write_text('v1\n{"batchWatermarkMs":0}\n{"t": {"0": 999}}')
+    assert found.position() == {TopicPartition("t", 0): 100, TopicPartition("t", 1): 7}
+    assert SparkCheckpoint(tmp_path / "nowhere").position() == {}
