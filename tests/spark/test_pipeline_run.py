@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -216,6 +217,22 @@ def test_windows_that_are_over_are_written_also_after_a_restart(
     assert sorted(row["n"] for row in written(pipeline)) == [1, 2]
     assert run(again, spark).state == "finished"
     assert len(written(pipeline)) == 2
+
+
+@pytest.mark.parametrize("fate", ["drop", "@OUT@.dead"])
+def test_a_schema_that_fits_no_record_is_told(spark: SparkSession, write: Callable[..., Pipeline], fate: str) -> None:
+    text = PIPELINE.replace("dead_letter: drop", f"dead_letter: {fate}")
+    pipeline = write(text.replace("amount int", "amount int, nobody string not null"))
+    produce(pipeline, "ann", "bob", "cid")
+    status = run(pipeline, spark)
+    assert status.state == "finished"
+    assert "source events: 3 of 3 records (100 %) are bad" in (status.message or "")
+    strict = pipeline.file.read_text().replace("dead_letter: ", "fail_above: 50%\n    dead_letter: ")
+    pipeline.file.write_text(strict)
+    produce(pipeline, "dan")
+    failed = run(load(pipeline.file), spark)
+    assert failed.state == "failed"
+    assert (failed.message or "").endswith("1 of 1 records (100 %) are bad, more than fail_above: 50%")
 
 
 class StopAfterABatch(Silence):
@@ -441,3 +458,30 @@ def test_a_test_case_passes_or_shows_the_difference(spark: SparkSession, tmp_pat
     assert (case / "expected" / "plain.jsonl").read_text() == '{"key": "ann", "value": {"user": "ann", "amount": 2}}\n'
     dead = json.loads((case / "expected" / "events.dead-letters.jsonl").read_text())
     assert (dead["value"], dead["headers"]["moldau.offset"]) == ("bad", "1")
+    shutil.rmtree(case / "expected")
+    with broker_in_a_thread() as running:
+        unexpected = run_case(find_cases(file)[0], load(file, bootstrap=running.bootstrap_servers), spark)
+    assert not unexpected.has_passed, "a test that cannot fail is none"
+    assert unexpected.error is None
+
+
+def test_a_case_closes_its_windows_and_a_failure_tells_its_story(spark: SparkSession, tmp_path: Path) -> None:
+    from moldau.pipelines.cases.case import run_case
+    from moldau.testing import broker as broker_in_a_thread
+
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(WINDOWS.replace("@IN@", "in").replace("@OUT@", "out").replace("@BOOTSTRAP@", "localhost:9"))
+    case = tmp_path / "tests" / "one"
+    (case / "input").mkdir(parents=True)
+    (case / "expected").mkdir()
+    (case / "input" / "events.txt").write_text('{"ts": "2026-01-01T08:00:00Z"}\n{"ts": "2026-01-01T08:00:01Z"}\n')
+    (case / "expected" / "windows.jsonl").write_text('{"minute": "2026-01-01T08:00:00.000000Z", "n": 2}\n')
+    with broker_in_a_thread() as running:
+        result = run_case(find_cases(file)[0], load(file, bootstrap=running.bootstrap_servers), spark)
+    assert (result.error, result.differences[0].unexpected, result.closed) == (None, (), ("windows",))
+    assert result.has_passed
+    file.write_text(file.read_text().replace("count(*) as n", "max(raise_error('no such luck')) as n"))
+    with broker_in_a_thread() as running:
+        failed = run_case(find_cases(file)[0], load(file, bootstrap=running.bootstrap_servers), spark)
+    assert "no such luck" in (failed.error or "")
+    assert "\tat org.apache.spark" in (failed.story or "")

@@ -56,7 +56,7 @@ def validate(chosen: Chosen, yaml_only: bool) -> None:
 def _check_with_spark(chosen: Chosen) -> None:
     from moldau.pipelines.problems import InvalidPipeline
 
-    session = Session(chosen.pipeline, None, {}, quiet_log(), quick_start=True)
+    session = Session(chosen.pipeline, None, {}, quiet_log(chosen.file), quick_start=True)
     with session, phases("looking for Java") as on_phase:
         spark = session.start(on_phase)
         from moldau.pipelines.planning.checking import check

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -68,8 +68,21 @@ def plain_failures() -> Iterator[None]:
         if type(error).__module__.partition(".")[0] in ("pyspark", "py4j"):
             from moldau.pipelines.running.failures import failure_of
 
-            raise CommandFailed(f"Spark: {failure_of(str(error)).message}") from error
+            raise CommandFailed(f"Spark: {failure_of(str(error)).message}{_kept_story(error)}") from error
         raise
+
+
+def _kept_story(error: Exception) -> str:
+    """Where all of it is, which a line leaves out; nothing where it cannot be kept."""
+    from moldau.pipelines.running.failure_log import story
+    from moldau.spark.scripts import private_directories
+
+    for directory in private_directories():
+        with suppress(OSError):
+            log = directory / "last-failure.log"
+            log.write_text(story(error) + "\n", encoding="utf-8", errors="backslashreplace")
+            return f" (all of it: {log})"
+    return ""
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ def _train(archive: ClassArchive, on_phase: Callable[[str], None]) -> None:
         write_starter(Path(folder), "prepare")
         file = Path(folder) / "pipeline.yaml"
         pipeline = load(file, {}, bootstrap=running.bootstrap_servers, check_files=False)
-        with Session(pipeline, None, conf, quiet_log(), quick_start=True) as session:
+        with Session(pipeline, None, conf, quiet_log(None), quick_start=True) as session:
             spark = session.start(on_phase)
             on_phase("running a small pipeline")
             for case in find_cases(file, ()):

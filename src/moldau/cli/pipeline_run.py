@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -16,7 +18,7 @@ import click
 from moldau.cli import offsets
 from moldau.cli.connect import CommandFailed, key_values
 from moldau.cli.pipeline_files import SUFFIXES, Chosen, chosen_options, complete_sinks
-from moldau.cli.pipeline_session import Session, phases
+from moldau.cli.pipeline_session import SPARK_LOG, Session, phases
 from moldau.cli.pipeline_submit import submitted
 from moldau.platforms.support import refusal
 
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
 
 ALL = "*"
 """What --fresh without a sink means."""
-SPARK_LOG = "spark.log"
-"""In the state directory: the standard error of Spark's processes."""
 
 
 @click.command(short_help="Run a pipeline.")
@@ -108,7 +108,12 @@ def run(
     with Session(pipeline, master, conf, log, stop) as session:
         ended = launch(pipeline, chosen.directory, wanted, session.start, _view(), stop, phases)
     if ended.state == "failed":
-        raise CommandFailed(f"{ended.message or 'the run failed'}{f' (all of it: {log})' if log else ''}")
+        told = [path for path in (chosen.directory.failures, log) if path is not None and path.exists()]
+        raise CommandFailed(f"{ended.message or 'the run failed'}{_all_of_it(told)}")
+
+
+def _all_of_it(files: Sequence[Path]) -> str:
+    return f" (all of it: {', '.join(map(str, files))})" if files else ""
 
 
 def _words(ctx: click.Context) -> list[str]:

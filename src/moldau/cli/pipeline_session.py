@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
     from moldau.pipelines.running.run import Stop
     from moldau.pipelines.spec import Pipeline
+
+
+SPARK_LOG: Final = "spark.log"
+"""The standard error of Spark's processes."""
 
 
 class Session:
@@ -76,9 +80,26 @@ def _first_words(log: Path | None) -> str:
     return f"; it said: {lines[0]} (all of it: {log})" if lines else ""
 
 
-def quiet_log() -> Path | None:
-    """For commands without a state directory: nowhere, unless the whole story was asked for."""
-    return None if click.get_current_context().find_root().params.get("debug") else Path(os.devnull)
+def quiet_log(file: Path | None) -> Path | None:
+    """What Spark says of itself in a command that does not run a pipeline: in a file beside the pipeline's, on the
+    terminal if the whole story was asked for."""
+    if click.get_current_context().find_root().params.get("debug"):
+        return None
+    folder = None if file is None else log_folder(file)
+    return folder / SPARK_LOG if folder else Path(os.devnull)
+
+
+def log_folder(file: Path) -> Path | None:
+    """`.moldau/logs` beside the pipeline's file; None where nothing can be written."""
+    folder = file.absolute().parent / ".moldau" / "logs"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        ignored = folder / ".gitignore"
+        if not ignored.exists():
+            ignored.write_text("*\n")
+    except OSError:
+        return None
+    return folder if os.access(folder, os.W_OK) else None
 
 
 def _listen(stop: Stop) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from click.shell_completion import CompletionItem
 from moldau.cli.connect import CommandFailed
 from moldau.cli.output import Table, show
 from moldau.cli.pipeline_files import DEFAULT_FILE, complete_files, existing, set_option
-from moldau.cli.pipeline_session import Session, phases, quiet_log
+from moldau.cli.pipeline_session import Session, log_folder, phases, quiet_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +55,7 @@ def test(file: Path, names: tuple[str, ...], update: bool, settings: dict[str, s
     file = existing(file)
     pipeline = load(file, settings, bootstrap="localhost:0", check_files=False)
     cases = find_cases(file.absolute(), names)
-    session = Session(pipeline, None, {}, quiet_log(), quick_start=True)
+    session = Session(pipeline, None, {}, quiet_log(file), quick_start=True)
     with session, phases("looking for Java") as on_phase:
         spark = session.start(on_phase)
         results = [_result(case, file, settings, spark, on_phase) for case in cases]
@@ -67,6 +68,16 @@ def test(file: Path, names: tuple[str, ...], update: bool, settings: dict[str, s
         raise CommandFailed(f"{len(failed)} of {len(results)} cases failed")
 
 
+def _kept(result: CaseResult, file: Path) -> CaseResult:
+    """What is told of an error in a line is told whole in a file."""
+    folder = log_folder(file)
+    if result.story is None or folder is None:
+        return result
+    log = folder / f"test-{result.case.name}.log"
+    log.write_text(result.story + "\n", encoding="utf-8")
+    return replace(result, error=f"{result.error} (all of it: {log})")
+
+
 def _result(
     case: Case, file: Path, settings: dict[str, str], spark: SparkSession, on_phase: Callable[[str], None]
 ) -> CaseResult:
@@ -77,7 +88,7 @@ def _result(
     on_phase(f"case {case.name}")
     with broker() as running:
         pipeline = load(file, settings, bootstrap=running.bootstrap_servers, check_files=False)
-        return run_case(case, pipeline, spark)
+        return _kept(run_case(case, pipeline, spark), file)
 
 
 def _update(results: list[CaseResult], pipeline: Any) -> None:

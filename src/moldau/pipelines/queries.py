@@ -15,6 +15,8 @@ BETWEEN_SINKS: Final = "+"
 """No name of a sink may hold it."""
 QUERY_NAME_LENGTH_MAX: Final = 200
 """Checkpoints and consumer groups are named after queries; names of files have 255 bytes."""
+PARSED: Final = ".parsed"
+"""How the counters of a source end, in the progress of a query under observedMetrics: records, and bad ones."""
 
 
 def sinks_by_query(sinks: Iterable[Sink], apart: bool = False) -> dict[str, tuple[Sink, ...]]:

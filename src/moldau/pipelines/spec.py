@@ -109,6 +109,8 @@ class TopicSource:
     deduplicate: tuple[str, ...] = ()
     dead_letter: str
     """A topic, or FAIL or DROP."""
+    fail_above: float | None = None
+    """Percent of the records: a run that finds more of them bad fails."""
     max_per_trigger: int | None = None
     options: Mapping[str, str] = field(default_factory=dict)
 

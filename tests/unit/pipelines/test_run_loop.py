@@ -14,6 +14,7 @@ import pytest
 from patience import PATIENCE_S
 
 from moldau.pipelines.running import run as running
+from moldau.pipelines.running.bad_records import BadRecords, Rule
 from moldau.pipelines.running.progress import RunStatus
 from moldau.pipelines.running.run import Job, Run, Stop
 from moldau.pipelines.running.state_directory import StateDirectory
@@ -216,6 +217,35 @@ def test_where_spark_gives_up_on_a_worker_the_slowness_is_told_once(directory: S
     status = make_run(directory, view, one=[ended(error=late), ended(error=late), ended(0)]).to_the_end()
     assert status.state == "finished"
     assert view.said.count(running.SLOW) == 1
+
+
+def test_too_many_bad_records_end_the_run_where_the_file_says_so(directory: StateDirectory, view: Heard) -> None:
+    script = Script().batch(0)
+    script.reports[0]["observedMetrics"] = {"orders.parsed": {"records": 1000, "bad": 400}}
+    run = make_run(directory, view, one=[script])
+    run.bad_records = BadRecords([Rule("orders", "they are left out", fail_above=10.0)], set())
+    status = run.to_the_end()
+    told = "source orders: 400 of 1,000 records (40 %) are bad"
+    assert (status.state, status.message) == ("failed", f"{told}, more than fail_above: 10%")
+    assert view.said == [f"{told}; they are left out"]
+    assert script.stopped.is_set()
+
+
+def test_a_run_that_finished_with_bad_records_alone_says_so(directory: StateDirectory, view: Heard) -> None:
+    script = ended(0)
+    script.reports[0]["observedMetrics"] = {"orders.parsed": {"records": 6, "bad": 6}}
+    run = make_run(directory, view, one=[script])
+    run.bad_records = BadRecords([Rule("orders", "they are left out")], set())
+    status = run.to_the_end()
+    assert (status.state, status.message) == ("finished", *view.said)
+    assert view.said == ["source orders: 6 of 6 records (100 %) are bad; they are left out"]
+
+
+def test_every_failure_is_in_a_file_with_all_of_it(directory: StateDirectory, view: Heard) -> None:
+    error = RuntimeError("[STREAM_FAILED] terminated with exception: Task not serializable\n\tat org.apache.spark")
+    make_run(directory, view, one=[ended(0, error=error), ended(1)]).to_the_end()
+    assert "== " in (told := directory.failures.read_text())
+    assert "Task not serializable\n\tat org.apache.spark" in told
 
 
 def test_a_lasting_failure_ends_the_run_and_stops_the_others(directory: StateDirectory, view: Heard) -> None:

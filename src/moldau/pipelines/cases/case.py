@@ -32,6 +32,7 @@ from moldau.pipelines.planning.compiling import Mode
 from moldau.pipelines.planning.flows import LAKE
 from moldau.pipelines.problems import PipelineError, did_you_mean
 from moldau.pipelines.queries import sinks_by_query
+from moldau.pipelines.running.failure_log import story
 from moldau.pipelines.running.failures import failure_of
 from moldau.pipelines.running.launching import Wanted, launch
 from moldau.pipelines.running.run import Stop
@@ -68,6 +69,8 @@ class CaseResult:
     seconds: float
     differences: tuple[Difference, ...] = ()
     error: str | None = None
+    story: str | None = None
+    """Of the error: all that Python, Spark and Java said."""
     outputs: Mapping[str, Sequence[Any]]
     """By sink: all records or rows that came out."""
     closed: tuple[str, ...] = ()
@@ -84,19 +87,22 @@ def run_case(case: Case, pipeline: Pipeline, spark: SparkSession) -> CaseResult:
     outputs: Mapping[str, Sequence[Any]] = {}
     differences: tuple[Difference, ...] = ()
     error: str | None = None
+    told: str | None = None
     closed: tuple[str, ...] = ()
     with tempfile.TemporaryDirectory(prefix="moldau-test-") as temporary:
+        directory = StateDirectory(Path(temporary) / "state")
         try:
             staged = stage(case, pipeline, Path(temporary))
             _feed(case, staged)
-            closed = _run(staged, StateDirectory(Path(temporary) / "state"), spark)
+            closed = _run(staged, directory, spark)
             outputs = {name: _output(name, staged, spark) for name in sorted(_outputs(staged))}
             differences = tuple(_compared(case, name, staged, outputs) for name in case.expected)
         except PipelineError as refused:
             error = str(refused)
+            told = directory.failures.read_text() if directory.failures.exists() else story(refused)
     return CaseResult(
         case=case, seconds=time.monotonic() - began_s, differences=differences, error=error, outputs=outputs,
-        closed=closed,
+        story=told, closed=closed,
     )  # fmt: skip
 
 

@@ -18,13 +18,12 @@ from pyspark.sql import functions as F
 from moldau.pipelines.planning.formats import Parsed
 from moldau.pipelines.planning.record_schemas import VALUE
 from moldau.pipelines.planning.record_values import headers_of
+from moldau.pipelines.queries import PARSED
 from moldau.pipelines.spec import DROP, FAIL, TopicSource
 
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp")
 """Of the connector, as they are needed to tell about a bad record."""
 REASON: Final = "_moldau_reason"
-DROPPED: Final = "dropped"
-"""The counter in the progress of a query, under observedMetrics: {"<source>.dropped": {"dropped": n}}."""
 
 
 def flow_name(source: TopicSource) -> str:
@@ -38,10 +37,18 @@ def good_only(parsed: Parsed, source: TopicSource, pipeline: str) -> Parsed:
         bad = F.when(~parsed.is_good, F.col(VALUE))
         frame = frame.withColumn(REASON, parsed.reason(bad)).filter(_good_or_fail(parsed.is_good, source, pipeline))
     else:
-        if source.dead_letter == DROP and frame.isStreaming:
-            frame = frame.observe(f"{source.name}.{DROPPED}", F.count_if(~parsed.is_good).alias(DROPPED))
+        if source.dead_letter == DROP:
+            frame = _counted(parsed, source)
         frame = frame.filter(parsed.is_good)
     return Parsed(frame, parsed.is_good, parsed.row, parsed.schema, parsed.reason)
+
+
+def _counted(parsed: Parsed, source: TopicSource) -> DataFrame:
+    """All records; how many there are, and how many of them are bad, is in the progress of the query."""
+    if not parsed.frame.isStreaming:
+        return parsed.frame
+    records, bad = F.count("*").alias("records"), F.count_if(~parsed.is_good).alias("bad")
+    return parsed.frame.observe(f"{source.name}{PARSED}", records, bad)
 
 
 def _good_or_fail(is_good: Column, source: TopicSource, pipeline: str) -> Column:
@@ -60,7 +67,7 @@ def _good_or_fail(is_good: Column, source: TopicSource, pipeline: str) -> Column
 
 def dead_letters(parsed: Parsed, source: TopicSource, pipeline: str) -> DataFrame:
     """The bad records in the shape of the sink."""
-    bad = parsed.frame.filter(~parsed.is_good).withColumn(REASON, parsed.reason(F.col(VALUE)))
+    bad = _counted(parsed, source).filter(~parsed.is_good).withColumn(REASON, parsed.reason(F.col(VALUE)))
     headers = headers_of(
         {
             "moldau.error": F.col(REASON),

@@ -39,7 +39,7 @@ TABLE_FORMATS: Final[tuple[TableFormat, ...]] = get_args(TableFormat)
 KINDS: Final = ("topic", "topics", "pattern", "file", "table")
 KEYS: Final = (
     "format", "schema", "schema_file", "framing", "start", "headers", "watermark", "deduplicate", "dead_letter",
-    "max_per_trigger", "options", "watch",
+    "fail_above", "max_per_trigger", "options", "watch",
 )  # fmt: skip
 SYNONYMS: Final = {"path": "file", "subscribe": "topic", "starting_offsets": "start", "dead_letters": "dead_letter"}
 _SUFFIXES: Final[Mapping[str, FileFormat]] = {
@@ -105,6 +105,7 @@ def _topic_source(name: str, section: Section, folder: Folder) -> TopicSource:
         watermark=section.watermark(),
         deduplicate=section.texts("deduplicate"),
         dead_letter=_dead_letter(section, topics[0] if topics else name, format_),
+        fail_above=_fail_above(section),
         max_per_trigger=section.count("max_per_trigger"),
         options=section.mapping("options"),
     )
@@ -245,6 +246,19 @@ def _dead_letter(section: Section, stem: str, format_: RecordFormat) -> str:
     return default
 
 
+def _fail_above(section: Section) -> float | None:
+    value = section.scalar("fail_above", "a share such as 10%")
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d{1,3}(?:\.\d{1,4})?)\s*%", value.text)
+    if found is None or float(found[1]) > 100:
+        section.refuse(f"{quoted(value.text)} is no share", value.place, "such as  fail_above: 10%")
+        return None
+    if (fate := section.text("dead_letter")) == FAIL:
+        section.refuse(f"'fail_above' does not go with 'dead_letter: {fate}'", section.key_place("fail_above"))
+    return float(found[1])
+
+
 def _refuse_feeding_itself(section: Section, source: TopicSource) -> None:
     topic = source.dead_letter_topic
     if topic is not None and reads(source, topic):
@@ -341,5 +355,5 @@ def _table_source(name: str, section: Section, folder: Folder) -> TableSource:
 
 
 def _refuse_topic_keys(section: Section, what: str) -> None:
-    keys = ("framing", "start", "headers", "dead_letter", "max_per_trigger")
+    keys = ("framing", "start", "headers", "dead_letter", "fail_above", "max_per_trigger")
     section.refuse_keys(keys, lambda key: f"'{key}' is for topics, not for {what}")

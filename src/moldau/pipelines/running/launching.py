@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from moldau.pipelines.problems import PipelineError, did_you_mean
 from moldau.pipelines.queries import sinks_of
 from moldau.pipelines.running import identity, topics
+from moldau.pipelines.running.bad_records import BadRecords, rules
 from moldau.pipelines.running.broker_watch import BrokerWatch
 from moldau.pipelines.running.identity import QueryIdentity
 from moldau.pipelines.running.progress import RunStatus
@@ -98,6 +99,7 @@ def launch(
             view.say(f"made topic {topic}")
         run = Run(jobs, directory, view, stop, status, random.random, wanted.debug)
         run.pulse = lambda: _tasks_done(spark)
+        run.bad_records = BadRecords(rules(pipeline), set())
         with _quiet(), _broker(pipeline, view, is_batch) as run.broker:
             return run.to_the_end()
 

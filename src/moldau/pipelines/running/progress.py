@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from moldau.base.ids import TopicPartition
+from moldau.pipelines.queries import PARSED
 
 QueryState = Literal["starting", "running", "waiting", "failed", "finished", "stopped"]
 """`waiting`: failed, and due to be started again after a pause."""
@@ -30,6 +31,14 @@ class LogEnds:
     offsets: Offsets
 
 
+class Counted(NamedTuple):
+    records: int
+    bad: int
+
+    def plus(self, other: Counted) -> Counted:
+        return Counted(self.records + other.records, self.bad + other.bad)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryStatus:
     """One query at one moment. None means not known (yet), or that the query has no such thing."""
@@ -41,8 +50,8 @@ class QueryStatus:
     rows_in: int = 0
     """Since the run began; rows of a batch that was tried again count once."""
     rows_out: int | None = None
-    rows_dropped: int = 0
-    """Bad records of sources that leave them out."""
+    bad_records: Mapping[str, Counted] = field(default_factory=dict)
+    """By source: how many records this query parsed, and how many of them were bad."""
     position: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """By topic and partition: up to where records are processed and committed."""
     lag_records: int | None = None
@@ -83,17 +92,25 @@ class RunStatus:
 
     def to_json(self) -> dict[str, Any]:
         """Lists for tuples, as reading it back would give."""
-        queries = [asdict(query) | {"rates": list(query.rates)} for query in self.queries]
-        return asdict(self) | {"queries": queries}
+        return asdict(self) | {"queries": [_query_to_json(query) for query in self.queries]}
 
     @staticmethod
     def from_json(told: Mapping[str, Any]) -> RunStatus:
         """ValueError if a run of another version wrote it."""
         try:
-            queries = tuple(QueryStatus(**{**query, "rates": tuple(query["rates"])}) for query in told["queries"])
-            return RunStatus(**{**told, "queries": queries})
-        except (TypeError, KeyError) as error:
+            return RunStatus(**{**told, "queries": tuple(map(_query_from_json, told["queries"]))})
+        except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a status of this version ({error})") from error
+
+
+def _query_to_json(query: QueryStatus) -> dict[str, Any]:
+    counted = {source: counted._asdict() for source, counted in query.bad_records.items()}
+    return asdict(query) | {"rates": list(query.rates), "bad_records": counted}
+
+
+def _query_from_json(told: Mapping[str, Any]) -> QueryStatus:
+    counted = {source: Counted(**counted) for source, counted in told.get("bad_records", {}).items()}
+    return QueryStatus(**{**told, "rates": tuple(told["rates"]), "bad_records": counted})
 
 
 @dataclass(slots=True)
@@ -224,7 +241,7 @@ class Gauge:
             state="running",
             rows_in=old.rows_in + int(report.get("numInputRows") or 0),
             rows_out=old.rows_out if out is None else (old.rows_out or 0) + out,
-            rows_dropped=old.rows_dropped + _rows_dropped(report),
+            bad_records=_sum(old.bad_records, _bad_records(report)),
             batch_id=int(report["batchId"]) if _has_run(report) else old.batch_id,
             batch_ms=_batch_ms(report) if _has_run(report) else old.batch_ms,
             state_rows=sum(int(state.get("numRowsTotal", 0)) for state in states) if states else old.state_rows,
@@ -250,10 +267,19 @@ def _rows_out(report: Mapping[str, Any]) -> int | None:
     return None if found is None or int(found) < 0 else int(found)
 
 
-def _rows_dropped(report: Mapping[str, Any]) -> int:
-    """Sources that drop bad records count them under the name "<source>.dropped"."""
+def _bad_records(report: Mapping[str, Any]) -> dict[str, Counted]:
+    """Queries count what they parse under the name "<source>.parsed"."""
     observed = report.get("observedMetrics") or {}
-    return sum(int(counted["dropped"] or 0) for name, counted in observed.items() if name.endswith(".dropped"))
+    return {
+        name.removesuffix(PARSED): Counted(int(counted["records"] or 0), int(counted["bad"] or 0))
+        for name, counted in observed.items()
+        if name.endswith(PARSED)
+    }
+
+
+def _sum(before: Mapping[str, Counted], more: Mapping[str, Counted]) -> Mapping[str, Counted]:
+    none = Counted(0, 0)
+    return {source: before.get(source, none).plus(more.get(source, none)) for source in before.keys() | more.keys()}
 
 
 def _position(sources: Sequence[Mapping[str, Any]]) -> dict[TopicPartition, int]:

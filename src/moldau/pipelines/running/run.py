@@ -16,6 +16,8 @@ from typing import Any, Final, Protocol
 
 from moldau.base.errors import StorageFault
 from moldau.pipelines.problems import PipelineError
+from moldau.pipelines.running.bad_records import BadRecords
+from moldau.pipelines.running.failure_log import FailureLog
 from moldau.pipelines.running.failures import Failure, Kind, failure_of
 from moldau.pipelines.running.progress import Gauge, LogEnds, Offsets, QueryStatus, RunState, RunStatus
 from moldau.pipelines.running.restarting import Restarts
@@ -134,10 +136,13 @@ class Run:
     pulse: Callable[[], object] = lambda: None
     """Something that changes as long as batches get on."""
     broker: Broker = field(default_factory=NoBroker)
+    bad_records: BadRecords = field(default_factory=lambda: BadRecords((), set()))
     _watched: list[_Watched] = field(default_factory=list)
     _told_s: float = 0.0
     _is_status_lost: bool = False
     _has_told_slowness: bool = False
+    _is_refused: bool = False
+    """Too many records were bad."""
 
     def to_the_end(self) -> RunStatus:
         """Runs until all queries have finished, one has failed for good, or a stop is asked for."""
@@ -158,6 +163,7 @@ class Run:
             finally:
                 self._stop_all()
                 self._compare(self.broker.last_exchange)
+                self._judge_bad_records(is_over=True)
                 self._become(self._final_state(), self.status.message)
         return self.status
 
@@ -199,6 +205,7 @@ class Run:
         failure = _failure(error)
         status = each.gauge.status
         pause_s = each.restarts.pause_after(failure, status.batch_id, time.monotonic())
+        FailureLog(self.directory.failures, utc_now).tell(each.job.name, failure.message, error)
         if self.debug:
             self.view.say(f"{each.job.name}: {error}")
         if pause_s is None or self.status.state != "running":
@@ -277,11 +284,21 @@ class Run:
 
     def _final_state(self) -> RunState:
         states = {each.gauge.status.state for each in self._watched}
-        if "failed" in states:
+        if "failed" in states or self._is_refused:
             return "failed"
         return "finished" if states <= {"finished"} else "stopped"
 
     # --- telling ----------------------------------------------------------------------------------------------------
+
+    def _judge_bad_records(self, is_over: bool) -> None:
+        warnings, refusal = self.bad_records.news([each.gauge.status for each in self._watched], is_over)
+        for warning in warnings:
+            self.view.say(warning)
+        if warnings and is_over and self.status.message is None:
+            self.status = replace(self.status, message="; ".join(warnings))
+        if refusal is not None and not self._is_refused:
+            self._is_refused = True
+            self._become("stopping", refusal)
 
     def _become(self, state: RunState, message: str | None = None) -> None:
         self.status = replace(self.status, state=state, message=message)
@@ -293,6 +310,7 @@ class Run:
                 if each.query is not None:
                     self._take(each, each.query)
             self._compare(self.broker.exchange)
+            self._judge_bad_records(is_over=False)
             self._tell()
 
     def _compare(self, exchange: Callable[[Mapping[str, Offsets]], LogEnds | None]) -> None:

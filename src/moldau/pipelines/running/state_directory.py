@@ -4,6 +4,7 @@
       lock                      flock'ed for as long as a run lives; its text is JSON and says who: pid, host, since
       identity.json             which pipeline the checkpoints belong to, and what each query was (identity.py)
       status.json               JSON, replaced every second by the run: what `moldau pipeline status` shows
+      failures.log              the whole story of each failure of a query (failure_log.py)
       stop                      made by `moldau pipeline stop`: the run ends itself when it sees it
       checkpoints/<query>/      Spark's: offsets, commits, state
 
@@ -31,6 +32,7 @@ from moldau.platforms.file_locks import try_lock
 LOCK: Final = "lock"
 STATUS: Final = "status.json"
 STOP: Final = "stop"
+FAILURES: Final = "failures.log"
 CHECKPOINTS: Final = "checkpoints"
 LOCK_PATIENCE_S: Final = 0.5
 LOCK_AGAIN_S: Final = 0.02
@@ -67,6 +69,10 @@ class StateDirectory:
     @property
     def checkpoints(self) -> Path:
         return self.path / CHECKPOINTS
+
+    @property
+    def failures(self) -> Path:
+        return self.path / FAILURES
 
     def checkpoint(self, query: str) -> Path:
         return self.checkpoints / query

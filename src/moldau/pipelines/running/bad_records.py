@@ -1,0 +1,85 @@
+"""Whether too many records of a source are bad: a line above a share, and the end of the run where the file says so.
+
+A schema that fits no record sends all of them to the dead letters, and nothing fails. Pure: numbers come in, words go
+out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from moldau.pipelines.running.progress import Counted, QueryStatus
+from moldau.pipelines.spec import DROP, Pipeline, TopicSource
+
+WARN_ABOVE: Final = 0.1
+ENOUGH: Final = 100
+"""Records, before a share of them says something; at the end of a run every number does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What is thought of the bad records of one source."""
+
+    source: str
+    fate: str
+    """What becomes of them, in words."""
+    fail_above: float | None = None
+
+    def warning(self, counted: Counted) -> str:
+        return f"source {self.source}: {_share(counted)} are bad; {self.fate}"
+
+    def refusal(self, counted: Counted) -> str:
+        assert self.fail_above is not None
+        return f"source {self.source}: {_share(counted)} are bad, more than fail_above: {self.fail_above:.4g}%"
+
+    def warns(self, counted: Counted, enough: int) -> bool:
+        return counted.bad > 0 and counted.records >= enough and counted.bad > WARN_ABOVE * counted.records
+
+    def refuses(self, counted: Counted, enough: int) -> bool:
+        if self.fail_above is None or counted.records < enough:
+            return False
+        return counted.bad * 100 > self.fail_above * counted.records
+
+
+def rules(pipeline: Pipeline) -> list[Rule]:
+    sources = [source for source in pipeline.sources.values() if isinstance(source, TopicSource)]
+    return [Rule(source.name, _fate(source), source.fail_above) for source in sources]
+
+
+def counted_by_source(queries: Iterable[QueryStatus]) -> dict[str, Counted]:
+    """Several queries may read one source, each its own way through it: the one that has come furthest counts."""
+    found: dict[str, Counted] = {}
+    for query in queries:
+        for source, counted in query.bad_records.items():
+            found[source] = max(found.get(source, counted), counted)
+    return found
+
+
+@dataclass(slots=True)
+class BadRecords:
+    """Watches over a run. What was said is not said again."""
+
+    rules: Sequence[Rule]
+    warned: set[str]
+
+    def news(self, queries: Iterable[QueryStatus], is_over: bool) -> tuple[list[str], str | None]:
+        """Warnings that are new, and why the run must end, if it must."""
+        counted, enough = counted_by_source(queries), 1 if is_over else ENOUGH
+        known = [(rule, counted[rule.source]) for rule in self.rules if rule.source in counted]
+        refused = next((rule.refusal(found) for rule, found in known if rule.refuses(found, enough)), None)
+        due = [(rule, found) for rule, found in known if rule.source not in self.warned and rule.warns(found, enough)]
+        self.warned |= {rule.source for rule, _ in due}
+        return [rule.warning(found) for rule, found in due], refused
+
+
+def _fate(source: TopicSource) -> str:
+    if source.dead_letter == DROP:
+        return "they are left out"
+    topic = source.dead_letter_topic
+    return f"they are in topic {topic}: `moldau consume {topic} --json` tells why"
+
+
+def _share(counted: Counted) -> str:
+    return f"{counted.bad:,} of {counted.records:,} records ({counted.bad * 100 / counted.records:.3g} %)"

@@ -1,0 +1,68 @@
+"""When a share of bad records is worth a line, and when it ends the run."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from moldau.pipelines.running.bad_records import ENOUGH, BadRecords, Rule
+from moldau.pipelines.running.progress import Counted, Gauge, QueryStatus, RunStatus
+
+TOLD = "they are in topic o.dead"
+
+
+def query(name: str, records: int, bad: int) -> QueryStatus:
+    return QueryStatus(name=name, bad_records={"orders": Counted(records, bad)})
+
+
+def watch(fail_above: float | None = None) -> BadRecords:
+    return BadRecords([Rule("orders", TOLD, fail_above)], set())
+
+
+@pytest.mark.parametrize(
+    ("records", "bad", "is_over", "is_told"),
+    [
+        (1000, 100, False, False),
+        (1000, 101, False, True),
+        (ENOUGH - 1, ENOUGH - 1, False, False),
+        (ENOUGH - 1, ENOUGH - 1, True, True),
+        (6, 6, True, True),
+        (0, 0, True, False),
+    ],
+)
+def test_a_share_above_a_tenth_is_told(records: int, bad: int, is_over: bool, is_told: bool) -> None:
+    warnings, refusal = watch().news([query("q", records, bad)], is_over)
+    assert (bool(warnings), refusal) == (is_told, None)
+
+
+def test_it_is_told_once_and_by_the_query_that_has_come_furthest() -> None:
+    one = watch()
+    queries = [query("a", 200, 100), query("b", 110_000, 110_000), query("c", 0, 0)]
+    warnings, _ = one.news(queries, is_over=False)
+    assert warnings == [f"source orders: 110,000 of 110,000 records (100 %) are bad; {TOLD}"]
+    assert one.news(queries, is_over=True) == ([], None)
+
+
+@pytest.mark.parametrize(
+    ("records", "bad", "is_over", "is_refused"),
+    [(1000, 5, False, False), (1000, 6, False, True), (50, 50, False, False), (50, 50, True, True)],
+)
+def test_more_than_the_file_allows_ends_the_run(records: int, bad: int, is_over: bool, is_refused: bool) -> None:
+    _, refusal = watch(fail_above=0.5).news([query("q", records, bad)], is_over)
+    assert (refusal is not None) is is_refused
+    if refusal:
+        assert refusal.endswith("are bad, more than fail_above: 0.5%")
+
+
+def test_what_spark_counted_adds_up_and_survives_its_file() -> None:
+    gauge = Gauge(QueryStatus(name="q"))
+    for batch in range(3):
+        counted = {"orders.parsed": {"records": 10, "bad": 2}, "other.parsed": {"records": None, "bad": None}}
+        report = {"batchId": batch, "timestamp": str(batch), "observedMetrics": counted, "durationMs": {"addBatch": 1}}
+        gauge.take([report], batch)
+    assert gauge.status.bad_records == {"orders": Counted(30, 6), "other": Counted(0, 0)}
+    run = RunStatus(
+        pipeline="p", mode="m", state="running", pid=1, host="h", started="a", updated="b", queries=(gauge.status,)
+    )
+    assert RunStatus.from_json(json.loads(json.dumps(run.to_json()))) == run
