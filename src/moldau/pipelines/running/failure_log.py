@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,4 +36,13 @@ class FailureLog:
 
 
 def story(error: BaseException) -> str:
-    return "".join(traceback.format_exception(error)).rstrip("\n")
+    """The traceback, and below it those of Java, which PySpark keeps in its exceptions and does not show."""
+    told = "".join(traceback.format_exception(error)).rstrip("\n")
+    return "\n".join([told, *(f"In Java: {trace}" for trace in _java_traces(error))])
+
+
+def _java_traces(error: BaseException | None) -> Iterator[str]:
+    while error is not None:
+        if trace := getattr(error, "_stackTrace", None):
+            yield str(trace).rstrip("\n")
+        error = getattr(error, "_cause", None) or error.__cause__
