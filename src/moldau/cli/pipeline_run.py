@@ -23,6 +23,7 @@ from moldau.cli.pipeline_submit import submitted
 from moldau.platforms.support import refusal
 
 if TYPE_CHECKING:
+    from moldau.pipelines.running.fresh_start import Existing, Outputs
     from moldau.pipelines.running.view import View
     from moldau.pipelines.spec import Start
 
@@ -54,6 +55,12 @@ ALL = "*"
     " Its checkpoint is forgotten when nothing refuses the run any more. Repeatable.",
 )
 @click.option(
+    "--existing",
+    type=click.Choice(["clear", "keep"]),
+    help="With --fresh, what becomes of what was written before. clear: its topics are emptied, its tables renamed to"
+    " NAME.before-TIME. keep: everything is there twice. Default: you are asked.",
+)
+@click.option(
     "--master", metavar="URL", help="Spark's master: local[2], spark://host:7077, yarn, k8s://… Default: local[*]"
 )
 @click.option("--conf", multiple=True, metavar="K=V", callback=key_values, help="A setting of Spark's. Repeatable.")
@@ -70,6 +77,7 @@ def run(
     end: str | None,
     sinks: tuple[str, ...],
     fresh: tuple[str, ...],
+    existing: Existing | None,
     master: str | None,
     conf: dict[str, str],
     deploy_mode: str,
@@ -89,6 +97,8 @@ def run(
     _check_mode(ctx, until_caught_up, batch, begin or end)
     if any(name.endswith(SUFFIXES) for name in fresh):
         raise click.UsageError("--fresh takes the name of a sink; write the file in front of it", ctx)
+    if existing and not fresh:
+        raise click.UsageError("--existing says what becomes of the output of sinks that begin anew: --fresh", ctx)
     pipeline = chosen.pipeline
     if deploy_mode == "cluster":
         ctx.exit(submitted(chosen, master, conf, _words(ctx)))
@@ -102,6 +112,7 @@ def run(
         over=Range(start=_where(begin, "--from"), end=_where(end, "--to")) if batch else None,
         only=sinks or None,
         fresh=None if ALL in fresh else fresh,
+        decide=_decide if existing is None else lambda found: existing,
         debug=bool(ctx.find_root().params.get("debug")),
     )
     stop, log = Stop(), None if wanted.debug else chosen.directory.path / SPARK_LOG
@@ -110,6 +121,18 @@ def run(
     if ended.state == "failed":
         told = [path for path in (chosen.directory.failures, log) if path is not None and path.exists()]
         raise CommandFailed(f"{ended.message or 'the run failed'}{_all_of_it(told)}")
+
+
+def _decide(found: Outputs) -> Existing:
+    """Asks whoever sits there; a script has to say it."""
+    from moldau.pipelines.running.fresh_start import refuse_to_decide
+
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return refuse_to_decide(found)
+    click.echo(f"{found} would hold everything twice.", err=True)
+    asked = "clear (empty the topics, rename the tables), or keep and write everything once more?"
+    answer: Existing = click.prompt(asked, type=click.Choice(["clear", "keep"]), err=True)
+    return answer
 
 
 def _all_of_it(files: Sequence[Path]) -> str:
@@ -126,6 +149,8 @@ def _words(ctx: click.Context) -> list[str]:
         words += ["--sink", sink]
     for sink in given["fresh"]:
         words += ["--fresh"] if sink == ALL else ["--fresh", sink]
+    if given["existing"]:
+        words += ["--existing", given["existing"]]
     return words
 
 

@@ -17,6 +17,12 @@ from moldau.client.channel import Channel
 from moldau.client.properties import security
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from moldau.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from moldau.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -251,6 +257,23 @@ class Cluster:
 
     def latest(self, partitions: Iterable[TopicPartition], read_committed: bool = False) -> Offsets:
         return self.list_offsets(dict.fromkeys(partitions, LATEST), read_committed)
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
+        """Deletes the records before these offsets. Partitions without records are no trouble."""
+        for node, partitions in self.by_leader(before).items():
+            topics = [
+                DeleteRecordsTopic(
+                    name, [DeleteRecordsPartition(index, before[TopicPartition(name, index)]) for index in indexes]
+                )
+                for name, indexes in by_topic(partitions).items()
+            ]
+            request = DeleteRecordsRequest(topics, timeout_ms=int(self._timeout_seconds * 1000))
+            answer = self.channel(node).ask(ApiKey.DELETE_RECORDS, request, DeleteRecordsResponse)
+            for topic in answer.topics:
+                for each in topic.partitions:
+                    if each.error_code:
+                        code = ErrorCode(each.error_code)
+                        raise KafkaError(code, f"the records of {topic.name}-{each.partition_index}: {code.name}")
 
     def create_topic(self, name: str, partitions: int, replication_factor: int = -1) -> bool:
         """Whether it was made now; False if it was there."""

@@ -15,6 +15,8 @@ BETWEEN_SINKS: Final = "+"
 """No name of a sink may hold it."""
 QUERY_NAME_LENGTH_MAX: Final = 200
 """Checkpoints and consumer groups are named after queries; names of files have 255 bytes."""
+DEAD_LETTERS: Final = ".dead-letters"
+"""How the query of the bad records of a source is named: "<source>.dead-letters"."""
 PARSED: Final = ".parsed"
 """How the counters of a source end, in the progress of a query under observedMetrics: records, and bad ones."""
 

@@ -31,7 +31,7 @@ from moldau.pipelines.cases.files import (
 from moldau.pipelines.planning.compiling import Mode
 from moldau.pipelines.planning.flows import LAKE
 from moldau.pipelines.problems import PipelineError, did_you_mean
-from moldau.pipelines.queries import sinks_by_query
+from moldau.pipelines.queries import DEAD_LETTERS, sinks_by_query
 from moldau.pipelines.running.failure_log import story
 from moldau.pipelines.running.failures import failure_of
 from moldau.pipelines.running.launching import Wanted, launch
@@ -54,7 +54,6 @@ from moldau.pipelines.spec import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DEAD_LETTERS: Final = ".dead-letters"
 FILE_FORMATS: Final = {".csv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet", ".txt": "text"}
 ANSWER_S: Final = 30.0
 VOLATILE_HEADERS: Final = frozenset({"moldau.timestamp"})

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from moldau.pipelines.planning.formats import Parsed
 from moldau.pipelines.planning.record_schemas import VALUE
 from moldau.pipelines.planning.record_values import headers_of
-from moldau.pipelines.queries import PARSED
+from moldau.pipelines.queries import DEAD_LETTERS, PARSED
 from moldau.pipelines.spec import DROP, FAIL, TopicSource
 
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp")
@@ -27,7 +27,7 @@ REASON: Final = "_moldau_reason"
 
 
 def flow_name(source: TopicSource) -> str:
-    return f"{source.name}.dead-letters"
+    return f"{source.name}{DEAD_LETTERS}"
 
 
 def good_only(parsed: Parsed, source: TopicSource, pipeline: str) -> Parsed:

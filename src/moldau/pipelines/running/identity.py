@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from moldau.pipelines.drawing.sql_names import views_used
-from moldau.pipelines.queries import sinks_by_query, sinks_of
+from moldau.pipelines.queries import DEAD_LETTERS, sinks_by_query, sinks_of
 from moldau.pipelines.running.state_directory import StateDirectory, StateRefused, read_json, write_json
 from moldau.pipelines.spec import FileSource, Pipeline, PythonStep, Source, SqlStep, Step, TableSource, TopicSource
 
@@ -52,7 +52,7 @@ def of_pipeline(pipeline: Pipeline, apart: bool = False) -> dict[str, QueryIdent
     unless `apart`, and one per source with a dead-letter topic."""
     views = {view.name.casefold(): view for view in (*pipeline.sources.values(), *pipeline.steps)}
     queries = {
-        f"{source.name}.dead-letters": QueryIdentity(_read_by([source], pipeline.file.parent))
+        f"{source.name}{DEAD_LETTERS}": QueryIdentity(_read_by([source], pipeline.file.parent))
         for source in pipeline.sources.values()
         if isinstance(source, TopicSource) and source.dead_letter_topic is not None and source.format != "raw"
     }
@@ -211,5 +211,5 @@ def _way_out(checkpoints: Iterable[str]) -> str:
     names = " ".join(f"--fresh {name}" for name in checkpoints)
     return (
         f"undo the change, or `moldau pipeline run FILE {names}` begins again where `start` of the sources says, and"
-        " writes everything once more into the same topics and tables"
+        " writes everything once more: with --existing clear into emptied topics and new tables"
     )

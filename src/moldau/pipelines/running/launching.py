@@ -20,6 +20,7 @@ from moldau.pipelines.queries import sinks_of
 from moldau.pipelines.running import identity, topics
 from moldau.pipelines.running.bad_records import BadRecords, rules
 from moldau.pipelines.running.broker_watch import BrokerWatch
+from moldau.pipelines.running.fresh_start import Decide, FreshStart, planned, refuse_to_decide
 from moldau.pipelines.running.identity import QueryIdentity
 from moldau.pipelines.running.progress import RunStatus
 from moldau.pipelines.running.run import Broker, Job, NoBroker, Run, Stop, utc_now
@@ -54,6 +55,8 @@ class Wanted:
     """Names of sinks, or of queries; None for all."""
     fresh: Collection[str] | None = field(default=())
     """Queries whose checkpoints are forgotten first; None for all."""
+    decide: Decide = refuse_to_decide
+    """What becomes of topics and tables that would hold everything twice then."""
     debug: bool = False
 
 
@@ -79,8 +82,9 @@ def launch(
     )  # fmt: skip
     with directory.locked(Holder(status.pid, status.host, status.started)), _told_if_failed(directory, status):
         directory.forget_stop()
+        anew = FreshStart()
         if not is_batch:
-            identity.check(directory, pipeline.name, names, forgotten=fresh)
+            anew = _fresh_start(pipeline, directory, names, fresh, wanted.decide)
         with phases("looking at the topics") as show:
 
             def on_phase(phase: str) -> None:
@@ -93,7 +97,8 @@ def launch(
             jobs = _jobs(pipeline, spark, directory, wanted, names)
         if not is_batch:
             # Last, when nothing can refuse the run any more: what is forgotten is written again.
-            identity.forget(directory, fresh)
+            for line in anew.perform(directory, pipeline):
+                view.say(line)
             identity.record(directory, pipeline.name, names, lambda: uuid.uuid4().hex)
         for topic in made:
             view.say(f"made topic {topic}")
@@ -102,6 +107,25 @@ def launch(
         run.bad_records = BadRecords(rules(pipeline), set())
         with _quiet(), _broker(pipeline, view, is_batch) as run.broker:
             return run.to_the_end()
+
+
+def _fresh_start(
+    pipeline: Pipeline,
+    directory: StateDirectory,
+    names: Mapping[str, QueryIdentity],
+    fresh: Collection[str] | None,
+    decide: Decide,
+) -> FreshStart:
+    """What begins anew: what is asked for, or what a run that was killed had begun. The others may go on."""
+    unfinished = FreshStart.read(directory)
+    if fresh is not None and not fresh:
+        anew = unfinished or FreshStart()
+        identity.check(directory, pipeline.name, names, forgotten=anew.queries)
+        return anew
+    if unfinished is not None and fresh is not None:
+        fresh = None if unfinished.queries is None else list(dict.fromkeys([*fresh, *unfinished.queries]))
+    identity.check(directory, pipeline.name, names, forgotten=fresh)
+    return planned(pipeline, directory, fresh, decide)
 
 
 def chosen(queries: Mapping[str, QueryIdentity], only: Collection[str] | None) -> dict[str, QueryIdentity]:

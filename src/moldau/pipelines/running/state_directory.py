@@ -3,6 +3,7 @@
     <pipeline>/                 `.moldau/pipelines/<name>` beside the pipeline's file, unless --state names another
       lock                      flock'ed for as long as a run lives; its text is JSON and says who: pid, host, since
       identity.json             which pipeline the checkpoints belong to, and what each query was (identity.py)
+      fresh.json                while queries are made to begin anew: which, and what is emptied (fresh_start.py)
       status.json               JSON, replaced every second by the run: what `moldau pipeline status` shows
       failures.log              the whole story of each failure of a query (failure_log.py)
       stop                      made by `moldau pipeline stop`: the run ends itself when it sees it

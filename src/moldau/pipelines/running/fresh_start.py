@@ -1,0 +1,195 @@
+"""A query that begins anew writes everything once more. What it wrote before is emptied first, or doubled on purpose.
+
+Topics are emptied, tables are renamed: a topic cannot be renamed, and a table that nobody misses is deleted as easily.
+Tables that are written by key or as a whole (upsert, complete) hold nothing twice, and stay.
+
+    fresh.json = {"queries": [whose checkpoints go] or null for all, "topics": [to empty], "tables": [to rename]}
+
+is written first and removed last. A run that is killed between emptying a topic and forgetting the checkpoint would
+otherwise leave a query that goes on behind records that are gone; the next run finishes what was begun.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Literal
+
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault, UnusableProperty
+from moldau.base.ids import TopicPartition
+from moldau.client.cluster import EARLIEST, Cluster
+from moldau.pipelines.problems import PipelineError
+from moldau.pipelines.queries import DEAD_LETTERS, sinks_of
+from moldau.pipelines.running import identity
+from moldau.pipelines.running.state_directory import StateDirectory, read_json, write_json
+from moldau.pipelines.spec import Pipeline, TableSink, TopicSink, TopicSource
+
+PLAN: Final = "fresh.json"
+TOPIC: Final = "topic"
+TABLE: Final = "table"
+ROUTE: Final = "route"
+ANSWER_S: Final = 30.0
+Existing = Literal["clear", "keep"]
+Decide = Callable[["Outputs"], Existing]
+"""What to do with outputs that hold something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What a query that begins anew would double."""
+
+    topics: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+    routes: tuple[str, ...] = ()
+    """Sinks that decide the topic of each record: nobody knows which topics those were."""
+
+    def __bool__(self) -> bool:
+        return bool(self.topics or self.tables or self.routes)
+
+    def __str__(self) -> str:
+        told = [f"topic {name}" for name in self.topics] + [f"table {path}" for path in self.tables]
+        return ", ".join(told + [f"what sink {name} routed" for name in self.routes])
+
+    def check_clearing(self, pipeline: Pipeline, kept: Collection[str]) -> None:
+        """PipelineError if a query that goes on would lose something, or if nobody knows what to clear."""
+        if self.routes:
+            raise PipelineError(
+                f"sink {self.routes[0]} decides the topic of each record, so nobody knows which ones to empty:"
+                " empty or delete them yourself, then run with --existing keep"
+            )
+        for name, (kind, where) in _written_by(pipeline).items():
+            if name in kept and where in (self.topics if kind == TOPIC else self.tables):
+                raise PipelineError(
+                    f"{kind} {where} is also written by {name}, which does not begin anew: name it too"
+                    f" (--fresh {name}), or run with --existing keep"
+                )
+        if remote := [path for path in self.tables if "://" in path]:
+            raise PipelineError(
+                f"table {remote[0]} cannot be renamed from here: move it, then run with --existing keep"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class FreshStart:
+    """Which queries begin anew, and what is emptied for that."""
+
+    queries: tuple[str, ...] | None = ()
+    """Whose checkpoints are forgotten; None for all that there are."""
+    topics: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+
+    @staticmethod
+    def read(directory: StateDirectory) -> FreshStart | None:
+        """The one that a run began and did not finish."""
+        told = read_json(directory.path / PLAN)
+        if told is None:
+            return None
+        queries = None if told["queries"] is None else tuple(told["queries"])
+        return FreshStart(queries, tuple(told["topics"]), tuple(told["tables"]))
+
+    def perform(self, directory: StateDirectory, pipeline: Pipeline) -> list[str]:
+        """Does it, and says what was done, a line each."""
+        if self.queries == ():
+            return []
+        write_json(directory.path / PLAN, asdict(self))
+        said = [*_emptied(pipeline, self.topics), *_renamed(self.tables)]
+        identity.forget(directory, self.queries)
+        (directory.path / PLAN).unlink()
+        return said
+
+
+def planned(
+    pipeline: Pipeline, directory: StateDirectory, queries: Collection[str] | None, decide: Decide
+) -> FreshStart:
+    """For these queries, None for all."""
+    there = [name for name in directory.queries() if directory.has_progress(name)]
+    begun = {sink for name in there if queries is None or name in queries for sink in sinks_of(name)}
+    found = _holding_something(pipeline, begun) if begun else Outputs()
+    forgotten = None if queries is None else tuple(queries)
+    if not found or decide(found) == "keep":
+        return FreshStart(forgotten)
+    found.check_clearing(pipeline, kept=_written_by(pipeline).keys() - begun)
+    return FreshStart(forgotten, found.topics, found.tables)
+
+
+def refuse_to_decide(found: Outputs) -> Existing:
+    """For whoever cannot be asked."""
+    raise PipelineError(
+        f"{found} would hold everything twice: --existing clear empties topics and renames tables first,"
+        " --existing keep writes everything once more"
+    )
+
+
+def _written_by(pipeline: Pipeline) -> dict[str, tuple[str, str]]:
+    """By sink, or query of dead letters: what it appends to. Routes are theirs; consoles forget."""
+    written = {}
+    for sink in pipeline.sinks:
+        if isinstance(sink, TopicSink):
+            written[sink.name] = (TOPIC, sink.topic) if sink.topic else (ROUTE, sink.name)
+        elif isinstance(sink, TableSink) and sink.mode == "append":
+            written[sink.name] = (TABLE, sink.path)
+    for source in pipeline.sources.values():
+        if isinstance(source, TopicSource) and source.dead_letter_topic is not None:
+            written[f"{source.name}{DEAD_LETTERS}"] = (TOPIC, source.dead_letter_topic)
+    return written
+
+
+def _holding_something(pipeline: Pipeline, names: Collection[str]) -> Outputs:
+    written = [where for name, where in _written_by(pipeline).items() if name in names]
+    by_kind = {kind: tuple(dict.fromkeys(at for its, at in written if its == kind)) for kind in (TOPIC, TABLE, ROUTE)}
+    with _asking(pipeline) as cluster:
+        topics = tuple(topic for topic, ends in _ends(cluster, by_kind[TOPIC]).items() if ends)
+    tables = tuple(path for path in by_kind[TABLE] if "://" in path or (Path(path).is_dir() and os.listdir(path)))
+    return Outputs(topics, tables, by_kind[ROUTE])
+
+
+def _ends(cluster: Cluster, topics: Iterable[str]) -> dict[str, dict[TopicPartition, int]]:
+    """Of those topics that are there, the ends of the partitions that hold something."""
+    there = cluster.topics()
+    found = {}
+    for topic in topics:
+        partitions = [TopicPartition(topic, number) for number in there[topic].leaders] if topic in there else []
+        begins, ends = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST)), cluster.latest(partitions)
+        found[topic] = {where: end for where, end in ends.items() if end > begins[where]}
+    return found
+
+
+def _emptied(pipeline: Pipeline, topics: Collection[str]) -> Iterator[str]:
+    if not topics:
+        return
+    with _asking(pipeline) as cluster:
+        for topic, ends in _ends(cluster, topics).items():
+            if ends:
+                cluster.delete_records(ends)
+                yield f"emptied topic {topic}"
+
+
+def _renamed(tables: Iterable[str]) -> Iterator[str]:
+    for path in tables:
+        if not Path(path).exists():
+            continue
+        aside = f"{path}.before-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
+        try:
+            os.rename(path, aside)
+        except OSError as error:
+            raise StorageFault(path, error) from error
+        yield f"renamed table {path} to {aside}"
+
+
+@contextmanager
+def _asking(pipeline: Pipeline) -> Iterator[Cluster]:
+    assert pipeline.bootstrap is not None
+    try:
+        with closing(Cluster(pipeline.bootstrap, pipeline.kafka, ANSWER_S)) as cluster:
+            yield cluster
+    except UnusableProperty as error:
+        raise PipelineError(f"it is not known what the topics hold: {error}; run with --existing keep") from error
+    except KafkaError as error:
+        hint = "; a compacted topic cannot be emptied: delete it" if error.code is ErrorCode.POLICY_VIOLATION else ""
+        raise PipelineError(f"{error}{hint}") from error
+    except (OSError, MalformedData) as error:
+        raise PipelineError(str(error)) from error

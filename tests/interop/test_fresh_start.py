@@ -1,0 +1,160 @@
+"""Beginning anew against a real broker: what would be doubled is found, emptied or kept, and a kill loses nothing."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from moldau.base.ids import TopicPartition
+from moldau.client.cluster import EARLIEST, Cluster
+from moldau.pipelines.problems import PipelineError
+from moldau.pipelines.reading.loading import load
+from moldau.pipelines.running import fresh_start
+from moldau.pipelines.running.fresh_start import PLAN, FreshStart, Outputs, planned, refuse_to_decide
+from moldau.pipelines.running.state_directory import StateDirectory
+from moldau.pipelines.spec import Pipeline
+
+CreateTopic = Callable[..., str]
+SPEC = """
+name: {name}
+bootstrap: {bootstrap}
+sources:
+  events: {{topic: {source}, schema: a int, dead_letter: drop}}
+sinks:
+  - {{from: events, name: copy, topic: {out}}}
+  - {{from: events, name: rows, table: lake/rows, format: parquet}}
+  - {{from: events, name: current, table: lake/current, format: delta, mode: upsert, keys: [a]}}
+"""
+
+
+class World:
+    """A pipeline that has run: its sinks have checkpoints, and have written."""
+
+    def __init__(self, folder: Path, bootstrap: str, create_topic: CreateTopic) -> None:
+        self.folder, self.bootstrap, self.out = folder, bootstrap, create_topic(partitions=2)
+        self.file = folder / "p.yaml"
+        spec = SPEC.format(name=f"p{uuid.uuid4().hex[:8]}", bootstrap=bootstrap, source=create_topic(), out=self.out)
+        self.file.write_text(spec)
+        self.directory = StateDirectory(folder / "state")
+        for query in ("copy", "rows", "current"):
+            offsets = self.directory.checkpoint(query) / "offsets"
+            offsets.mkdir(parents=True)
+            (offsets / "0").write_text("v1")
+        for table in ("rows", "current"):
+            (folder / "lake" / table).mkdir(parents=True)
+            (folder / "lake" / table / "part").write_text("x")
+        producer = Producer({"bootstrap.servers": bootstrap})
+        for number in range(10):
+            producer.produce(self.out, str(number), partition=number % 2)
+        producer.flush()
+
+    @property
+    def pipeline(self) -> Pipeline:
+        return load(self.file)
+
+    def change(self, before: str, after: str) -> None:
+        self.file.write_text(self.file.read_text().replace(before, after))
+
+    def records(self) -> int:
+        places = [TopicPartition(self.out, number) for number in range(2)]
+        with closing(Cluster(self.bootstrap, {})) as cluster:
+            begins = cluster.list_offsets(dict.fromkeys(places, EARLIEST))
+            return sum(end - begins[where] for where, end in cluster.latest(places).items())
+
+    def tables(self) -> list[str]:
+        return sorted(name.partition(".before-")[0] for name in os.listdir(self.folder / "lake"))
+
+
+@pytest.fixture
+def world(tmp_path: Path, bootstrap: str, create_topic: CreateTopic) -> World:
+    return World(tmp_path, bootstrap, create_topic)
+
+
+def clear(found: Outputs) -> fresh_start.Existing:
+    return "clear"
+
+
+def test_what_would_be_there_twice_is_named(world: World) -> None:
+    with pytest.raises(PipelineError, match=f"^topic {world.out}, table .*lake/rows would hold everything twice: --ex"):
+        planned(world.pipeline, world.directory, None, refuse_to_decide)
+    assert planned(world.pipeline, world.directory, ["current"], refuse_to_decide) == FreshStart(("current",))
+    asked: list[Outputs] = []
+
+    def keep(found: Outputs) -> fresh_start.Existing:
+        asked.append(found)
+        return "keep"
+
+    assert planned(world.pipeline, world.directory, ["copy"], keep) == FreshStart(("copy",))
+    assert asked == [Outputs(topics=(world.out,))]
+
+
+def test_a_sink_that_never_ran_doubles_nothing(world: World) -> None:
+    world.directory.forget("copy")
+    assert planned(world.pipeline, world.directory, ["copy"], refuse_to_decide) == FreshStart(("copy",))
+
+
+def test_it_is_emptied_and_renamed(world: World) -> None:
+    said = planned(world.pipeline, world.directory, None, clear).perform(world.directory, world.pipeline)
+    assert [line.partition(" to ")[0] for line in said] == [
+        f"emptied topic {world.out}",
+        f"renamed table {world.folder}/lake/rows",
+    ]
+    assert (world.records(), world.directory.queries(), FreshStart.read(world.directory)) == (0, [], None)
+    assert world.tables() == ["current", "rows"]
+    assert not (world.folder / "lake" / "rows").exists()
+
+
+@pytest.mark.parametrize("at", ["_emptied", "_renamed", "identity.forget"])
+def test_a_run_that_is_killed_on_the_way_is_finished_by_the_next(
+    world: World, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = planned(world.pipeline, world.directory, ["copy", "rows"], clear)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(f"moldau.pipelines.running.fresh_start.{at}", killed)
+        with pytest.raises(KeyboardInterrupt):
+            plan.perform(world.directory, world.pipeline)
+    assert "copy" in world.directory.queries()
+    unfinished = FreshStart.read(world.directory)
+    assert unfinished == plan
+    unfinished.perform(world.directory, world.pipeline)
+    assert (world.records(), world.directory.queries()) == (0, ["current"])
+    assert not (world.directory.path / PLAN).exists()
+    assert not (world.folder / "lake" / "rows").exists()
+
+
+def test_what_another_sink_still_needs_is_not_cleared(world: World) -> None:
+    world.change("sinks:\n", f"sinks:\n  - {{from: events, name: other, topic: {world.out}}}\n")
+    with pytest.raises(PipelineError, match=f"topic {world.out} is also written by other, which does not begin anew"):
+        planned(world.pipeline, world.directory, ["copy"], clear)
+
+
+def test_topics_that_records_decide_are_left_to_people(world: World) -> None:
+    world.change(f"topic: {world.out}}}", "route: a}")
+    with pytest.raises(PipelineError, match="sink copy decides the topic of each record"):
+        planned(world.pipeline, world.directory, ["copy"], clear)
+
+
+def test_a_topic_that_cannot_be_emptied_is_told(world: World) -> None:
+    """It is compacted: Kafka deletes no records of those."""
+    with closing(Cluster(world.bootstrap, {})) as cluster:
+        cluster.create_topic(world.out, 2)
+    from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+
+    admin = AdminClient({"bootstrap.servers": world.bootstrap})
+    compacted = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, world.out, incremental_configs=[compacted])
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result()
+    with pytest.raises(PipelineError, match="compacted topic cannot be emptied: delete it"):
+        planned(world.pipeline, world.directory, ["copy"], clear).perform(world.directory, world.pipeline)
+    assert "copy" in world.directory.queries()
