@@ -70,7 +70,10 @@ def read_topic(bootstrap: str, topic: str) -> list[bytes]:
     with closing(Cluster(bootstrap, {})) as cluster:
         while cluster.latest(places, read_committed=True) != cluster.latest(places):
             time.sleep(0.1)
-    settings = {"group.id": "chaos", "enable.auto.commit": False, "enable.partition.eof": True, "log_level": 0}
+    settings = {
+        "group.id": "chaos", "enable.auto.commit": False, "enable.partition.eof": True, "log_level": 0,
+        "auto.offset.reset": "earliest",
+    }  # fmt: skip
     consumer = Consumer({"bootstrap.servers": bootstrap, "isolation.level": "read_committed", **settings})
     consumer.assign([TopicPartition(topic, index, 0) for index in range(PARTITIONS)])
     values: list[bytes] = []

@@ -431,7 +431,8 @@ def test_the_command_line_from_start_to_ctrl_c(write: Callable[..., Pipeline]) -
 
 
 def test_a_test_case_passes_or_shows_the_difference(spark: SparkSession, tmp_path: Path) -> None:
-    from moldau.pipelines.cases.case import run_case, update
+    from moldau.pipelines.cases.case import run_case
+    from moldau.pipelines.cases.result import update
     from moldau.testing import broker as broker_in_a_thread
 
     file = tmp_path / "pipeline.yaml"

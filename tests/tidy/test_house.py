@@ -61,6 +61,7 @@ PIPELINES_MAY_IMPORT = {
     "planning": set(),
     "running": {"drawing", "planning"},
     "cases": {"planning", "running"},
+    "workbench": {"reading", "planning", "running", "cases"},
 }
 """The same among the rooms of `pipelines`; its `spec.py` and `problems.py` are for all of them."""
 

@@ -1,7 +1,7 @@
 """`moldau pipeline`: write, check, draw, run, watch, stop and test data pipelines on Spark.
 
-The commands that only read a file are here; those about runs are in pipeline_run.py, pipeline_status.py and
-pipeline_test.py. Spark is imported by the commands that need it, when they need it.
+The commands that only read a file are here; those about runs are in pipeline_run.py and pipeline_status.py, those for
+who works on one in pipeline_dev.py and pipeline_test.py. Spark is imported by the commands that need it, when they do.
 """
 
 from __future__ import annotations
@@ -9,17 +9,22 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
+from moldau.cli.pipeline_dev import dev, preview
 from moldau.cli.pipeline_files import DEFAULT_FILE, Chosen, PipelineGroup, chosen_options
 from moldau.cli.pipeline_prepare import prepare
 from moldau.cli.pipeline_run import run
-from moldau.cli.pipeline_session import Session, phases, quiet_log
+from moldau.cli.pipeline_session import Session, asked_of_dev, phases, quiet_log
 from moldau.cli.pipeline_status import list_pipelines, status, stop
 from moldau.cli.pipeline_test import test
+
+if TYPE_CHECKING:
+    from moldau.pipelines.problems import Problem
 
 FORMS: Final = {".svg": "svg", ".mmd": "mermaid", ".mermaid": "mermaid", ".md": "mermaid"}
 PLAIN_WIDTH: Final = 100
@@ -31,6 +36,7 @@ def pipeline() -> None:
 
     \b
     moldau pipeline init shop                     a commented pipeline to begin with
+    moldau pipeline dev shop/pipeline.yaml        at each save: mistakes, rows of each step, test cases
     moldau pipeline validate shop/pipeline.yaml   every mistake, with line and word
     moldau pipeline run shop/pipeline.yaml        run it until Ctrl-C
     moldau pipeline status shop/pipeline.yaml     what it is doing, from another terminal
@@ -54,17 +60,33 @@ def validate(chosen: Chosen, yaml_only: bool) -> None:
 
 
 def _check_with_spark(chosen: Chosen) -> None:
+    """On the Spark of a `dev` of the same file, where one runs."""
     from moldau.pipelines.problems import InvalidPipeline
 
-    session = Session(chosen.pipeline, None, {}, quiet_log(chosen.file), quick_start=True)
-    with session, phases("looking for Java") as on_phase:
+    with phases("looking for Spark") as on_phase:
+        problems = _problems_told(chosen, on_phase)
+        if problems is None:
+            problems = _problems_found(chosen, on_phase)
+    if problems:
+        raise InvalidPipeline(problems)
+
+
+def _problems_told(chosen: Chosen, on_phase: Callable[[str], None]) -> list[Problem] | None:
+    answer = asked_of_dev(chosen.file, "check", chosen.settings, (), on_phase)
+    if answer is None:
+        return None
+    from moldau.pipelines.workbench.answers import problem_from_json
+
+    return [problem_from_json(told) for told in answer["problems"]]
+
+
+def _problems_found(chosen: Chosen, on_phase: Callable[[str], None]) -> list[Problem]:
+    with Session(chosen.pipeline, None, {}, quiet_log(chosen.file), quick_start=True) as session:
         spark = session.start(on_phase)
         from moldau.pipelines.planning.checking import check
 
         on_phase("checking SQL and schemas")
-        problems = check(chosen.pipeline, spark)
-    if problems:
-        raise InvalidPipeline(problems)
+        return check(chosen.pipeline, spark)
 
 
 @pipeline.command(short_help="Write a commented pipeline to begin with.")
@@ -121,5 +143,5 @@ def graph(chosen: Chosen, form: str | None, output: Path | None) -> None:
         click.echo(f"wrote {output}")
 
 
-for command in (run, status, stop, test, list_pipelines, prepare):
+for command in (run, status, stop, test, dev, preview, list_pipelines, prepare):
     pipeline.add_command(command)

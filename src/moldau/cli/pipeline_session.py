@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -34,14 +34,15 @@ class Session:
 
     def __init__(
         self,
-        pipeline: Pipeline,
+        pipeline: Pipeline | None,
         master: str | None,
         conf: dict[str, str],
         log: Path | None,
         stop: Stop | None = None,
         quick_start: bool = False,
     ) -> None:
-        """`quick_start` is for work of seconds: see `moldau.spark.session`."""
+        """`pipeline` may be None: Spark as it is by itself.
+        `quick_start` is for work of seconds: see `moldau.spark.session`."""
         self._quick_start = quick_start
         self._pipeline, self._master, self._conf, self._log, self._stop = pipeline, master, conf, log, stop
         self._spark: SparkSession | None = None
@@ -59,17 +60,31 @@ class Session:
         from moldau.pipelines.running.launching import SESSION_DEFAULTS
         from moldau.spark.java import BrokenJava
 
-        conf: dict[str, Any] = {**SESSION_DEFAULTS, **self._pipeline.spark, **self._conf}
+        own = {} if self._pipeline is None else self._pipeline.spark
+        name = "moldau" if self._pipeline is None else self._pipeline.name
+        conf: dict[str, Any] = {**SESSION_DEFAULTS, **own, **self._conf}
         try:
             with _stderr_in(self._log) if self._log else nullcontext():
                 self._spark = moldau.spark.session(
-                    self._pipeline.name, self._master, quick_start=self._quick_start, on_phase=on_phase, **conf
+                    name, self._master, quick_start=self._quick_start, on_phase=on_phase, **conf
                 )
         except BrokenJava as broken:
             raise CommandFailed(f"{broken}{_first_words(self._log)}") from broken
         if self._stop is not None:
             _listen(self._stop)
         return self._spark
+
+
+def asked_of_dev(
+    file: Path, do: str, settings: Mapping[str, str], cases: Sequence[str], on_phase: Callable[[str], None]
+) -> Mapping[str, Any] | None:
+    """What the `dev` of that file answers, if one runs: its Spark is there already."""
+    from moldau.pipelines.workbench.questions import ask
+
+    answer = ask(file, do, settings, cases, on_phase)
+    if answer is not None and "failed" in answer:
+        raise CommandFailed(answer["failed"])
+    return answer
 
 
 def _first_words(log: Path | None) -> str:

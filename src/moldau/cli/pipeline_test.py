@@ -6,10 +6,10 @@ Each case has a broker of its own, in this process; one Spark session serves the
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem
@@ -17,13 +17,12 @@ from click.shell_completion import CompletionItem
 from moldau.cli.connect import CommandFailed
 from moldau.cli.output import Table, show
 from moldau.cli.pipeline_files import DEFAULT_FILE, complete_files, existing, set_option
-from moldau.cli.pipeline_session import Session, log_folder, phases, quiet_log
+from moldau.cli.pipeline_session import Session, asked_of_dev, log_folder, phases, quiet_log
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from moldau.pipelines.cases.case import CaseResult
     from moldau.pipelines.cases.files import Case
+    from moldau.pipelines.cases.result import CaseResult
+    from moldau.pipelines.spec import Pipeline
 
 
 def complete_cases(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -55,20 +54,43 @@ def test(file: Path, names: tuple[str, ...], update: bool, settings: dict[str, s
     file = existing(file)
     pipeline = load(file, settings, bootstrap="localhost:0", check_files=False)
     cases = find_cases(file.absolute(), names)
-    session = Session(pipeline, None, {}, quiet_log(file), quick_start=True)
-    with session, phases("looking for Java") as on_phase:
-        spark = session.start(on_phase)
-        results = [_result(case, file, settings, spark, on_phase) for case in cases]
+    with phases("looking for Spark") as on_phase:
+        results = _told(file, settings, cases, on_phase)
+        if results is None:
+            results = _found(pipeline, settings, cases, on_phase)
+    results = [kept(result, file) for result in results]
     if update:
         _update(results, pipeline)
     else:
-        _tell(results)
+        tell(results)
     failed = [result for result in results if result.error or not (update or result.has_passed)]
     if failed:
         raise CommandFailed(f"{len(failed)} of {len(results)} cases failed")
 
 
-def _kept(result: CaseResult, file: Path) -> CaseResult:
+def _told(
+    file: Path, settings: Mapping[str, str], cases: Sequence[Case], on_phase: Callable[[str], None]
+) -> list[CaseResult] | None:
+    """By the `dev` of the same file, where one runs."""
+    answer = asked_of_dev(file, "test", settings, [case.name for case in cases], on_phase)
+    if answer is None:
+        return None
+    from moldau.pipelines.workbench.answers import results_from_json
+
+    return results_from_json(answer["results"], cases)
+
+
+def _found(
+    pipeline: Pipeline, settings: Mapping[str, str], cases: Sequence[Case], on_phase: Callable[[str], None]
+) -> list[CaseResult]:
+    with Session(pipeline, None, {}, quiet_log(pipeline.file), quick_start=True) as session:
+        spark = session.start(on_phase)
+        from moldau.pipelines.workbench.bench import Bench
+
+        return list(Bench(pipeline.file, spark, settings).results(cases, on_phase))
+
+
+def kept(result: CaseResult, file: Path) -> CaseResult:
     """What is told of an error in a line is told whole in a file."""
     folder = log_folder(file)
     if result.story is None or folder is None:
@@ -78,21 +100,8 @@ def _kept(result: CaseResult, file: Path) -> CaseResult:
     return replace(result, error=f"{result.error} (all of it: {log})")
 
 
-def _result(
-    case: Case, file: Path, settings: dict[str, str], spark: SparkSession, on_phase: Callable[[str], None]
-) -> CaseResult:
-    from moldau.pipelines.cases.case import run_case
-    from moldau.pipelines.reading.loading import load
-    from moldau.testing import broker
-
-    on_phase(f"case {case.name}")
-    with broker() as running:
-        pipeline = load(file, settings, bootstrap=running.bootstrap_servers, check_files=False)
-        return _kept(run_case(case, pipeline, spark), file)
-
-
-def _update(results: list[CaseResult], pipeline: Any) -> None:
-    from moldau.pipelines.cases.case import update
+def _update(results: list[CaseResult], pipeline: Pipeline) -> None:
+    from moldau.pipelines.cases.result import update
 
     for result in results:
         if result.error:
@@ -103,7 +112,7 @@ def _update(results: list[CaseResult], pipeline: Any) -> None:
     _tell_closed(results)
 
 
-def _tell(results: list[CaseResult]) -> None:
+def tell(results: list[CaseResult]) -> None:
     from moldau.pipelines.cases.comparing import told
 
     rows = [

@@ -38,6 +38,10 @@ class Problem:
 class PipelineError(Exception):
     """Something about a pipeline that its author or operator has to mend. The text is meant to be read by them."""
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython and notebooks show in place of a traceback."""
+        return [str(self)]
+
 
 class InvalidPipeline(PipelineError):
     """A pipeline that cannot be run as it stands, with everything that was found wrong, in the order of the file."""
@@ -49,6 +53,9 @@ class InvalidPipeline(PipelineError):
 
     def __str__(self) -> str:
         return "\n".join(str(problem) for problem in self.problems)
+
+    def _render_traceback_(self) -> list[str]:
+        return self.render().splitlines()
 
     def render(self) -> str:
         """All problems with their source lines, ready for a terminal without colours."""

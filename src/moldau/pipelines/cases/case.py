@@ -12,13 +12,13 @@ import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from moldau.base.ids import TopicPartition as Place
 from moldau.client.cluster import Cluster
-from moldau.pipelines.cases.comparing import Difference, compare_records, compare_rows, parsed
+from moldau.pipelines.cases.comparing import Difference, compare_records, compare_rows
 from moldau.pipelines.cases.files import (
     BadCase,
     Case,
@@ -26,8 +26,8 @@ from moldau.pipelines.cases.files import (
     read_expected,
     read_input,
     read_rows,
-    write_expected,
 )
+from moldau.pipelines.cases.result import CaseResult
 from moldau.pipelines.planning.compiling import Mode
 from moldau.pipelines.planning.flows import LAKE
 from moldau.pipelines.problems import PipelineError, did_you_mean
@@ -56,28 +56,7 @@ if TYPE_CHECKING:
 
 FILE_FORMATS: Final = {".csv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet", ".txt": "text"}
 ANSWER_S: Final = 30.0
-VOLATILE_HEADERS: Final = frozenset({"moldau.timestamp"})
-"""Not written into expected files: it differs from run to run unless the input says when its records are from."""
-
 Records = Sequence[Mapping[str, Any]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaseResult:
-    case: Case
-    seconds: float
-    differences: tuple[Difference, ...] = ()
-    error: str | None = None
-    story: str | None = None
-    """Of the error: all that Python, Spark and Java said."""
-    outputs: Mapping[str, Sequence[Any]]
-    """By sink: all records or rows that came out."""
-    closed: tuple[str, ...] = ()
-    """Queries whose open windows were closed at the end, as if time had gone on."""
-
-    @property
-    def has_passed(self) -> bool:
-        return self.error is None and bool(self.case.expected) and not any(self.differences)
 
 
 def run_case(case: Case, pipeline: Pipeline, spark: SparkSession) -> CaseResult:
@@ -103,26 +82,6 @@ def run_case(case: Case, pipeline: Pipeline, spark: SparkSession) -> CaseResult:
         case=case, seconds=time.monotonic() - began_s, differences=differences, error=error, outputs=outputs,
         story=told, closed=closed,
     )  # fmt: skip
-
-
-def update(result: CaseResult, pipeline: Pipeline) -> list[str]:
-    """Makes what came out what is expected: every sink that has a file or wrote anything. Names the sinks."""
-    assert result.error is None
-    tables = {sink.name for sink in pipeline.sinks if isinstance(sink, TableSink)}
-    written = [name for name, lines in result.outputs.items() if lines or name in result.case.expected]
-    for name in written:
-        lines = result.outputs[name]
-        routed = any(isinstance(sink, TopicSink) and sink.route and sink.name == name for sink in pipeline.sinks)
-        kept = lines if name in tables else [_worth_keeping(record, routed) for record in lines]
-        write_expected(result.case.folder, name, kept)
-    return written
-
-
-def _worth_keeping(record: Mapping[str, Any], routed: bool) -> dict[str, Any]:
-    kept: dict[str, Any] = {"key": record["key"]} if record["key"] is not None else {}
-    kept["value"] = parsed(record["value"])
-    headers = {name: text for name, text in record["headers"].items() if name not in VOLATILE_HEADERS}
-    return kept | ({"headers": headers} if headers else {}) | ({"topic": record["topic"]} if routed else {})
 
 
 # --- before -----------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ looks at Spark, files or the clock.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Final, Protocol, TextIO
@@ -145,13 +145,13 @@ def summary(status: RunStatus) -> RenderableType:
     return Group(_title(status), drawn, *_errors(status))
 
 
-def plain_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table as padded text, without escape codes: two spaces between columns, numbers to the right."""
+def plain_rows(columns: Sequence[str], rows: Sequence[Sequence[str]], left: Collection[str] = LEFT) -> list[str]:
+    """A table as padded text, without escape codes: two spaces between columns, those in `left` to the left."""
     lines = [list(columns), *map(list, rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return [
         "  ".join(
-            cell.ljust(width) if name in LEFT else cell.rjust(width)
+            cell.ljust(width) if name in left else cell.rjust(width)
             for cell, width, name in zip(line, widths, columns, strict=True)
         ).rstrip()
         for line in lines

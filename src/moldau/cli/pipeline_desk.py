@@ -1,0 +1,179 @@
+"""The desk of `moldau pipeline dev`: looks for changes, shows what they did, answers `validate` and `test`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from moldau.cli.pipeline_test import kept, tell
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from moldau.pipelines.cases.files import Case
+    from moldau.pipelines.spec import Pipeline
+    from moldau.pipelines.workbench.bench import Bench
+    from moldau.pipelines.workbench.previewing import Preview
+
+CELL_WIDTH_MAX = 40
+NAMES_MAX = 3
+"""Files that are named when they changed together."""
+
+
+class Desk:
+    """One file on one Spark."""
+
+    def __init__(
+        self,
+        file: Path,
+        settings: Mapping[str, str],
+        bootstrap: str | None,
+        spark: SparkSession,
+        rows: int,
+        cases: Sequence[str],
+    ) -> None:
+        from moldau.pipelines.workbench.changes import snapshot
+
+        self._file, self._settings, self._bootstrap = file, settings, bootstrap
+        self._spark, self._rows, self._cases = spark, rows, cases
+        self._seen = snapshot(file)
+
+    def changes(self) -> list[Path]:
+        """Files that were saved, added or removed since the last look."""
+        from moldau.pipelines.workbench.changes import changed, snapshot
+
+        now = snapshot(self._file)
+        before, self._seen = self._seen, now
+        return changed(before, now)
+
+    def look_at_it(self, because: Sequence[Path]) -> None:
+        """Everything anew, as far as it goes. What is wrong is shown, and the next save is waited for."""
+        from moldau.pipelines.problems import InvalidPipeline, PipelineError
+        from moldau.pipelines.workbench.bench import forget_modules
+
+        click.secho(f"\n{time.strftime('%H:%M:%S')} {_named(because)}", bold=True)
+        forget_modules(self._file.absolute().parent)
+        try:
+            pipeline = self._check()
+            if self._rows:
+                self._preview(pipeline)
+            self._test()
+        except InvalidPipeline as error:
+            click.echo(error.render())
+            click.secho(f"{len(error.problems)} problem{'s' if len(error.problems) > 1 else ''}", fg="red")
+        except PipelineError as error:
+            click.secho(str(error), fg="red")
+        click.secho("waiting for a change; Ctrl-C ends", dim=True)
+
+    def answer(self, question: Mapping[str, Any], on_phase: Callable[[str], None]) -> Mapping[str, Any]:
+        """For `validate` and `test` in another terminal, with their settings and environment."""
+        from moldau.pipelines.cases.files import find_cases
+        from moldau.pipelines.workbench.answers import problem_to_json, result_to_json
+        from moldau.pipelines.workbench.bench import Bench, forget_modules
+
+        forget_modules(self._file.absolute().parent)
+        bench = Bench(Path(question["file"]), self._spark, question["settings"], question["environ"])
+        if question["do"] == "check":
+            on_phase("checking SQL and schemas")
+            return {"problems": [problem_to_json(problem) for problem in bench.problems()]}
+        cases = find_cases(bench.file.absolute(), question["cases"])
+        return {"results": [result_to_json(result) for result in bench.results(cases, on_phase)]}
+
+    def _check(self) -> Pipeline:
+        from moldau.pipelines.problems import InvalidPipeline
+
+        bench = self._bench()
+        with _timed("checked"):
+            pipeline = bench.pipeline(self._bootstrap)
+            if problems := bench.problems():
+                raise InvalidPipeline(problems)
+        return pipeline
+
+    def _preview(self, pipeline: Pipeline) -> None:
+        from moldau.pipelines.problems import InvalidPipeline, PipelineError
+        from moldau.pipelines.workbench.previewing import Sampled
+
+        case = next(iter(self._found_cases()), None)
+        try:
+            with Sampled(pipeline, self._spark) as sampled:
+                show_previews(sampled.previews(rows=self._rows))
+        except InvalidPipeline:
+            raise
+        except PipelineError as error:
+            if case is None:
+                click.echo(f"no rows to show: {error}")
+                return
+            click.secho(f"rows of case {case.name}, as there are none of the topics: {error}", dim=True)
+            with Sampled(pipeline, self._spark, case) as sampled:
+                show_previews(sampled.previews(rows=self._rows))
+
+    def _test(self) -> None:
+        if cases := self._found_cases():
+            tell([kept(result, self._file) for result in self._bench().results(cases, lambda phase: None)])
+        else:
+            click.echo("no test cases; `moldau pipeline test` says how to make one")
+
+    def _found_cases(self) -> list[Case]:
+        from moldau.pipelines.cases.files import BadCase, find_cases
+
+        try:
+            return find_cases(self._file.absolute(), self._cases)
+        except BadCase:
+            if self._cases:
+                raise
+            return []
+
+    def _bench(self) -> Bench:
+        from moldau.pipelines.workbench.bench import Bench
+
+        return Bench(self._file, self._spark, self._settings)
+
+
+@contextmanager
+def _timed(done: str) -> Iterator[None]:
+    began_s = time.monotonic()
+    yield
+    click.secho(f"✔ {done} in {time.monotonic() - began_s:.1f} s", fg="green")
+
+
+def _named(changes: Sequence[Path]) -> str:
+    names = [path.name for path in changes[:NAMES_MAX]]
+    more = len(changes) - len(names)
+    return ", ".join(names) + (f" and {more} more" if more else "")
+
+
+def show_previews(previews: Iterable[Preview]) -> list[str]:
+    """As they come; returns those that failed."""
+    failed = []
+    for each in previews:
+        click.echo("\n".join(preview_lines(each)) + "\n")
+        if each.error:
+            failed.append(each.name)
+    return failed
+
+
+def preview_lines(each: Preview) -> list[str]:
+    """A heading, and below it a table."""
+    from moldau.pipelines.running.view import plain_rows
+
+    took = f"{each.seconds:.1f} s"
+    if each.error:
+        return [f"{each.name}: failed after {took}", f"  {each.error}"]
+    if not each.rows:
+        return [f"{each.name}: no rows, {took}"]
+    count = f"the first {len(each.rows)} rows" if each.has_more else f"{len(each.rows)} rows"
+    cells = [[_cell(value) for value in row] for row in each.rows]
+    table = plain_rows(each.columns, cells, left=each.columns)
+    return [f"{each.name}: {count if len(each.rows) > 1 else '1 row'}, {took}", *(f"  {line}" for line in table)]
+
+
+def _cell(value: str | None) -> str:
+    if value is None:
+        return "-"
+    flat = " ".join(value.split())
+    return flat if len(flat) <= CELL_WIDTH_MAX else flat[: CELL_WIDTH_MAX - 1] + "…"

@@ -1,0 +1,116 @@
+"""`moldau pipeline dev`: Spark stays, and each save shows its effect. `moldau pipeline preview`: rows, once."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+from click.shell_completion import CompletionItem
+
+from moldau.cli.connect import CommandFailed
+from moldau.cli.pipeline_desk import Desk, show_previews
+from moldau.cli.pipeline_files import DEFAULT_FILE, Chosen, chosen_options, existing
+from moldau.cli.pipeline_session import Session, phases, quiet_log
+from moldau.cli.pipeline_test import complete_cases
+from moldau.platforms.support import refusal
+
+if TYPE_CHECKING:
+    from moldau.pipelines.spec import Pipeline
+
+LOOK_EVERY_S: Final = 0.2
+DEV_ROWS: Final = 5
+
+
+def complete_steps(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from moldau.pipelines.problems import InvalidPipeline
+
+    try:
+        pipeline = Chosen(Path(ctx.params.get("file") or DEFAULT_FILE), {}, None, None).pipeline
+    except (InvalidPipeline, CommandFailed, ImportError, OSError):
+        return []
+    names = [*pipeline.sources, *(step.name for step in pipeline.steps)]
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+@click.command(short_help="Show the first rows of each step.")
+@chosen_options
+@click.argument("names", metavar="[STEP]...", nargs=-1, shell_complete=complete_steps)
+@click.option("-n", "--rows", type=click.IntRange(min=1, max=1000), default=20, show_default=True, help="Rows of each.")
+@click.option("--case", "case_name", metavar="CASE", shell_complete=complete_cases, help="Records of a test case.")
+def preview(chosen: Chosen, names: tuple[str, ...], rows: int, case_name: str | None) -> None:
+    """Show the first rows of sources and steps, computed from the first 1,000 records of each topic.
+
+    Nothing is written anywhere. Without a broker, --case takes the records of a test case.
+
+    \b
+    moldau pipeline preview bookstore.yaml enriched
+    moldau pipeline preview bookstore.yaml -n 5 --case late-events
+    """
+    from moldau.pipelines.cases.files import find_cases
+
+    pipeline = chosen.pipeline
+    case = find_cases(pipeline.file.absolute(), [case_name])[0] if case_name else None
+    with Session(pipeline, None, {}, quiet_log(chosen.file), quick_start=True) as session:
+        with phases("looking for Java") as on_phase:
+            spark = session.start(on_phase)
+        from moldau.pipelines.workbench.previewing import Sampled
+
+        with Sampled(pipeline, spark, case) as sampled:
+            failed = show_previews(sampled.previews(names, rows))
+    if failed:
+        raise CommandFailed(f"{len(failed)} of the steps failed: {', '.join(failed)}")
+
+
+@click.command(short_help="At each save: mistakes, rows, test cases.")
+@chosen_options
+@click.option("-n", "--rows", type=click.IntRange(min=0, max=100), default=DEV_ROWS, show_default=True,
+              help="Rows of each step; 0 for none.")  # fmt: skip
+@click.option("--case", "case_names", multiple=True, metavar="CASE", shell_complete=complete_cases,
+              help="Only this test case. Repeatable.")  # fmt: skip
+def dev(chosen: Chosen, rows: int, case_names: tuple[str, ...]) -> None:
+    """Work on a pipeline: Spark starts once, and at each save the file is checked, the first rows of each step are
+    shown, and the test cases run.
+
+    Rows come from the real topics, or where no broker answers from the first test case. `moldau pipeline validate` and
+    `test` of the same file use this Spark too, from any terminal. Ctrl-C ends it.
+
+    \b
+    moldau pipeline dev bookstore.yaml
+    moldau pipeline dev bookstore.yaml -n 0 --case late-events
+    """
+    if line := refusal("`moldau pipeline dev`"):
+        raise CommandFailed(line)
+    file = existing(chosen.file)
+    from moldau.pipelines.workbench.questions import answer_one, listening
+
+    with (
+        listening(file) as listener,
+        Session(_if_valid(chosen), None, {}, quiet_log(file), quick_start=True) as session,
+    ):
+        with phases("looking for Java") as on_phase:
+            spark = session.start(on_phase)
+        desk = Desk(file, chosen.settings, chosen.bootstrap, spark, rows, case_names)
+        desk.look_at_it([file])
+        pause = threading.Event()
+        try:
+            while True:
+                if changes := desk.changes():
+                    desk.look_at_it(changes)
+                elif listener is None:
+                    pause.wait(LOOK_EVERY_S)
+                else:
+                    answer_one(listener, desk.answer, LOOK_EVERY_S)
+        except KeyboardInterrupt:
+            click.echo("\nended")
+
+
+def _if_valid(chosen: Chosen) -> Pipeline | None:
+    """What it says of Spark counts from the start; a file with mistakes in it is told of when Spark is there."""
+    from moldau.pipelines.problems import InvalidPipeline
+
+    try:
+        return chosen.pipeline
+    except InvalidPipeline:
+        return None

@@ -1,0 +1,56 @@
+"""What can be done with a pipeline while Spark is there: check it, run its cases. The same for a command that starts
+Spark for itself and for one that asks a Spark that runs already."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from moldau.pipelines.cases.case import run_case
+from moldau.pipelines.cases.files import Case
+from moldau.pipelines.cases.result import CaseResult
+from moldau.pipelines.planning.checking import check
+from moldau.pipelines.problems import Problem
+from moldau.pipelines.reading.loading import load
+from moldau.pipelines.spec import Pipeline
+from moldau.testing import broker
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """One file, as --set and the environment make it, on one Spark."""
+
+    file: Path
+    spark: SparkSession
+    settings: Mapping[str, str] = field(default_factory=dict)
+    environ: Mapping[str, str] | None = None
+
+    def pipeline(self, bootstrap: str | None = None) -> Pipeline:
+        found = load(self.file, self.settings, environ=self.environ)
+        return replace(found, bootstrap=bootstrap or found.bootstrap or "localhost:9092")
+
+    def problems(self) -> list[Problem]:
+        """What Spark does not accept. InvalidPipeline for what is wrong before it comes to that."""
+        return check(self.pipeline(), self.spark)
+
+    def results(self, cases: Sequence[Case], on_phase: Callable[[str], None]) -> Iterator[CaseResult]:
+        """Each case with a broker of its own, in this process."""
+        for case in cases:
+            on_phase(f"case {case.name}")
+            with broker() as running:
+                yield run_case(case, self._under_test(running.bootstrap_servers), self.spark)
+
+    def _under_test(self, bootstrap: str) -> Pipeline:
+        return load(self.file, self.settings, bootstrap, environ=self.environ, check_files=False)
+
+
+def forget_modules(folder: Path) -> None:
+    """Python that lies beside the pipeline is read anew by the next step that imports it."""
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and Path(file).parent == folder:
+            del sys.modules[name]
