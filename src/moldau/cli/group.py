@@ -102,9 +102,9 @@ def describe(broker: Broker, names: tuple[str, ...], output_format: str) -> None
     """Show the state of groups, their members, and where they are in each partition.
 
     LAG is how many records of a partition the group has still to consume: the end of its log less the offset the group
-    committed. LAG SECONDS is how long the first of those records has been waiting: the time of now less its timestamp.
-    Both are 0 where the group is at the end, and unknown (-) where it has not committed yet. Of a whole group, LAG is
-    the sum and LAG SECONDS the longest.
+    committed, markers of transactions included. LAG SECONDS is how long the first of those records has been waiting:
+    the time of now less its timestamp. Both are 0 where the group is at the end, and unknown (-) where it has not
+    committed yet. Of a whole group, LAG is the sum and LAG SECONDS the longest.
 
     \b
     moldau group describe billing
