@@ -8,8 +8,9 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from group_members import Group, subscription, until
 from patience import PATIENCE_S
 
 from moldau.cli.main import main
+from moldau.client.cluster import Cluster
+from moldau.spark.exactly_once.wire import KafkaWire
+from moldau.spark.options import write_options
 
 Run = Callable[..., Result]
 CreateTopic = Callable[..., str]
@@ -239,6 +243,70 @@ class TestDelete:
             assert first.id in said
             assert second.id in said
             assert idle.committed(filled) == 1
+
+
+class TestBatchNumbers:
+    """A group in which a query of Spark keeps the number of its last micro-batch where others have an offset."""
+
+    @contextmanager
+    def wire(self, bootstrap: str, sink: str) -> Iterator[KafkaWire]:
+        options = write_options({"kafka.bootstrap.servers": bootstrap}, is_stream=True)
+        with closing(Cluster(options.bootstrap, {})) as cluster:
+            yield KafkaWire(cluster, options, sink, 60_000)
+
+    @pytest.fixture
+    def sink(self, bootstrap: str, filled: str) -> str:
+        sink = f"shop.big-{uuid.uuid4()}"
+        with self.wire(bootstrap, sink) as wire:
+            producer = wire.take_over()
+            wire.add_group(producer)
+            wire.note_batch(producer, 4, [filled])
+            wire.end(producer, commit=True)
+            wire.take_over()  # which waits until the transaction has ended everywhere
+            assert wire.last_batch() == 4
+        return sink
+
+    def test_the_list_shows_no_lag(self, run: Run, sink: str) -> None:
+        rows = {row["group"]: row for row in json.loads(run("group", "list", "--format", "json").stdout)}
+        assert rows[sink] == {
+            "group": sink, "state": "batch numbers", "type": "Classic", "members": 0, "topics": 1, "lag": None,
+        }  # fmt: skip
+        (line,) = [line for line in run("group", "list").stdout.splitlines() if line.startswith(sink)]
+        assert line.split()[1:] == ["batch", "numbers", "Classic", "0", "1", "-"]
+
+    def test_describe_says_what_it_is(self, run: Run, sink: str, filled: str) -> None:
+        lines = run("group", "describe", sink).stdout.splitlines()
+        assert lines[1].split()[1:3] == ["batch", "numbers"]
+        assert lines[1].split()[-2:] == ["-", "-"]
+        assert lines[3:6] == [
+            f"{sink} keeps the numbers of micro-batches that a Spark query has written, no offsets: leave it alone",
+            f"{'TOPIC':{len(filled)}}  BATCH",
+            f"{filled}      4",
+        ]
+        (found,) = json.loads(run("group", "describe", sink, "--format", "json").stdout)
+        assert (found["state"], found["lag"], found["lag_seconds"]) == ("batch numbers", None, None)
+        assert found["partitions"] == [
+            {"topic": filled, "partition": 0, "committed": 4, "end": None, "lag": None, "lag_seconds": None,
+             "member": None}
+        ]  # fmt: skip
+
+    def test_they_are_not_moved(self, run: Run, sink: str) -> None:
+        said = refusal(run("group", "reset", sink, "--to", "earliest", "--execute", status=1))
+        assert said == (
+            f"group {sink} keeps the numbers of micro-batches that a Spark query has written;"
+            " with other numbers batches would be written twice or left out"
+        )
+
+    def test_a_number_without_a_remark_is_one_too(self, bootstrap: str, group: Group, filled: str) -> None:
+        """As sinks committed them before there was the remark that tells them from offsets."""
+        group.commit(filled, 3)
+        with self.wire(bootstrap, group.id) as wire:
+            assert wire.last_batch() == 3
+
+    def test_beside_another_group(self, run: Run, sink: str, group: Group, filled: str) -> None:
+        group.commit(filled, 4)
+        both = json.loads(run("group", "describe", sink, group.id, "--format", "json").stdout)
+        assert [each["lag"] for each in both] == [None, 6]
 
 
 def test_a_broker_that_is_not_there_is_said_in_one_line(run: Run) -> None:

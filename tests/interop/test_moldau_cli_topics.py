@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from confluent_kafka import Producer
+from patience import PATIENCE_S, wait_until
 
 from moldau.cli.main import main
 
@@ -40,13 +42,13 @@ def test_create_describe_list_delete(run: Run, topic: Callable[[], str]) -> None
     found = described(run, one)
     assert found["configs"] == {"retention.ms": "600000"}
     assert [row["partition"] for row in found["partitions"]] == [0, 1, 2]
-    assert {row["records"] for row in found["partitions"]} == {0}
+    assert {row["offsets"] for row in found["partitions"]} == {0}
     leader = found["partitions"][0]["leader"]
     assert found["partitions"][0]["isr"] == [leader]
 
     listed = {row["name"]: row for row in json.loads(run("topic", "list", "--format", "json").stdout)}
     assert listed[one] | {"size": None} == {
-        "name": one, "partitions": 3, "replicas": 1, "records": 0, "size": None,
+        "name": one, "partitions": 3, "replicas": 1, "offsets": 0, "size": None,
     }  # fmt: skip
 
     assert run("topic", "delete", one, two).stdout.splitlines() == [f"deleted {one}", f"deleted {two}"]
@@ -87,15 +89,34 @@ def test_trim(run: Run, create_topic: Callable[..., str], before: str, start: in
     run("produce", name, stdin="\n".join("abcdefghij"))
     run("topic", "trim", name, "--before", before)
     (partition,) = described(run, name)["partitions"]
-    assert (partition["start"], partition["end"], partition["records"]) == (start, 10, 10 - start)
+    assert (partition["start"], partition["end"], partition["offsets"]) == (start, 10, 10 - start)
 
 
 def test_describe_for_people(run: Run, create_topic: Callable[..., str]) -> None:
     name = create_topic(partitions=2)
     lines = run("topic", "describe", name).stdout.splitlines()
     assert lines[0] == f"{name}: 2 partitions"
-    assert lines[1].split() == ["PARTITION", "LEADER", "REPLICAS", "ISR", "START", "END", "RECORDS"]
+    assert lines[1].split() == ["PARTITION", "LEADER", "REPLICAS", "ISR", "START", "END", "OFFSETS"]
     assert lines[2].split()[4:] == ["0", "0", "0"]
+
+
+def test_no_marker_of_a_transaction_is_called_a_record(
+    run: Run, create_topic: Callable[..., str], bootstrap: str
+) -> None:
+    """Three records and the marker of their transaction are four offsets."""
+    name = create_topic()
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{name}-writer"})
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    for value in "abc":
+        producer.produce(name, value, partition=0)
+    producer.commit_transaction(PATIENCE_S)
+    wait_until(lambda: described(run, name)["partitions"][0]["end"] == 4, "the marker is there")
+    (listed,) = [row for row in json.loads(run("topic", "list", "--format", "json").stdout) if row["name"] == name]
+    assert listed["offsets"] == described(run, name)["partitions"][0]["offsets"] == 4
+    header = run("topic", "list").stdout.splitlines()[0]
+    assert header.split() == ["NAME", "PARTITIONS", "REPLICAS", "OFFSETS", "SIZE"]
+    assert "records" not in run("topic", "list", "--format", "json").stdout
 
 
 def test_cluster_info(run: Run, bootstrap: str) -> None:

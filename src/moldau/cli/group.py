@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import click
 
@@ -18,6 +19,7 @@ from moldau.cli.cluster_connect import told
 from moldau.cli.connect import Broker, CommandFailed, broker_options
 from moldau.cli.group_completion import complete_groups
 from moldau.cli.group_connect import (
+    KEEPS_BATCH_NUMBERS,
     GroupClient,
     existing_groups,
     group_client,
@@ -28,7 +30,9 @@ from moldau.cli.group_lag import PartitionLag
 from moldau.cli.group_reset import reset
 from moldau.cli.output import Table, confirm, format_option, show
 from moldau.client.cluster import by_topic
-from moldau.client.group_values import CommittedOffsets, DescribedGroup, ListedGroup
+from moldau.client.group_values import CommittedOffsets, DescribedGroup, ListedGroup, holds_batch_numbers
+
+BATCH_NUMBERS: Final = "batch numbers"
 
 
 @click.group()
@@ -44,6 +48,9 @@ group.add_command(reset)
 @broker_options
 def list_groups(broker: Broker, output_format: str) -> None:
     """List the groups, with their states, members, topics, and how many records wait for each.
+
+    A group in the state "batch numbers" reads nothing and has no lag: in it a Spark query keeps the number of the last
+    micro-batch that it wrote.
 
     \b
     moldau group list
@@ -61,7 +68,8 @@ def _list_rows(client: GroupClient, listed: Sequence[ListedGroup]) -> Iterable[t
     consumers = [each.group_id for each in listed if each.is_consumer_group]
     described = client.groups.described(consumers)
     committed = client.groups.committed(consumers)
-    ends = group_lag.log_ends(client.cluster, (where for offsets in committed.values() for where in offsets))
+    readers = [offsets for offsets in committed.values() if not holds_batch_numbers(offsets)]
+    ends = group_lag.log_ends(client.cluster, (where for offsets in readers for where in offsets))
     for each in listed:
         known = described.get(each.group_id)
         offsets = committed.get(each.group_id, {})
@@ -69,6 +77,9 @@ def _list_rows(client: GroupClient, listed: Sequence[ListedGroup]) -> Iterable[t
             yield each.group_id, each.state or None, each.type or None, None, None, None
             continue
         topics = {where.topic for where in _partitions(known, offsets)}
+        if holds_batch_numbers(offsets):
+            yield each.group_id, BATCH_NUMBERS, known.type, len(known.members), len(topics), None
+            continue
         lag = _total(PartitionLag(where, there.offset, ends[where], None) for where, there in offsets.items())
         yield each.group_id, known.state, known.type, len(known.members), len(topics), lag
 
@@ -91,9 +102,9 @@ def describe(broker: Broker, names: tuple[str, ...], output_format: str) -> None
     """Show the state of groups, their members, and where they are in each partition.
 
     LAG is how many records of a partition the group has still to consume: the end of its log less the offset the group
-    committed. LAG SECONDS is how long the first of those records has been waiting: the time of now less its timestamp.
-    Both are 0 where the group is at the end, and unknown (-) where it has not committed yet. Of a whole group, LAG is
-    the sum and LAG SECONDS the longest.
+    committed, markers of transactions included. LAG SECONDS is how long the first of those records has been waiting:
+    the time of now less its timestamp. Both are 0 where the group is at the end, and unknown (-) where it has not
+    committed yet. Of a whole group, LAG is the sum and LAG SECONDS the longest.
 
     \b
     moldau group describe billing
@@ -104,10 +115,15 @@ def describe(broker: Broker, names: tuple[str, ...], output_format: str) -> None
     with group_client(broker) as client:
         for described in existing_groups(client, names):
             committed = client.groups.committed([described.group_id])[described.group_id]
-            now_ms = time.time_ns() // 1_000_000
-            lags = group_lag.lags(client.cluster, _partitions(described, committed), committed, now_ms)
+            are_batches = holds_batch_numbers(committed)
+            if are_batches:
+                described = replace(described, state=BATCH_NUMBERS)
+                lags = [PartitionLag(where, there.offset, None, None) for where, there in sorted(committed.items())]
+            else:
+                now_ms = time.time_ns() // 1_000_000
+                lags = group_lag.lags(client.cluster, _partitions(described, committed), committed, now_ms)
             summary, offsets, members = _summary(described, lags), _offsets(described, lags), _members(described)
-            tables += [summary, offsets, members]
+            tables += [summary, _batches(described, lags)] if are_batches else [summary, offsets, members]
             data.append({**summary.records()[0], "partitions": offsets.records(), "members": members.records()})
     show(output_format, *tables, data=data)
 
@@ -141,6 +157,12 @@ def _offsets(described: DescribedGroup, lags: Sequence[PartitionLag]) -> Table:
         rows.append((*lag.where, lag.committed, lag.log_end, lag.records, _seconds(lag), who))
     columns = ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "LAG SECONDS", "MEMBER")
     return Table(columns, rows, empty="no offsets committed, nothing assigned")
+
+
+def _batches(described: DescribedGroup, lags: Sequence[PartitionLag]) -> Table:
+    """What is in the place of offsets: of each topic the last batch that was written to it."""
+    title = f"{described.group_id} {KEEPS_BATCH_NUMBERS}, no offsets: leave it alone"
+    return Table(("TOPIC", "BATCH"), [(lag.where.topic, lag.committed) for lag in lags], title)
 
 
 class Assigned(dict[str, list[int]]):

@@ -17,6 +17,7 @@ from moldau.cli.cluster_connect import SHOW_GROUPS, told
 from moldau.cli.connect import Broker, CommandFailed, broker_options, complete_topics
 from moldau.cli.group_completion import complete_groups
 from moldau.cli.group_connect import (
+    KEEPS_BATCH_NUMBERS,
     GroupClient,
     group_client,
     is_unknown,
@@ -27,7 +28,7 @@ from moldau.cli.kafka import reset_plan
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.output import Table, format_option, show
 from moldau.client.cluster import EARLIEST, Cluster
-from moldau.client.group_values import CommittedOffsets
+from moldau.client.group_values import CommittedOffsets, holds_batch_numbers
 
 
 class Move(NamedTuple):
@@ -85,6 +86,10 @@ def reset(
     with group_client(broker) as client:
         _check_group(client, name, new)
         committed = client.groups.committed([name])[name]
+        if holds_batch_numbers(committed):
+            raise CommandFailed(
+                f"group {name} {KEEPS_BATCH_NUMBERS}; with other numbers batches would be written twice or left out"
+            )
         if wanted is None:
             assert from_file is not None
             moves = _planned(client.cluster, name, from_file.read(), committed)

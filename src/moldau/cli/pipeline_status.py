@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
@@ -25,6 +25,7 @@ LOOK_EVERY_S: Final = 0.2
 WATCH_EVERY_S: Final = 1.0
 NEVER_RAN: Final = "never ran"
 NOT_RUNNING: Final = "not running"
+SHARED_NAME: Final = "shared name"
 
 target_argument = click.argument(
     "target", metavar="[FILE|NAME]", default="pipeline.yaml", shell_complete=complete_files
@@ -170,13 +171,40 @@ def stop(target: str, timeout: float, state: Path | None) -> None:
 def list_pipelines(folder: Path, output_format: str) -> None:
     """List the pipeline files in a folder and in the folders inside it, and what their runs are doing.
 
+    Files of the same name in one folder keep their checkpoints in one place; their STATE is "shared name".
+
     \b
     moldau pipeline list examples
     """
-    rows = [_row(file) for file in sorted(_candidates(folder))]
+    rows = [row for file in sorted(_candidates(folder)) if (row := _row(file)) is not None]
+    shared = _files_of_one_name(rows)
     columns = ("NAME", "FILE", "SOURCES", "STEPS", "SINKS", "STATE", "SINCE", "LAG")
-    found = [row for row in rows if row is not None]
-    show(output_format, Table(columns, found, empty="no pipelines here; `moldau pipeline init` writes one"))
+    shown = [row.of_a_shared_name() if (row.folder, row.name) in shared else row for row in rows]
+    show(output_format, Table(columns, shown, empty="no pipelines here; `moldau pipeline init` writes one"))
+    if output_format == "table":
+        for (folder, name), files in shared.items():
+            click.echo(_note_on_shared_name(folder, name, files))
+
+
+class _Row(NamedTuple):
+    """A pipeline file in the list. One with mistakes in it has no name and no counts."""
+
+    name: str | None
+    file: str
+    sources: int | None
+    steps: int | None
+    sinks: int | None
+    state: str
+    since: str | None = None
+    lag: int | None = None
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.file).parent
+
+    def of_a_shared_name(self) -> _Row:
+        """The state directory does not say which of the files was run."""
+        return self._replace(state=SHARED_NAME, since=None, lag=None)
 
 
 def _candidates(folder: Path) -> Iterator[Path]:
@@ -187,7 +215,7 @@ def _candidates(folder: Path) -> Iterator[Path]:
                 yield file
 
 
-def _row(file: Path) -> tuple[Any, ...] | None:
+def _row(file: Path) -> _Row | None:
     """None for a YAML file that is about something else."""
     from moldau.pipelines.problems import InvalidPipeline
 
@@ -197,9 +225,9 @@ def _row(file: Path) -> tuple[Any, ...] | None:
         if not looks_like_a_pipeline(file):
             return None
         wrong = f"{len(error.problems)} problem{'s' if len(error.problems) > 1 else ''}"
-        return None, str(file), None, None, None, wrong, None, None
+        return _Row(None, str(file), None, None, None, wrong)
     counts = len(pipeline.sources), len(pipeline.steps), len(pipeline.sinks)
-    return pipeline.name, str(file), *counts, *_state(Chosen(file, {}, None, None).directory)
+    return _Row(pipeline.name, str(file), *counts, *_state(Chosen(file, {}, None, None).directory))
 
 
 def looks_like_a_pipeline(file: Path) -> bool:
@@ -214,6 +242,26 @@ def _state(directory: StateDirectory) -> tuple[str, str | None, int | None]:
     current = _current(directory)
     lags = [query.lag_records for query in current.queries if query.lag_records is not None]
     return current.state, current.started, sum(lags) if lags else None
+
+
+def _files_of_one_name(rows: Sequence[_Row]) -> dict[tuple[Path, str], list[str]]:
+    """The files that share a state directory, by folder and name. Links to one file are one file."""
+    files: dict[tuple[Path, str], list[str]] = {}
+    for row in rows:
+        if row.name is not None:
+            files.setdefault((row.folder, row.name), []).append(row.file)
+    return {key: found for key, found in files.items() if len({Path(file).resolve() for file in found}) > 1}
+
+
+def _note_on_shared_name(folder: Path, name: str, files: Sequence[str]) -> str:
+    from moldau.pipelines.running.state_directory import default_directory
+
+    both, one = ("both", "one") if len(files) == 2 else ("all", "all but one")
+    where = default_directory(folder / name, name).path
+    return (
+        f"{', '.join(files[:-1])} and {files[-1]} are {both} called {name}: they share checkpoints in {where};"
+        f" give {one} another name"
+    )
 
 
 def _directory(target: str, state: Path | None) -> StateDirectory:

@@ -83,7 +83,10 @@ def _says_it_exists(error: CommandFailed) -> bool:
 @format_option
 @broker_options
 def list_topics(broker: Broker, internal: bool, output_format: str) -> None:
-    """List the topics, with their partitions, replicas, number of records and bytes on disk.
+    """List the topics, with their partitions, replicas, offsets in use and bytes on disk.
+
+    OFFSETS is the end of each log less its start, added up: the records, and also the markers of transactions, records
+    of transactions that were aborted, and what compaction took away. How many records there are is not counted.
 
     \b
     moldau topic list
@@ -98,12 +101,12 @@ def list_topics(broker: Broker, internal: bool, output_format: str) -> None:
             shown.topic,
             len(shown.partitions),
             _replication_factor(shown),
-            records_in(shown, bounds),
+            offsets_in_use(shown, bounds),
             None if known_sizes is None else Bytes(known_sizes.get(shown.topic, 0)),
         )
         for shown in topics
     ]
-    columns = ("NAME", "PARTITIONS", "REPLICAS", "RECORDS", "SIZE")
+    columns = ("NAME", "PARTITIONS", "REPLICAS", "OFFSETS", "SIZE")
     show(output_format, Table(columns, rows, empty="no topics yet; `moldau topic create NAME` makes one"))
 
 
@@ -111,8 +114,8 @@ def _replication_factor(shown: TopicMetadata) -> int:
     return max((len(partition.replicas) for partition in shown.partitions.values()), default=0)
 
 
-def records_in(shown: TopicMetadata, bounds: Bounds) -> int | None:
-    """Offsets between log start and log end: records, but for those that compaction or transactions took away."""
+def offsets_in_use(shown: TopicMetadata, bounds: Bounds) -> int | None:
+    """From log start to log end. Not all are records that can be read: to count those, the log would have to be."""
     known = [bounds.get((shown.topic, number)) for number in shown.partitions]
     return None if None in known else sum(found[1] - found[0] for found in known if found is not None)
 
@@ -123,6 +126,8 @@ def records_in(shown: TopicMetadata, bounds: Bounds) -> int | None:
 @broker_options
 def describe(broker: Broker, names: tuple[str, ...], output_format: str) -> None:
     """Show the partitions of topics, where they live and what is in them, and the configs set on them.
+
+    OFFSETS is END less START: records, and the markers of transactions.
 
     \b
     moldau topic describe orders
@@ -144,10 +149,10 @@ def _partition_table(shown: TopicMetadata, bounds: Bounds) -> Table:
     rows: list[tuple[Any, ...]] = []
     for number, partition in sorted(shown.partitions.items()):
         known = bounds.get((shown.topic, number))
-        start, end, records = (*known, known[1] - known[0]) if known else (None, None, None)
+        start, end, in_use = (*known, known[1] - known[0]) if known else (None, None, None)
         leader = partition.leader if partition.leader >= 0 else None
-        rows.append((number, leader, list(partition.replicas), list(partition.isrs), start, end, records))
-    columns = ("PARTITION", "LEADER", "REPLICAS", "ISR", "START", "END", "RECORDS")
+        rows.append((number, leader, list(partition.replicas), list(partition.isrs), start, end, in_use))
+    columns = ("PARTITION", "LEADER", "REPLICAS", "ISR", "START", "END", "OFFSETS")
     return Table(columns, rows, f"{shown.topic}: {len(rows)} partition{'s' if len(rows) != 1 else ''}")
 
 

@@ -30,6 +30,8 @@ STATES: Final = (
 """What a classic or consumer group can be in."""
 TYPES: Final = (CONSUMER, CLASSIC, "Share", "Streams")
 UNKNOWN: Final = "Unknown"
+BATCH_NUMBER: Final = "moldau: the number of a micro-batch, not an offset"
+"""The metadata of what Spark's exactly-once sink commits (spark/exactly_once/wire.py): nobody lags behind it."""
 
 
 class Node(NamedTuple):
@@ -89,10 +91,16 @@ class DescribedGroup:
 class Committed(NamedTuple):
     offset: int
     leader_epoch: int | None = None
+    metadata: str = ""
 
 
 CommittedOffsets = Mapping[TopicPartition, Committed]
 Described = dict[str, DescribedGroup | KafkaError]
+
+
+def holds_batch_numbers(committed: CommittedOffsets) -> bool:
+    """Whether a group is no reader's, but where a Spark query keeps the number of the last batch it wrote."""
+    return any(each.metadata == BATCH_NUMBER for each in committed.values())
 
 
 def state_name(said: str) -> str:

@@ -156,7 +156,9 @@ class Groups:
                 _raise(group.error_code)
                 found[group.group_id] = {
                     TopicPartition(topic.name, each.partition_index): Committed(
-                        each.committed_offset, None if each.committed_leader_epoch < 0 else each.committed_leader_epoch
+                        each.committed_offset,
+                        None if each.committed_leader_epoch < 0 else each.committed_leader_epoch,
+                        each.metadata or "",
                     )
                     for topic in group.topics
                     for each in topic.partitions

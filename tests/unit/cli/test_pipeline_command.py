@@ -116,6 +116,38 @@ def test_list_knows_pipelines_from_other_yaml(run: Run, file: Path, directory: S
     assert (row["state"], row["lag"]) == ("running", 7)
 
 
+def test_list_does_not_tell_the_run_of_one_file_as_that_of_another(
+    run: Run, file: Path, directory: StateDirectory
+) -> None:
+    """Files of one name in one folder have one state directory, and it does not say which of them was run."""
+    directory.write_status(replace(STATUS, state="stopped").to_json())
+    (file.parent / "copy.yaml").write_text(SHOP)
+    (file.parent / "link.yaml").symlink_to("copy.yaml")
+    (file.parent / "inner").mkdir()
+    (file.parent / "inner" / "pipeline.yaml").write_text(SHOP)
+    rows = {row["file"]: row for row in json.loads(run("list", "--format", "json").stdout)}
+    for name in ("pipeline.yaml", "copy.yaml", "link.yaml"):
+        assert (rows[name]["name"], rows[name]["state"], rows[name]["lag"]) == ("shop", "shared name", None)
+    assert rows["inner/pipeline.yaml"]["state"] == "never ran"
+    (file.parent / "link.yaml").unlink()
+    assert run("list").stdout.splitlines()[-1] == (
+        "copy.yaml and pipeline.yaml are both called shop: they share checkpoints in .moldau/pipelines/shop;"
+        " give one another name"
+    )
+    (file.parent / "inner" / "more.yml").write_text(SHOP)
+    (file.parent / "inner" / "most.yml").write_text(SHOP)
+    assert run("list").stdout.splitlines()[-1] == (
+        "inner/more.yml, inner/most.yml and inner/pipeline.yaml are all called shop: they share checkpoints in"
+        " inner/.moldau/pipelines/shop; give all but one another name"
+    )
+
+
+def test_a_link_to_a_pipeline_is_the_same_pipeline(run: Run, file: Path, directory: StateDirectory) -> None:
+    directory.write_status(replace(STATUS, state="stopped").to_json())
+    (file.parent / "link.yaml").symlink_to(file)
+    assert [row["state"] for row in json.loads(run("list", "--format", "json").stdout)] == ["stopped", "stopped"]
+
+
 def test_an_empty_folder(run: Run) -> None:
     assert run("list").stdout == "no pipelines here; `moldau pipeline init` writes one\n"
 

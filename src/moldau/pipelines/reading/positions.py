@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import yaml
 
 from moldau.pipelines.problems import InvalidPipeline, Problem, quoted
+from moldau.pipelines.reading.syntax_errors import syntax_problem
 from moldau.pipelines.reading.text_maps import Source, text_map
 from moldau.pipelines.spec import Place, TextMap
 
@@ -76,7 +77,7 @@ def read_yaml(file: str, content: bytes) -> Entries:
     try:
         root = _Composer(source, problems).document()
     except yaml.MarkedYAMLError as error:
-        problems.append(_syntax_problem(source, error))
+        problems.append(syntax_problem(source, error))
     except yaml.reader.ReaderError as error:
         message = f"the character U+{int(error.character):04X} is not allowed in YAML"
         problems.append(Problem(message, source.place(error.position)))
@@ -97,22 +98,6 @@ def _decoded(file: str, content: bytes) -> str:
         before = Source(file, content[: error.start].decode("utf-8-sig", errors="replace"))
         message = f"the file is not UTF-8: byte 0x{content[error.start]:02x}"
         raise InvalidPipeline([Problem(message, before.place(len(before.text)))]) from None
-
-
-def _syntax_problem(source: Source, error: yaml.MarkedYAMLError) -> Problem:
-    """PyYAML's own words, but for the two mistakes that everybody makes."""
-    said = error.problem or error.context or "not YAML"
-    unclosed = error.context_mark if "end of stream" in said else None
-    mark = unclosed or error.problem_mark or error.context_mark
-    place = source.place(mark.index if mark else 0)
-    if "'\\t'" in said:
-        return Problem("a tab cannot stand here: YAML is indented with spaces", place)
-    if said == "mapping values are not allowed here":
-        return Problem(
-            "a second ':' in one value", place, "put a text that holds ': ' into quotes, or after | on lines of its own"
-        )
-    context = f"{error.context}: " if error.context and error.context is not said else ""
-    return Problem(f"not YAML: {context}{said}", place)
 
 
 class _CannotGoOn(Exception):

@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import TopicPartition
 from moldau.client.cluster import RETRIABLE, Cluster, by_topic
+from moldau.client.group_values import BATCH_NUMBER
 from moldau.spark.exactly_once.committing import Producer
 from moldau.spark.options import WriteOptions
 from moldau.spark.sending import Batch, Sending
@@ -135,7 +136,7 @@ class KafkaWire:
             sending.abandon()
 
     def note_batch(self, producer: Producer, batch_id: int, topics: Sequence[str]) -> None:
-        noted = [TxnOffsetCommitRequestPartition(NOTED_PARTITION, batch_id)]
+        noted = [TxnOffsetCommitRequestPartition(NOTED_PARTITION, batch_id, committed_metadata=BATCH_NUMBER)]
         request = TxnOffsetCommitRequest(
             self._sink_id,
             self._sink_id,

@@ -1,0 +1,229 @@
+"""A line that is indented wrongly is named itself, not the later line where YAML's parser gives up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from depth import deep
+from marked_yaml import WHOLE, line_column, marked
+from operations import operations_of
+from test_pipeline_loading import EVERYTHING
+
+from moldau.pipelines.problems import InvalidPipeline, Problem
+from moldau.pipelines.reading.indentation import find_culprit
+from moldau.pipelines.reading.positions import read_yaml
+
+FILES = sorted((Path(__file__).parents[3] / "examples").glob("*/pipeline.yaml"))
+EXAMPLES = [path.read_text() for path in FILES[: deep(2)]]
+LISTS_AT_THE_MARGIN = """\
+name: shop
+sources:
+    orders:
+        topic: orders
+        watermark:
+            column: ts
+            delay: 1s
+        format: text
+    users: &base
+        topic: users
+        format: text
+steps:
+- name: a
+  sql: >-
+    select *
+    from orders
+
+    where x
+- name: b
+  # a remark
+  sql: select *
+    from a
+sinks:
+- from: b
+  topic: "t
+    u"
+- from: a
+  headers: {a: b,
+    c: d}
+  console: true
+"""
+SOURCE = "name: x\nsources:\n  a:\n    topic: a\n    format: json\n    schema: b int\n"
+TEXT = "      select *\n      from a\n      where b\n"
+STEPS = f"name: x\nsteps:\n  - name: s\n    sql: |\n{TEXT}  - name: t\n    sql: c\n"
+
+WRONG = {
+    "too little": (SOURCE.replace("    format", "   «format»"), "3 spaces; the lines of the same block by 4"),
+    "too much": (SOURCE.replace("    format", "     «format»"), "5 spaces; the lines of the same block by 4"),
+    "the first too little": (SOURCE.replace("    topic", "   «topic»"), "3 spaces; the lines of the same block by 4"),
+    "the first too much": (SOURCE.replace("    topic", "     «topic»"), "5 spaces; the lines of the same block by 4"),
+    "the first of two": (
+        "name: x\nsources:\n  a:\n   «topic»: a\n    format: json\n",
+        "3 spaces; the lines of the same block by 4",
+    ),
+    "the last": (SOURCE.replace("    schema", "   «schema»"), "3 spaces; the lines of the same block by 4"),
+    "the last, far too little": (
+        STEPS.replace("    sql: c", "  «sql»: c"),
+        "2 spaces; the lines of the same block by 4",
+    ),
+    "a source": (SOURCE + "   «b»:\n    topic: b\n", "3 spaces; the lines of the same block by 2"),
+    "the first source": (
+        SOURCE.replace("  a:", "   «a»:") + "  b:\n    topic: b\n",
+        "3 spaces; the lines of the same block by 2",
+    ),
+    "the first source too little": (
+        SOURCE.replace("  a:", " «a»:") + "  b:\n    topic: b\n",
+        "1 space; the lines of the same block by 2",
+    ),
+    "a section": (SOURCE + " «sinks»:\n  - from: a\n", "1 space; the lines of the same block by 0"),
+    "the first section": (" «name»: x\nsources:\n  a: {}\nsinks: []\n", "1 space; the lines of the same block by 0"),
+    "an item": (STEPS.replace("  - name: t", "   «»- name: t"), "3 spaces; the lines of the same block by 2"),
+    "an item too little": (STEPS.replace("  - name: t", " «»- name: t"), "1 space; the lines of the same block by 2"),
+    "the first item": (STEPS.replace("  - name: s", " «»- name: s"), "1 space; the lines of the same block by 2"),
+    "an item under its keys": (
+        STEPS.replace("  - name: t", "    «»- name: t"),
+        "4 spaces; the lines of the same block by 2",
+    ),
+    "key of an item": (STEPS.replace("    sql: c", "   «sql»: c"), "3 spaces; the lines of the same block by 4"),
+    "text": (STEPS.replace("      from", "     «from»"), "5 spaces; the lines of the same block by 6"),
+    "first line of a text": (
+        STEPS.replace("      select", "       «select»"),
+        "7 spaces; the lines of the same block by 6",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG.values(), ids=WRONG.keys())
+def test_the_line_is_named_with_its_indentation_and_that_of_its_block(case: tuple[str, str]) -> None:
+    text, (place,) = marked(case[0])
+    problem = refusal(text)
+    assert problem is not None
+    assert problem.message == f"this line is indented by {case[1]}"
+    assert line_column(problem) == place
+    assert problem.hint is None
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        (SOURCE.replace("topic: a", "topic: a«»: b"), True),
+        (SOURCE.replace("topic: a", "topic: a\n      where it is«»: b"), True),
+        (SOURCE.replace("    schema: b int", "     «schema»: b int"), False),
+        (SOURCE.replace("topic: a", "«topic» a"), False),
+        (SOURCE.replace("format: json", "«format» json"), False),
+    ],
+)
+def test_quotes_are_advised_where_they_can_help(text: str, hint: bool) -> None:
+    text, (place,) = marked(text)
+    problem = refusal(text)
+    assert problem is not None
+    assert line_column(problem) == place, problem
+    assert bool(problem.hint and "quotes" in problem.hint) == hint, problem
+
+
+@pytest.mark.parametrize(
+    ("text", "lacks"),
+    [
+        (SOURCE.replace("topic: a", "«topic» a"), "':'"),
+        (SOURCE.replace("topic: a", "«topic»:a"), "space behind its ':'"),
+        (SOURCE.replace("schema: b", "«schema» b"), "':'"),
+        (SOURCE.replace("schema: b int", "«schema»:int"), "space behind its ':'"),
+        (SOURCE.replace("name: x", "«name» x"), "':'"),
+        (SOURCE.replace("sources:", "«sources»"), "':'"),
+        (STEPS.replace("name: s", "«name» s"), "':'"),
+    ],
+)
+def test_a_line_without_its_colon_is_named_itself(text: str, lacks: str) -> None:
+    text, (place,) = marked(text)
+    problem = refusal(text)
+    assert problem is not None
+    assert problem.message == f"this line has no {lacks}, but stands among lines of the form  key: value"
+    assert line_column(problem) == place
+
+
+@pytest.mark.parametrize("text", [SOURCE, STEPS, WHOLE, LISTS_AT_THE_MARGIN])
+def test_a_tab_is_named_where_it_stands(text: str) -> None:
+    lines = text.splitlines()
+    for at, line in enumerate(lines):
+        for changed in ("\t" + line, "\t" + line.lstrip(), line.replace("  ", " \t", 1)):
+            if changed.lstrip(" ").startswith("\t") and (problem := refusal("\n".join(replaced(lines, at, changed)))):
+                assert problem.message == "a tab cannot stand here: YAML is indented with spaces"
+                assert line_column(problem) == (at + 1, changed.index("\t") + 1)
+
+
+def test_a_tab_within_a_line_is_not_called_indentation() -> None:
+    problem = refusal(SOURCE.replace("topic: a", "topic:\ta"))
+    assert problem is not None
+    assert problem.message == "a tab cannot stand here: write a space instead"
+
+
+@pytest.mark.parametrize("text", [EVERYTHING, LISTS_AT_THE_MARGIN, WHOLE, *EXAMPLES])
+@pytest.mark.parametrize("spaces", [-1, 1])
+def test_any_line_moved_by_one(text: str, spaces: int) -> None:
+    """Where YAML cannot be read any more, it is this line that is named."""
+    assert refusal(text) is None
+    for number, changed in moved(text, spaces):
+        problem = refusal(changed)
+        if problem is not None:
+            assert problem.place is not None
+            assert problem.place.line == number, (changed.splitlines()[number - 1], problem)
+            assert problem.message.startswith("this line is indented by"), problem
+
+
+@pytest.mark.parametrize("spaces", [-3, -2, 2, 3])
+def test_any_line_moved_further(spaces: int) -> None:
+    """Further off, a line may end up in another block, where it can be told only mostly."""
+    named = 0
+    other = []
+    for text in (EVERYTHING, LISTS_AT_THE_MARGIN, *EXAMPLES):
+        for number, changed in moved(text, spaces):
+            problem = refusal(changed)
+            if problem is None or "stands twice" in problem.message:
+                continue
+            assert problem.place is not None
+            assert "quotes" not in (problem.hint or ""), problem
+            named += problem.place.line == number
+            if abs(problem.place.line - number) > 1:
+                other.append(problem)
+    assert named > 80
+    assert len(other) <= named // 20, other
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "".join(f"{' ' * depth}k:\n" for depth in range(20)) + f"{' ' * 20}- a: b\n{' ' * 22}c: d\n" * 50,
+        "a:\n  b: c\n" + "  d: |\n    e\n   f\n" * 50,
+        "a: b\n" + "- " * 500 + "c: d\n" + "e: f\n" * 50,
+    ],
+)
+def test_looking_for_the_line_costs_less_than_reading_the_file(text: str) -> None:
+    text += f"{' ' * 21}e: f\n"
+    reading = operations_of(lambda: list(yaml.scan(text.replace(": ", "_"))))
+    number = text.count("\n")
+    assert operations_of(lambda: find_culprit(text, range(number + 1))) < reading
+
+
+def refusal(text: str) -> Problem | None:
+    """The first thing that is wrong with a text as YAML."""
+    try:
+        read_yaml("pipeline.yaml", text.encode())
+    except InvalidPipeline as error:
+        return error.problems[0]
+    return None
+
+
+def moved(text: str, spaces: int) -> Iterator[tuple[int, str]]:
+    """The text with one line moved: of which number, and the text."""
+    lines = text.split("\n")
+    for at, line in enumerate(lines):
+        ink = line.lstrip(" ")
+        column = len(line) - len(ink) + spaces
+        if ink and column >= 0:
+            yield at + 1, "\n".join(replaced(lines, at, " " * column + ink))
+
+
+def replaced(lines: list[str], at: int, line: str) -> list[str]:
+    return [*lines[:at], line, *lines[at + 1 :]]
