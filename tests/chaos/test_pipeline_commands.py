@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -149,5 +150,6 @@ def test_commands_under_kills(broker: str, tmp_path: Path) -> None:
     assert status == 0, said
     check(shell, minutes=2)
     places = [TopicPartition("minutes", number) for number in range(PARTITIONS)]
-    begins = Cluster(broker, {}).list_offsets(dict.fromkeys(places, EARLIEST))
+    with closing(Cluster(broker, {})) as cluster:
+        begins = cluster.list_offsets(dict.fromkeys(places, EARLIEST))
     assert any(begins.values()), "what was there before is gone"

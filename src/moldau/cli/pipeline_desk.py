@@ -54,10 +54,8 @@ class Desk:
     def look_at_it(self, because: Sequence[Path]) -> None:
         """Everything anew, as far as it goes. What is wrong is shown, and the next save is waited for."""
         from moldau.pipelines.problems import InvalidPipeline, PipelineError
-        from moldau.pipelines.workbench.bench import forget_modules
 
         click.secho(f"\n{time.strftime('%H:%M:%S')} {_named(because)}", bold=True)
-        forget_modules(self._file.absolute().parent)
         try:
             pipeline = self._check()
             if self._rows:
@@ -74,9 +72,8 @@ class Desk:
         """For `validate` and `test` in another terminal, with their settings and environment."""
         from moldau.pipelines.cases.files import find_cases
         from moldau.pipelines.workbench.answers import problem_to_json, result_to_json
-        from moldau.pipelines.workbench.bench import Bench, forget_modules
+        from moldau.pipelines.workbench.bench import Bench
 
-        forget_modules(self._file.absolute().parent)
         bench = Bench(Path(question["file"]), self._spark, question["settings"], question["environ"])
         if question["do"] == "check":
             on_phase("checking SQL and schemas")

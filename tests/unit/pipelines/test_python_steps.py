@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark import cloudpickle
 
 from moldau.pipelines.planning.python_steps import FailedStep, call, load
 from moldau.pipelines.spec import Place, PythonStep
@@ -64,3 +65,18 @@ def test_what_goes_wrong_is_told_with_file_and_line(tmp_path: Path, code: str, w
     with pytest.raises(FailedStep) as failed:
         call(wanted, tmp_path, [])
     assert str(failed.value).startswith(said.format(folder=tmp_path))
+
+
+def test_modules_beside_it_are_read_anew_and_are_not_those_of_another_pipeline(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    for folder in (one, other):
+        folder.mkdir()
+        (folder / "step.py").write_text("from beside import answer\nimport beside\n")
+        (folder / "beside.py").write_text(f"def answer(): return '{folder.name}'\n")
+    first, second = load("step", one), load("step", other)
+    assert (first.answer(), second.answer(), first.beside.answer()) == ("one", "other", "one")
+    (one / "beside.py").write_text("def answer(): return 'edited'\n")
+    assert load("step", one, reread=False).answer() == "one", "a run that goes on keeps what it has read"
+    assert load("step", one).answer() == "edited"
+    assert cloudpickle.loads(cloudpickle.dumps(second.answer))() == "other"
+    assert cloudpickle.loads(cloudpickle.dumps(lambda: second.beside.answer()))() == "other"

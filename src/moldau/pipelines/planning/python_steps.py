@@ -23,6 +23,9 @@ from moldau.pipelines.planning.sql_errors import message_of
 from moldau.pipelines.problems import did_you_mean
 from moldau.pipelines.spec import PythonStep
 
+PRIVATE = "_moldau_pipeline_"
+"""How the names begin under which the modules of steps are loaded."""
+
 
 class FailedStep(ValueError):
     """A Python step that cannot be loaded or called. One line, with file and line of the user's code."""
@@ -46,7 +49,7 @@ def load(name: str, folder: Path, *, reread: bool = True) -> ModuleType:
     file = folder.joinpath(*name.split(".")).with_suffix(".py")
     if not file.is_file():
         raise FailedStep(f"there is no file {file}")
-    private = f"_moldau_pipeline_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}_{file.stem}"
+    private = f"{PRIVATE}{hashlib.sha256(str(file).encode()).hexdigest()[:12]}_{file.stem}"
     if not reread and private in sys.modules:
         return sys.modules[private]
     spec = importlib.util.spec_from_file_location(private, file)
@@ -60,15 +63,21 @@ def load(name: str, folder: Path, *, reread: bool = True) -> ModuleType:
 
 @contextmanager
 def _importing(folder: Path) -> Iterator[None]:
-    """Modules beside the file may be imported by it; all that come from there are pickled by value."""
+    """Modules beside the file may be imported by it; all that come from there are pickled by value.
+
+    Python forgets them afterwards, though who imported them does not: the next to import one of that name reads it
+    anew, after an edit or from the folder of another pipeline.
+    """
     sys.path.insert(0, str(folder))
     try:
         yield
     finally:
         sys.path.remove(str(folder))
-        for module in list(sys.modules.values()):
+        for name, module in list(sys.modules.items()):
             if _is_beside(module, folder):
                 cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+                if not name.startswith(PRIVATE):
+                    del sys.modules[name]
 
 
 def _is_beside(module: object, folder: Path) -> bool:

@@ -3,7 +3,6 @@ Spark for itself and for one that asks a Spark that runs already."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -46,11 +45,3 @@ class Bench:
 
     def _under_test(self, bootstrap: str) -> Pipeline:
         return load(self.file, self.settings, bootstrap, environ=self.environ, check_files=False)
-
-
-def forget_modules(folder: Path) -> None:
-    """Python that lies beside the pipeline is read anew by the next step that imports it."""
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if isinstance(file, str) and Path(file).parent == folder:
-            del sys.modules[name]

@@ -51,13 +51,11 @@ class LoadedPipeline:
         """
         import moldau.spark
         from moldau.pipelines.cases.files import find_cases
-        from moldau.pipelines.workbench.bench import forget_modules
         from moldau.pipelines.workbench.previewing import Sampled
 
         pipeline = self.pipeline()
         chosen = None if case is None else find_cases(self._file.absolute(), [case])[0]
         if self._sampled is not None:
             self._sampled.close()
-        forget_modules(self._file.absolute().parent)
         self._sampled = Sampled(pipeline, moldau.spark.session(), chosen)
         return self._sampled.frame(name)

@@ -7,8 +7,10 @@ whatever the topic holds. Rows that a step makes of all records (counts, windows
 from __future__ import annotations
 
 import re
+import shutil
 import tempfile
 import time
+import weakref
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -59,8 +61,9 @@ class Sampled:
     def __init__(self, pipeline: Pipeline, spark: SparkSession, case: Case | None = None) -> None:
         """InvalidPipeline for what Spark does not accept; PipelineError if the topics cannot be read."""
         self._kept: list[DataFrame] = []
-        self._temporary = tempfile.TemporaryDirectory(prefix="moldau-preview-")
-        staged = pipeline if case is None else stage(case, pipeline, Path(self._temporary.name))
+        temporary = tempfile.mkdtemp(prefix="moldau-preview-")
+        self._remove_files = weakref.finalize(self, shutil.rmtree, temporary, ignore_errors=True)
+        staged = pipeline if case is None else stage(case, pipeline, Path(temporary))
         ranges = {} if case is not None else _ranges(pipeline)
 
         def records(session: SparkSession, source: TopicSource) -> DataFrame:
@@ -79,7 +82,7 @@ class Sampled:
     def close(self) -> None:
         for frame in self._kept:
             frame.unpersist()
-        self._temporary.cleanup()
+        self._remove_files()
 
     def frame(self, name: str) -> DataFrame:
         for known, frame in self.compiled.views.items():

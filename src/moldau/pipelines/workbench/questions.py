@@ -57,7 +57,8 @@ def listening(file: Path) -> Iterator[socket.socket | None]:
     if path is None:
         yield None
         return
-    if _call(path) is not None:
+    if (other := _call(path)) is not None:
+        other.close()
         raise PipelineError(f"another `moldau pipeline dev {file}` runs already")
     path.unlink(missing_ok=True)  # of one that was killed
     with socket.socket(socket.AF_UNIX) as listener:

@@ -1,0 +1,186 @@
+"""The workbench without Spark: which files changed, questions and answers over a socket, rows as text."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moldau import __version__
+from moldau.cli.pipeline_desk import preview_lines
+from moldau.pipelines.cases.comparing import Difference
+from moldau.pipelines.cases.files import Case
+from moldau.pipelines.cases.result import CaseResult
+from moldau.pipelines.problems import InvalidPipeline, PipelineError, Problem
+from moldau.pipelines.spec import Place
+from moldau.pipelines.workbench import questions
+from moldau.pipelines.workbench.answers import problem_from_json, problem_to_json, result_to_json, results_from_json
+from moldau.pipelines.workbench.changes import FILES_MAX, changed, snapshot
+from moldau.pipelines.workbench.previewing import Preview
+
+
+def test_changes_are_those_of_the_files_a_pipeline_is_made_of(tmp_path: Path) -> None:
+    file, step, case = tmp_path / "p.yaml", tmp_path / "detect.py", tmp_path / "tests" / "one" / "input" / "a.jsonl"
+    case.parent.mkdir(parents=True)
+    for path in (file, step, case, tmp_path / "notes.md"):
+        path.write_text("1")
+    (tmp_path / ".moldau").mkdir()
+    before = snapshot(file)
+    assert set(before) == {file, step, case}
+    assert changed(before, snapshot(file)) == []
+    step.write_text("12")
+    case.unlink()
+    (tmp_path / "new.yaml").write_text("x")
+    (tmp_path / "notes.md").write_text("2")
+    (tmp_path / ".moldau" / "status.json").write_text("{}")
+    assert changed(before, snapshot(file)) == [step, tmp_path / "new.yaml", case]
+    file.unlink()
+    assert file in changed(before, snapshot(file))
+
+
+def test_a_folder_of_many_files_is_not_looked_through(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text("")
+    for number in range(FILES_MAX + 10):
+        (tmp_path / f"{number}.json").touch()
+    found = snapshot(file)
+    assert (len(found), file in found) == (FILES_MAX, True)
+
+
+# --- questions --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "p.yaml"
+
+
+Answer = Callable[[Mapping[str, Any], Callable[[str], None]], Mapping[str, Any]]
+
+
+def answering(file: Path, answer: Answer, times: int = 1) -> Iterator[None]:
+    ready = threading.Event()
+
+    def serve() -> None:
+        with questions.listening(file) as listener:
+            assert listener is not None
+            ready.set()
+            for _ in range(times):
+                while not questions.answer_one(listener, answer, 0.05):
+                    pass
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    assert ready.wait(30)
+    yield
+    thread.join()
+
+
+def test_nobody_is_there_to_ask(file: Path) -> None:
+    assert questions.ask(file, "check", {}, (), pytest.fail) is None
+    path = questions.socket_of(file)
+    assert path is not None
+    with socket.socket(socket.AF_UNIX) as dead:  # of a `dev` that was killed
+        dead.bind(str(path))
+    assert questions.ask(file, "check", {}, (), pytest.fail) is None
+    with questions.listening(file) as listener:
+        assert listener is not None
+        with pytest.raises(PipelineError, match="runs already"), questions.listening(file):
+            pass
+    assert not path.exists()
+
+
+def test_a_question_its_phases_and_its_answer(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HUE", "blue")
+    phases: list[str] = []
+
+    def answer(question: Mapping[str, Any], tell: Callable[[str], None]) -> Mapping[str, Any]:
+        assert (question["do"], question["settings"], question["cases"]) == ("test", {"a": "b"}, ["one"])
+        assert question["environ"]["HUE"] == "blue"
+        tell("case one")
+        return {"results": []}
+
+    for _ in answering(file, answer):
+        assert questions.ask(file, "test", {"a": "b"}, ["one"], phases.append) == {"results": []}
+    assert phases == ["asking the Spark of `moldau pipeline dev`", "case one"]
+
+
+def test_what_went_wrong_is_the_answer(file: Path) -> None:
+    def refused(question: Mapping[str, Any], tell: Callable[[str], None]) -> Mapping[str, Any]:
+        raise PipelineError("there is no test case two")
+
+    for _ in answering(file, refused):
+        assert questions.ask(file, "test", {}, ["two"], lambda _: None) == {"failed": "there is no test case two"}
+
+
+@pytest.mark.parametrize("sent", [b"", b"no JSON\n", b"[]\n", b'{"version": "0.0.0-other"}\n'])
+def test_whoever_asks_badly_does_not_stop_it(file: Path, sent: bytes) -> None:
+    path = questions.socket_of(file)
+    assert path is not None
+    for _ in answering(file, lambda question, tell: {"problems": []}):
+        with socket.socket(socket.AF_UNIX) as caller:
+            caller.connect(str(path))
+            caller.sendall(sent)
+            caller.shutdown(socket.SHUT_WR)
+            said = caller.makefile().read()
+            assert said == (json.dumps({"other": __version__}) + "\n" if b"other" in sent else "")
+        assert questions.ask(file, "check", {}, (), lambda _: None) == {"problems": []}
+
+
+def test_the_socket_is_for_this_user_alone(file: Path) -> None:
+    path = questions.socket_of(file)
+    assert path is not None
+    assert not path.parent.stat().st_mode & 0o022
+    assert path.parent.stat().st_uid == os.getuid()
+
+
+texts = st.text(max_size=5)
+
+
+@given(texts, st.none() | st.builds(Place, file=texts, line=st.integers(1), column=st.integers(1)), st.none() | texts)
+def test_problems_come_back_as_they_were(message: str, place: Place | None, hint: str | None) -> None:
+    problem = Problem(message, place, hint)
+    assert problem_from_json(json.loads(json.dumps(problem_to_json(problem)))) == problem
+
+
+def test_results_come_back_as_they_were(tmp_path: Path) -> None:
+    cases = [Case("one", tmp_path, expected={"s": tmp_path}), Case("two", tmp_path)]
+    difference = Difference("s", ({"value": {"a": 1}},), ({"value": None},))
+    results = [
+        CaseResult(
+            case=cases[1], seconds=1.5, differences=(difference,), outputs={"s": [{"key": None}]}, closed=("s",)
+        ),
+        CaseResult(case=cases[0], seconds=0.1, error="no", story="all of it", outputs={}),
+    ]
+    assert results_from_json(json.loads(json.dumps([*map(result_to_json, results)])), cases) == results
+
+
+# --- what is shown ----------------------------------------------------------------------------------------------------
+
+
+def test_rows_as_text() -> None:
+    rows = (("1", "a\nb"), (None, "x" * 50))
+    assert preview_lines(Preview(name="s", columns=("n", "text"), rows=rows, has_more=True, seconds=0.26)) == [
+        "s: the first 2 rows, 0.3 s",
+        "  n  text",
+        "  1  a b",
+        f"  -  {'x' * 39}…",
+    ]
+    assert preview_lines(Preview(name="s", seconds=1.0)) == ["s: no rows, 1.0 s"]
+    assert preview_lines(Preview(name="s", columns=("n",), rows=(("1",),))) == ["s: 1 row, 0.0 s", "  n", "  1"]
+    assert preview_lines(Preview(name="s", error="divided by zero")) == ["s: failed after 0.0 s", "  divided by zero"]
+
+
+def test_a_notebook_shows_a_sentence() -> None:
+    assert PipelineError("no such step")._render_traceback_() == ["no such step"]
+    (line,) = InvalidPipeline([Problem("wrong", None)])._render_traceback_()
+    assert line.endswith("wrong")
