@@ -41,7 +41,7 @@ def test_a_module_may_import_its_neighbours(tmp_path: Path) -> None:
     path = list(sys.path)
     assert load("detect", tmp_path).N == 7
     assert sys.path == path
-    del sys.modules["moldau_test_neighbour"]
+    assert "moldau_test_neighbour" not in sys.modules
 
 
 @pytest.mark.parametrize(
