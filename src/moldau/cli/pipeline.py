@@ -72,7 +72,7 @@ def _check_with_spark(chosen: Chosen) -> None:
 
 
 def _problems_told(chosen: Chosen, on_phase: Callable[[str], None]) -> list[Problem] | None:
-    answer = asked_of_dev(chosen.file, "check", chosen.settings, (), on_phase)
+    answer = asked_of_dev(chosen.file, "check", chosen.settings, on_phase)
     if answer is None:
         return None
     from moldau.pipelines.workbench.answers import problem_from_json

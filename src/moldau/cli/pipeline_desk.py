@@ -1,10 +1,11 @@
-"""The desk of `moldau pipeline dev`: looks for changes, shows what they did, answers `validate` and `test`."""
+"""The desk of `moldau pipeline dev`: looks for changes, shows what they did, answers `validate`, `test`, `preview`."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from moldau.pipelines.cases.files import Case
     from moldau.pipelines.spec import Pipeline
     from moldau.pipelines.workbench.bench import Bench
-    from moldau.pipelines.workbench.previewing import Preview
+    from moldau.pipelines.workbench.preview import Preview
 
 CELL_WIDTH_MAX = 40
 NAMES_MAX = 3
@@ -53,7 +54,10 @@ class Desk:
 
     def look_at_it(self, because: Sequence[Path]) -> None:
         """Everything anew, as far as it goes. What is wrong is shown, and the next save is waited for."""
+        from pyspark.errors import PySparkException
+
         from moldau.pipelines.problems import InvalidPipeline, PipelineError
+        from moldau.pipelines.running.failures import failure_of
 
         click.secho(f"\n{time.strftime('%H:%M:%S')} {_named(because)}", bold=True)
         try:
@@ -66,20 +70,38 @@ class Desk:
             click.secho(f"{len(error.problems)} problem{'s' if len(error.problems) > 1 else ''}", fg="red")
         except PipelineError as error:
             click.secho(str(error), fg="red")
+        except PySparkException as error:
+            click.secho(f"Spark: {failure_of(str(error)).message}", fg="red")
         click.secho("waiting for a change; Ctrl-C ends", dim=True)
 
     def answer(self, question: Mapping[str, Any], on_phase: Callable[[str], None]) -> Mapping[str, Any]:
-        """For `validate` and `test` in another terminal, with their settings and environment."""
+        """For `validate`, `test` and `preview` in another terminal, with their settings and environment."""
+        from pyspark.errors import PySparkException
+
+        from moldau.pipelines.problems import PipelineError
+        from moldau.pipelines.running.failures import failure_of
+
+        try:
+            return self._answered(question, on_phase)
+        except PySparkException as error:
+            raise PipelineError(f"Spark: {failure_of(str(error)).message}") from error
+
+    def _answered(self, question: Mapping[str, Any], on_phase: Callable[[str], None]) -> Mapping[str, Any]:
         from moldau.pipelines.cases.files import find_cases
         from moldau.pipelines.workbench.answers import problem_to_json, result_to_json
         from moldau.pipelines.workbench.bench import Bench
+        from moldau.pipelines.workbench.previewing import Sampled
 
         bench = Bench(Path(question["file"]), self._spark, question["settings"], question["environ"])
         if question["do"] == "check":
             on_phase("checking SQL and schemas")
             return {"problems": [problem_to_json(problem) for problem in bench.problems()]}
-        cases = find_cases(bench.file.absolute(), question["cases"])
-        return {"results": [result_to_json(result) for result in bench.results(cases, on_phase)]}
+        if question["do"] == "test":
+            cases = find_cases(bench.file.absolute(), question["cases"])
+            return {"results": [result_to_json(result) for result in bench.results(cases, on_phase)]}
+        case = question["case"] and find_cases(bench.file.absolute(), [question["case"]])[0]
+        with Sampled(bench.pipeline(question["bootstrap"]), self._spark, case) as sampled:
+            return {"previews": [asdict(each) for each in sampled.previews(question["steps"], question["rows"])]}
 
     def _check(self) -> Pipeline:
         from moldau.pipelines.problems import InvalidPipeline
@@ -163,10 +185,11 @@ def preview_lines(each: Preview) -> list[str]:
         return [f"{each.name}: failed after {took}", f"  {each.error}"]
     if not each.rows:
         return [f"{each.name}: no rows, {took}"]
-    count = f"the first {len(each.rows)} rows" if each.has_more else f"{len(each.rows)} rows"
+    count = "1 row" if len(each.rows) == 1 else f"{len(each.rows)} rows"
+    count = f"the first {count}" if each.has_more else count
     cells = [[_cell(value) for value in row] for row in each.rows]
     table = plain_rows(each.columns, cells, left=each.columns)
-    return [f"{each.name}: {count if len(each.rows) > 1 else '1 row'}, {took}", *(f"  {line}" for line in table)]
+    return [f"{each.name}: {count}, {took}", *(f"  {line}" for line in table)]
 
 
 def _cell(value: str | None) -> str:

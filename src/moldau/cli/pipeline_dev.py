@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +13,7 @@ from click.shell_completion import CompletionItem
 from moldau.cli.connect import CommandFailed
 from moldau.cli.pipeline_desk import Desk, show_previews
 from moldau.cli.pipeline_files import DEFAULT_FILE, Chosen, chosen_options, existing
-from moldau.cli.pipeline_session import Session, phases, quiet_log
+from moldau.cli.pipeline_session import Session, asked_of_dev, phases, quiet_log
 from moldau.cli.pipeline_test import complete_cases
 from moldau.platforms.support import refusal
 
@@ -48,19 +49,33 @@ def preview(chosen: Chosen, names: tuple[str, ...], rows: int, case_name: str | 
     moldau pipeline preview bookstore.yaml enriched
     moldau pipeline preview bookstore.yaml -n 5 --case late-events
     """
+    bootstrap = chosen.pipeline.bootstrap
+    wanted = {"steps": list(names), "rows": rows, "case": case_name, "bootstrap": bootstrap}
+    with phases("looking for Spark") as on_phase:
+        answer = asked_of_dev(chosen.file, "preview", chosen.settings, on_phase, wanted)
+    if answer is None:
+        failed = _previewed(chosen, names, rows, case_name)
+    else:
+        from moldau.pipelines.workbench.answers import preview_from_json
+
+        failed = show_previews(map(preview_from_json, answer["previews"]))
+    if failed:
+        raise CommandFailed(f"{len(failed)} of the steps failed: {', '.join(failed)}")
+
+
+def _previewed(chosen: Chosen, names: Sequence[str], rows: int, case_name: str | None) -> list[str]:
+    """On a Spark of its own."""
     from moldau.pipelines.cases.files import find_cases
 
-    pipeline = chosen.pipeline
-    case = find_cases(pipeline.file.absolute(), [case_name])[0] if case_name else None
-    with Session(pipeline, None, {}, quiet_log(chosen.file), quick_start=True) as session:
+    file = existing(chosen.file).absolute()
+    case = find_cases(file, [case_name])[0] if case_name else None
+    with Session(chosen.pipeline, None, {}, quiet_log(file), quick_start=True) as session:
         with phases("looking for Java") as on_phase:
             spark = session.start(on_phase)
         from moldau.pipelines.workbench.previewing import Sampled
 
-        with Sampled(pipeline, spark, case) as sampled:
-            failed = show_previews(sampled.previews(names, rows))
-    if failed:
-        raise CommandFailed(f"{len(failed)} of the steps failed: {', '.join(failed)}")
+        with Sampled(chosen.pipeline, spark, case) as sampled:
+            return show_previews(sampled.previews(names, rows))
 
 
 @click.command(short_help="At each save: mistakes, rows, test cases.")
@@ -92,9 +107,9 @@ def dev(chosen: Chosen, rows: int, case_names: tuple[str, ...]) -> None:
         with phases("looking for Java") as on_phase:
             spark = session.start(on_phase)
         desk = Desk(file, chosen.settings, chosen.bootstrap, spark, rows, case_names)
-        desk.look_at_it([file])
         pause = threading.Event()
         try:
+            desk.look_at_it([file])
             while True:
                 if changes := desk.changes():
                     desk.look_at_it(changes)

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -76,12 +76,16 @@ class Session:
 
 
 def asked_of_dev(
-    file: Path, do: str, settings: Mapping[str, str], cases: Sequence[str], on_phase: Callable[[str], None]
+    file: Path,
+    do: str,
+    settings: Mapping[str, str],
+    on_phase: Callable[[str], None],
+    more: Mapping[str, Any] | None = None,
 ) -> Mapping[str, Any] | None:
     """What the `dev` of that file answers, if one runs: its Spark is there already."""
     from moldau.pipelines.workbench.questions import ask
 
-    answer = ask(file, do, settings, cases, on_phase)
+    answer = ask(file, do, settings, on_phase, more)
     if answer is not None and "failed" in answer:
         raise CommandFailed(answer["failed"])
     return answer

@@ -72,7 +72,7 @@ def _told(
     file: Path, settings: Mapping[str, str], cases: Sequence[Case], on_phase: Callable[[str], None]
 ) -> list[CaseResult] | None:
     """By the `dev` of the same file, where one runs."""
-    answer = asked_of_dev(file, "test", settings, [case.name for case in cases], on_phase)
+    answer = asked_of_dev(file, "test", settings, on_phase, {"cases": [case.name for case in cases]})
     if answer is None:
         return None
     from moldau.pipelines.workbench.answers import results_from_json

@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,15 @@ from moldau.pipelines.cases.result import CaseResult
 from moldau.pipelines.problems import InvalidPipeline, PipelineError, Problem
 from moldau.pipelines.spec import Place
 from moldau.pipelines.workbench import questions
-from moldau.pipelines.workbench.answers import problem_from_json, problem_to_json, result_to_json, results_from_json
+from moldau.pipelines.workbench.answers import (
+    preview_from_json,
+    problem_from_json,
+    problem_to_json,
+    result_to_json,
+    results_from_json,
+)
 from moldau.pipelines.workbench.changes import FILES_MAX, changed, snapshot
-from moldau.pipelines.workbench.previewing import Preview
+from moldau.pipelines.workbench.preview import Preview
 
 
 def test_changes_are_those_of_the_files_a_pipeline_is_made_of(tmp_path: Path) -> None:
@@ -86,12 +93,12 @@ def answering(file: Path, answer: Answer, times: int = 1) -> Iterator[None]:
 
 
 def test_nobody_is_there_to_ask(file: Path) -> None:
-    assert questions.ask(file, "check", {}, (), pytest.fail) is None
+    assert questions.ask(file, "check", {}, pytest.fail) is None
     path = questions.socket_of(file)
     assert path is not None
     with socket.socket(socket.AF_UNIX) as dead:  # of a `dev` that was killed
         dead.bind(str(path))
-    assert questions.ask(file, "check", {}, (), pytest.fail) is None
+    assert questions.ask(file, "check", {}, pytest.fail) is None
     with questions.listening(file) as listener:
         assert listener is not None
         with pytest.raises(PipelineError, match="runs already"), questions.listening(file):
@@ -110,7 +117,7 @@ def test_a_question_its_phases_and_its_answer(file: Path, monkeypatch: pytest.Mo
         return {"results": []}
 
     for _ in answering(file, answer):
-        assert questions.ask(file, "test", {"a": "b"}, ["one"], phases.append) == {"results": []}
+        assert questions.ask(file, "test", {"a": "b"}, phases.append, {"cases": ["one"]}) == {"results": []}
     assert phases == ["asking the Spark of `moldau pipeline dev`", "case one"]
 
 
@@ -119,7 +126,9 @@ def test_what_went_wrong_is_the_answer(file: Path) -> None:
         raise PipelineError("there is no test case two")
 
     for _ in answering(file, refused):
-        assert questions.ask(file, "test", {}, ["two"], lambda _: None) == {"failed": "there is no test case two"}
+        assert questions.ask(file, "test", {}, lambda _: None, {"cases": ["two"]}) == {
+            "failed": "there is no test case two"
+        }
 
 
 @pytest.mark.parametrize("sent", [b"", b"no JSON\n", b"[]\n", b'{"version": "0.0.0-other"}\n'])
@@ -133,7 +142,7 @@ def test_whoever_asks_badly_does_not_stop_it(file: Path, sent: bytes) -> None:
             caller.shutdown(socket.SHUT_WR)
             said = caller.makefile().read()
             assert said == (json.dumps({"other": __version__}) + "\n" if b"other" in sent else "")
-        assert questions.ask(file, "check", {}, (), lambda _: None) == {"problems": []}
+        assert questions.ask(file, "check", {}, lambda _: None) == {"problems": []}
 
 
 def test_the_socket_is_for_this_user_alone(file: Path) -> None:
@@ -162,6 +171,11 @@ def test_results_come_back_as_they_were(tmp_path: Path) -> None:
         CaseResult(case=cases[0], seconds=0.1, error="no", story="all of it", outputs={}),
     ]
     assert results_from_json(json.loads(json.dumps([*map(result_to_json, results)])), cases) == results
+
+
+def test_rows_come_back_as_they_were() -> None:
+    preview = Preview(name="s", columns=("a", "b"), rows=(("1", None),), has_more=True, seconds=0.5, error="e")
+    assert preview_from_json(json.loads(json.dumps(asdict(preview)))) == preview
 
 
 # --- what is shown ----------------------------------------------------------------------------------------------------

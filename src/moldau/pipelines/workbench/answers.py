@@ -1,4 +1,4 @@
-"""Problems and results of cases as JSON and back: see questions.py for the form."""
+"""Problems, results of cases and rows as JSON and back: see questions.py for the form."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from moldau.pipelines.cases.files import Case
 from moldau.pipelines.cases.result import CaseResult
 from moldau.pipelines.problems import Problem
 from moldau.pipelines.spec import Place
+from moldau.pipelines.workbench.preview import Preview
 
 
 def problem_to_json(problem: Problem) -> dict[str, Any]:
@@ -56,3 +57,8 @@ def results_from_json(told: Iterable[Mapping[str, Any]], cases: Sequence[Case]) 
         )
         for each in told
     ]
+
+
+def preview_from_json(told: Mapping[str, Any]) -> Preview:
+    """What `asdict` made of one."""
+    return Preview(**{**told, "columns": tuple(told["columns"]), "rows": tuple(map(tuple, told["rows"]))})

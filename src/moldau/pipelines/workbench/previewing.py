@@ -13,7 +13,6 @@ import time
 import weakref
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -34,6 +33,7 @@ from moldau.pipelines.planning.sql_errors import quiet
 from moldau.pipelines.problems import PipelineError, did_you_mean
 from moldau.pipelines.running.failures import failure_of
 from moldau.pipelines.spec import Pipeline, TopicSource
+from moldau.pipelines.workbench.preview import Preview
 from moldau.spark.columns import TYPES
 
 RECORDS_MAX: Final = 1000
@@ -41,18 +41,6 @@ RECORDS_MAX: Final = 1000
 ROWS: Final = 20
 ANSWER_S: Final = 5.0
 _COLUMNS: Final = tuple(name for name in TYPES if name != "timestampType")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preview:
-    """The first rows of a source or step, each value as text, None for null."""
-
-    name: str
-    columns: tuple[str, ...] = ()
-    rows: tuple[tuple[str | None, ...], ...] = ()
-    has_more: bool = False
-    seconds: float = 0.0
-    error: str | None = None
 
 
 class Sampled:

@@ -1,10 +1,12 @@
-"""`validate` and `test` ask the `dev` of the same file for its Spark, where one runs: a socket, lines of JSON.
+"""`validate`, `test` and `preview` ask the `dev` of the same file for its Spark: lines of JSON over a socket.
 
-    question   {"version": of Moldau, "do": "check" | "test", "file", "settings", "environ", "cases": [names]}
+    question   {"version": of Moldau, "do": "check" | "test" | "preview", "file", "settings", "environ", and more:
+                to test "cases": [names]; to preview "steps": [names], "rows", "case": name or null, "bootstrap"}
     answer     any number of {"phase": text}, then one of
                {"problems": [{"message", "place": [file, line, column] or null, "hint"}]}
                {"results": [{"case", "seconds", "error", "story", "closed", "outputs",
                              "differences": [{"sink", "missing", "unexpected"}]}]}
+               {"previews": [{"name", "columns", "rows", "has_more", "seconds", "error"}]}
                {"failed": text}            what the command is to say
                {"other": version}          another version of Moldau: nothing is answered
 
@@ -19,7 +21,7 @@ import json
 import os
 import selectors
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -116,7 +118,7 @@ def _send(caller: socket.socket, told: Mapping[str, Any]) -> None:
 
 
 def ask(
-    file: Path, do: str, settings: Mapping[str, str], cases: Sequence[str], on_phase: Tell
+    file: Path, do: str, settings: Mapping[str, str], on_phase: Tell, more: Mapping[str, Any] | None = None
 ) -> dict[str, Any] | None:
     """The answer of the `dev` of that file; None if there is none, or it died before it answered."""
     path = socket_of(file)
@@ -125,7 +127,7 @@ def ask(
         return None
     question = {
         "version": __version__, "do": do, "file": str(file.absolute()), "settings": dict(settings),
-        "environ": dict(os.environ), "cases": list(cases),
+        "environ": dict(os.environ), **(more or {}),
     }  # fmt: skip
     with called, suppress(OSError):
         _send(called, question)

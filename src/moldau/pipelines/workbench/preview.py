@@ -1,0 +1,17 @@
+"""Rows to look at. No Spark in here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """The first rows of a source or step, each value as text, None for null."""
+
+    name: str
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[str | None, ...], ...] = ()
+    has_more: bool = False
+    seconds: float = 0.0
+    error: str | None = None
