@@ -32,16 +32,18 @@ def watch(fail_above: float | None = None) -> BadRecords:
     ],
 )
 def test_a_share_above_a_tenth_is_told(records: int, bad: int, is_over: bool, is_told: bool) -> None:
-    warnings, refusal = watch().news([query("q", records, bad)], is_over)
-    assert (bool(warnings), refusal) == (is_told, None)
+    one, queries = watch(), [query("q", records, bad)]
+    assert bool(one.summary(queries) if is_over else one.news(queries)) is is_told
+    assert one.refusal(queries, is_over) is None
 
 
 def test_it_is_told_once_and_by_the_query_that_has_come_furthest() -> None:
     one = watch()
     queries = [query("a", 200, 100), query("b", 110_000, 110_000), query("c", 0, 0)]
-    warnings, _ = one.news(queries, is_over=False)
-    assert warnings == [f"source orders: 110,000 of 110,000 records (100 %) are bad; {TOLD}"]
-    assert one.news(queries, is_over=True) == ([], None)
+    told = [f"source orders: 110,000 of 110,000 records (100 %) are bad; {TOLD}"]
+    assert one.news(queries) == told
+    assert one.news(queries) == []
+    assert one.summary(queries) == told
 
 
 @pytest.mark.parametrize(
@@ -49,7 +51,7 @@ def test_it_is_told_once_and_by_the_query_that_has_come_furthest() -> None:
     [(1000, 5, False, False), (1000, 6, False, True), (50, 50, False, False), (50, 50, True, True)],
 )
 def test_more_than_the_file_allows_ends_the_run(records: int, bad: int, is_over: bool, is_refused: bool) -> None:
-    _, refusal = watch(fail_above=0.5).news([query("q", records, bad)], is_over)
+    refusal = watch(fail_above=0.5).refusal([query("q", records, bad)], is_over)
     assert (refusal is not None) is is_refused
     if refusal:
         assert refusal.endswith("are bad, more than fail_above: 0.5%")

@@ -64,14 +64,26 @@ class BadRecords:
     rules: Sequence[Rule]
     warned: set[str]
 
-    def news(self, queries: Iterable[QueryStatus], is_over: bool) -> tuple[list[str], str | None]:
-        """Warnings that are new, and why the run must end, if it must."""
-        counted, enough = counted_by_source(queries), 1 if is_over else ENOUGH
-        known = [(rule, counted[rule.source]) for rule in self.rules if rule.source in counted]
-        refused = next((rule.refusal(found) for rule, found in known if rule.refuses(found, enough)), None)
-        due = [(rule, found) for rule, found in known if rule.source not in self.warned and rule.warns(found, enough)]
-        self.warned |= {rule.source for rule, _ in due}
-        return [rule.warning(found) for rule, found in due], refused
+    def news(self, queries: Iterable[QueryStatus]) -> list[str]:
+        """Warnings that were not given before, while the run goes on."""
+        due = [each for each in self._known(queries) if each[0].warns(each[1], ENOUGH)]
+        new = [(rule, counted) for rule, counted in due if rule.source not in self.warned]
+        self.warned |= {rule.source for rule, _ in new}
+        return [rule.warning(counted) for rule, counted in new]
+
+    def summary(self, queries: Iterable[QueryStatus]) -> list[str]:
+        """Warnings, whether given before or not, when the run is over."""
+        return [rule.warning(counted) for rule, counted in self._known(queries) if rule.warns(counted, 1)]
+
+    def refusal(self, queries: Iterable[QueryStatus], is_over: bool) -> str | None:
+        """Why the run must end, if it must."""
+        enough = 1 if is_over else ENOUGH
+        known = self._known(queries)
+        return next((rule.refusal(counted) for rule, counted in known if rule.refuses(counted, enough)), None)
+
+    def _known(self, queries: Iterable[QueryStatus]) -> list[tuple[Rule, Counted]]:
+        counted = counted_by_source(queries)
+        return [(rule, counted[rule.source]) for rule in self.rules if rule.source in counted]
 
 
 def _fate(source: TopicSource) -> str:

@@ -66,7 +66,12 @@ class BrokerWatch:
 
     def _go(self) -> None:
         while not self._over.is_set():
-            self._once()
+            try:
+                self._once()
+            except Exception as error:  # no end that is known would be true for long
+                self._ends = None
+                self._say(f"lag is not known any more: {type(error).__name__}: {error}")
+                return
             self._over.wait(ASK_EVERY_S)
 
     def _once(self) -> None:

@@ -78,7 +78,7 @@ def launch(
         directory = StateDirectory(directory.path / BATCH_DIRECTORY)
     status = RunStatus(
         pipeline=pipeline.name, mode=wanted.mode.value, state="starting", pid=os.getpid(), host=socket.gethostname(),
-        started=utc_now(), updated=utc_now(), file=str(pipeline.file), bootstrap=pipeline.bootstrap,
+        started=utc_now(), updated=utc_now(), file=str(pipeline.file.absolute()), bootstrap=pipeline.bootstrap,
     )  # fmt: skip
     with directory.locked(Holder(status.pid, status.host, status.started)), _told_if_failed(directory, status):
         directory.forget_stop()

@@ -291,11 +291,13 @@ class Run:
     # --- telling ----------------------------------------------------------------------------------------------------
 
     def _judge_bad_records(self, is_over: bool) -> None:
-        warnings, refusal = self.bad_records.news([each.gauge.status for each in self._watched], is_over)
-        for warning in warnings:
-            self.view.say(warning)
-        if warnings and is_over and self.status.message is None:
+        queries = [each.gauge.status for each in self._watched]
+        if not is_over:
+            for warning in self.bad_records.news(queries):
+                self.view.say(warning)
+        elif (warnings := self.bad_records.summary(queries)) and self.status.message is None:
             self.status = replace(self.status, message="; ".join(warnings))
+        refusal = self.bad_records.refusal(queries, is_over)
         if refusal is not None and not self._is_refused:
             self._is_refused = True
             self._become("stopping", refusal)

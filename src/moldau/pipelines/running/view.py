@@ -257,6 +257,8 @@ class PlainView:
             print(line(self._last), file=self._out)
             rows = [summary_cells(query) for query in self._last.queries]
             print("\n".join(plain_rows(SUMMARY_COLUMNS, rows)), file=self._out, flush=True)
+            if self._last.state == "finished" and self._last.message:
+                self.say(self._last.message)
 
     def show(self, status: RunStatus) -> None:
         self._last = status
