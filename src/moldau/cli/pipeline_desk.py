@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from moldau.cli.pipeline_test import kept, tell
+from moldau.cli.pipeline_test import empty_broker, kept, tell
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -98,7 +98,7 @@ class Desk:
             return {"problems": [problem_to_json(problem) for problem in bench.problems()]}
         if question["do"] == "test":
             cases = find_cases(bench.file.absolute(), question["cases"])
-            return {"results": [result_to_json(result) for result in bench.results(cases, on_phase)]}
+            return {"results": [result_to_json(result) for result in bench.results(cases, empty_broker, on_phase)]}
         case = question["case"] and find_cases(bench.file.absolute(), [question["case"]])[0]
         with Sampled(bench.pipeline(question["bootstrap"]), self._spark, case) as sampled:
             return {"previews": [asdict(each) for each in sampled.previews(question["steps"], question["rows"])]}
@@ -133,7 +133,7 @@ class Desk:
 
     def _test(self) -> None:
         if cases := self._found_cases():
-            tell([kept(result, self._file) for result in self._bench().results(cases, lambda phase: None)])
+            tell([kept(result, self._file) for result in self._bench().results(cases, empty_broker)])
         else:
             click.echo("no test cases; `moldau pipeline test` says how to make one")
 

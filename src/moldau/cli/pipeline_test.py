@@ -6,7 +6,8 @@ Each case has a broker of its own, in this process; one Spark session serves the
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -87,7 +88,16 @@ def _found(
         spark = session.start(on_phase)
         from moldau.pipelines.workbench.bench import Bench
 
-        return list(Bench(pipeline.file, spark, settings).results(cases, on_phase))
+        return list(Bench(pipeline.file, spark, settings).results(cases, empty_broker, on_phase))
+
+
+@contextmanager
+def empty_broker() -> Iterator[str]:
+    """For one case: in this process, gone afterwards."""
+    from moldau.testing import broker
+
+    with broker() as running:
+        yield running.bootstrap_servers
 
 
 def kept(result: CaseResult, file: Path) -> CaseResult:

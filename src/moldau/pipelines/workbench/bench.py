@@ -4,6 +4,7 @@ Spark for itself and for one that asks a Spark that runs already."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,7 +17,6 @@ from moldau.pipelines.planning.checking import check
 from moldau.pipelines.problems import Problem
 from moldau.pipelines.reading.loading import load
 from moldau.pipelines.spec import Pipeline
-from moldau.testing import broker
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,17 @@ class Bench:
         """What Spark does not accept. InvalidPipeline for what is wrong before it comes to that."""
         return check(self.pipeline(), self.spark)
 
-    def results(self, cases: Sequence[Case], on_phase: Callable[[str], None]) -> Iterator[CaseResult]:
-        """Each case with a broker of its own, in this process."""
+    def results(
+        self,
+        cases: Sequence[Case],
+        broker: Callable[[], AbstractContextManager[str]],
+        on_phase: Callable[[str], None] = lambda phase: None,
+    ) -> Iterator[CaseResult]:
+        """`broker` starts an empty one for a case, and gives its address."""
         for case in cases:
             on_phase(f"case {case.name}")
-            with broker() as running:
-                yield run_case(case, self._under_test(running.bootstrap_servers), self.spark)
+            with broker() as bootstrap:
+                yield run_case(case, self._under_test(bootstrap), self.spark)
 
     def _under_test(self, bootstrap: str) -> Pipeline:
         return load(self.file, self.settings, bootstrap, environ=self.environ, check_files=False)
