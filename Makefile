@@ -22,7 +22,7 @@ DIST := $(VENV)/.installed-dist
 DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help setup same-python demo quickstart test test-front test-middle test-back unit deep simulate interop spark examples chaos coverage lint format bench bench-groups bench-cluster bench-transactions bench-spark bench-startup scale dist lock clean
+.PHONY: help setup same-python demo quickstart test test-front test-middle test-back unit deep simulate interop spark examples chaos coverage lint format bench bench-groups bench-cluster bench-transactions bench-spark bench-startup bench-edits scale dist lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -112,6 +112,9 @@ bench-spark: $(DEMO) ## measure the Spark connector; beside Spark's own with OFF
 
 bench-startup: $(DEMO) ## measure what a start of Spark costs: one query, five, the demo; in CPU seconds
 	$(BIN)/python -m bench.startup
+
+bench-edits: $(DEMO) ## measure what an edit of a pipeline costs until its effect is seen: validate and test, cold and warm
+	$(BIN)/python -m bench.edits
 
 scale: $(DEMO) ## measure whether cost grows with partitions and connections
 	$(BIN)/python -m bench.scale
