@@ -1,4 +1,4 @@
-"""What an edit of a pipeline costs until its effect is seen: `validate` and `test` of the starter, its one case with ten
+"""What an edit of a pipeline costs until its effect is seen: `validate` and `test` of the starter, one case of ten
 records; with a Spark of their own, with an archive of Spark's classes, and with the Spark of a `dev` that runs.
 
     python -m bench.edits                        # the table of docs/benchmarks.md
@@ -38,10 +38,8 @@ Spent = tuple[float, float]
 def starter(folder: Path) -> Path:
     """As `init` writes it, but for the number of records of its case: the expected files are those of this version."""
     subprocess.run([*MOLDAU, "pipeline", "init", str(folder)], check=True, capture_output=True)
-    records = "".join(
-        f'{{"order_id": "{n}", "item": "book", "amount": {n + 1}, "ts": "2026-01-31T08:00:0{n}Z"}}\n'
-        for n in range(RECORDS)
-    )
+    order = '{{"order_id": "{0}", "item": "book", "amount": {0}, "ts": "2026-01-31T08:00:0{0}Z"}}\n'
+    records = "".join(order.format(number) for number in range(RECORDS))
     (folder / "tests" / "first-orders" / "input" / "orders.txt").write_text(records)
     return folder / "pipeline.yaml"
 

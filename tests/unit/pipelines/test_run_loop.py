@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from moldau.pipelines.running import run as running
 from moldau.pipelines.running.bad_records import BadRecords, Rule
 from moldau.pipelines.running.progress import RunStatus
 from moldau.pipelines.running.run import Job, Run, Stop
+from moldau.pipelines.running.silence import Silence
 from moldau.pipelines.running.state_directory import StateDirectory
 
 
@@ -62,21 +62,13 @@ class Script:
         self.stopped.set()
 
 
-class Heard:
+class Heard(Silence):
     """A view that remembers, and calls back when something is shown."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
         self.shown: list[RunStatus] = []
         self.on_show: Callable[[RunStatus], None] = lambda status: None
-
-    def __enter__(self) -> Heard:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
 
     def show(self, status: RunStatus) -> None:
         self.shown.append(status)
