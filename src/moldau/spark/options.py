@@ -156,28 +156,16 @@ class WriteOptions:
 
 
 def check_options(given: Mapping[str, str]) -> None:
-    """Refuses what neither a batch nor a stream can obey, when it is not known yet which of them this is for.
-
-    Without a subscription it is taken for a write.
-    """
+    """Refuses what is wrong whatever they are for. Without a subscription they are taken for those of a write."""
     lower = {name.lower() for name in given}
-    parse = read_options if any(name.lower() in lower for name in SUBSCRIPTION_OPTIONS) else write_options
-    refusals = [error for is_stream in (False, True) if (error := _refusal(parse, given, is_stream))]
-    if len({str(error) for error in refusals}) == 1 and len(refusals) == 2:
-        raise refusals[0]
+    if any(name.lower() in lower for name in SUBSCRIPTION_OPTIONS):
+        read_options(given, is_stream=None)
+    else:
+        write_options(given)
 
 
-def _refusal(
-    parse: Callable[[Mapping[str, str], bool], object], given: Mapping[str, str], is_stream: bool
-) -> ValueError | None:
-    try:
-        parse(given, is_stream)
-    except ValueError as error:
-        return error
-    return None
-
-
-def read_options(given: Mapping[str, str], is_stream: bool) -> ReadOptions:
+def read_options(given: Mapping[str, str], is_stream: bool | None) -> ReadOptions:
+    """None: it is not known yet; then what only a batch or only a stream refuses is let pass."""
     _refuse_unknown(given, SOURCE_OPTIONS)
     options = {name.lower(): value for name, value in given.items()}
     kafka = _kafka(options)
@@ -318,7 +306,7 @@ def _instead_of_subscribe(options: Mapping[str, str]) -> str:
     return f"topic={options['topic']}, which is for writing" if "topic" in options else "none"
 
 
-def _places(options: Mapping[str, str], is_stream: bool) -> tuple[Place, Place]:
+def _places(options: Mapping[str, str], is_stream: bool | None) -> tuple[Place, Place]:
     start = _place(options, "starting", Place(everywhere=LATEST if is_stream else EARLIEST))
     if is_stream:
         given = [name for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
@@ -326,7 +314,7 @@ def _places(options: Mapping[str, str], is_stream: bool) -> tuple[Place, Place]:
         if given:
             raise ValueError(f"{given[0]} is for batch queries; a stream has no end")
     end = _place(options, "ending", Place(everywhere=LATEST))
-    if not is_stream:
+    if is_stream is False:
         _refuse_place(start, LATEST, "startingOffsets cannot be latest in a batch query: nothing would be read")
         _refuse_place(end, EARLIEST, "endingOffsets cannot be earliest: nothing would be read")
     return start, end

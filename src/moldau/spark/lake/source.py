@@ -29,6 +29,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from moldau.spark.errors.untraced import untraced
 from moldau.spark.lake import writing
 from moldau.spark.lake.files import write_files
 from moldau.spark.lake.tables import BatchTag, DataFile, LakeError, LakeTable, Split, Target, local_path, open_table
@@ -71,16 +72,20 @@ class LakeSource(DataSource):
     def name(cls) -> str:
         return "moldau-lake"
 
+    @untraced(LakeError)
     def schema(self) -> StructType:
         options = lake_options(self.options)
         return from_arrow_schema(open_table(options.path, options.kind).schema(), prefer_timestamp_ntz=True)
 
+    @untraced(LakeError)
     def reader(self, schema: StructType) -> DataSourceReader:
         return LakeReader(lake_options(self.options), schema)
 
+    @untraced(LakeError)
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         return LakeBatchWriter(lake_options(self.options), schema, overwrite)
 
+    @untraced(LakeError)
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         return LakeStreamWriter(lake_options(self.options), schema, overwrite)
 
@@ -105,6 +110,7 @@ class LakeReader(DataSourceReader):
         self._columns = schema.fieldNames()
         self._schema = to_arrow_schema(schema, timezone="UTC")
 
+    @untraced(LakeError)
     def partitions(self) -> Sequence[LakeSplit]:
         if self._options.follow:
             return [LakeSplit(None)]
@@ -112,9 +118,10 @@ class LakeReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, LakeSplit)
-        table = self._table()
-        for batch in table.read(partition.split or table.splits(1)[0]):
-            yield batch.select(self._columns).cast(self._schema)
+        with untraced(LakeError):
+            table = self._table()
+            for batch in table.read(partition.split or table.splits(1)[0]):
+                yield batch.select(self._columns).cast(self._schema)
 
     def _table(self) -> LakeTable:
         return open_table(self._options.path, self._options.kind)
@@ -126,9 +133,11 @@ class LakeBatchWriter(DataSourceArrowWriter):
         self._tag = options.tag or writing.once()
         self._target = _prepare(options, schema)
 
+    @untraced(LakeError)
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return WrittenFiles(self._tag.query_id, write_files(self._target, self._tag, _task(), iterator))
 
+    @untraced(LakeError)
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         _commit(self._options, _files(messages), self._tag, self._overwrite)
 
@@ -143,6 +152,7 @@ class LakeStreamWriter(DataSourceStreamArrowWriter):
         self._options, self._overwrite = options, overwrite
         self._target = _prepare(options, schema)
 
+    @untraced(LakeError)
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = TaskContext.get()
         assert context is not None, "a stream is written inside a Spark task"
@@ -152,6 +162,7 @@ class LakeStreamWriter(DataSourceStreamArrowWriter):
         tag = BatchTag(query_id, int(batch_id))
         return WrittenFiles(query_id, write_files(self._target, tag, _task(), iterator))
 
+    @untraced(LakeError)
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         if (tag := _tag_of(messages, batchId)) is not None:
             _commit(self._options, _files(messages), tag, self._overwrite)
