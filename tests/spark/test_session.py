@@ -34,6 +34,19 @@ java = spark.sparkContext._jvm.System.getProperty("java.home")
 print(json.dumps({"count": count, "conf": conf, "left": left, "java": java, "pandas": "pandas" in sys.modules}))
 """
 
+WRONG = """
+import moldau.spark
+
+spark = moldau.spark.session("wrong", "local[1]", quick_start=True)
+for wrong in (lambda: spark.range(3).select("idd"), lambda: spark.sql("select idd from range(3)")):
+    try:
+        wrong()
+    except Exception as error:
+        print(type(error).__name__)
+topic = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t", "startingOffsets": "begin"}
+spark.read.format("moldau").options(**topic).load()
+"""
+
 SUBMITTED = """
 import json, sys
 import moldau.spark
@@ -111,6 +124,20 @@ def test_a_fresh_process_without_java_runs_on_the_one_of_pip_and_says_nothing(tm
     assert told["conf"] == {"spark.app.name": "fresh", "spark.sql.ansi.enabled": "false", "spark.x": "7"}
     assert told["left"] == {"PYSPARK_PYTHON": sys.executable}
     assert not told["pandas"]
+
+
+def test_a_script_ends_with_the_sentence_and_says_little_else(tmp_path: Path) -> None:
+    """Before it Python's usual lines: the user's, one of PySpark's, one of Py4J's and where PySpark raises it."""
+    script = tmp_path / "wrong.py"
+    script.write_text(WRONG)
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=SPARK_PATIENCE_S)
+    said = ran.stderr.splitlines()
+    assert ran.stdout.split() == ["AnalysisException", "AnalysisException"]
+    assert said[0] == "Traceback (most recent call last):"
+    assert said[1] == f'  File "{script}", line 11, in <module>'
+    assert said[-1].startswith("moldau.spark.errors.ConnectorError: startingOffsets is earliest, latest or offsets as")
+    assert len([line for line in said if line.startswith("  File ")]) == 4
+    assert len(said) <= 13
 
 
 def test_spark_submit_brings_the_archive_and_decides_the_rest(
