@@ -105,6 +105,7 @@ def test_the_lake_is_known_by_its_name(spark: SparkSession, tmp_path: Path) -> N
     lake = {"path": str(tmp_path / "table"), "format": "parquet"}
     spark.range(3).write.format("moldau-lake").options(**lake).mode("append").save()
     assert spark.read.format("moldau-lake").options(**lake).load().count() == 3
+    assert spark.read.format("moldau-lake").load(lake["path"]).count() == 3
 
 
 def outcome(command: list[str | Path], environment: dict[str, str]) -> tuple[Any, str]:

@@ -2,9 +2,9 @@
 
     stream.writeStream.format("moldau-lake").option("path", "lake/events").option("format", "delta").start()
 
-Options: path; format (parquet, delta or iceberg; parquet if it is left out); partitionBy ("day,country"); and for a
-batch written by foreachBatch queryId and batchId, so that it is written once. Only Spark's classes are here; what
-they do is in the modules beside.
+Options: path; format (parquet, delta or iceberg; if it is left out, what the table is, and parquet for a new one);
+partitionBy ("day,country"); and for a batch written by foreachBatch queryId and batchId, so that it is written once.
+Only Spark's classes are here; what they do is in the modules beside.
 
 Spark plans the read of a Python source once: a DataFrame stays with the table's files as they were when it was first
 used, also in a stream that joins them batch after batch. With the option follow=true each execution reads the table
@@ -32,7 +32,18 @@ from pyspark.sql.types import StructType
 from moldau.spark.errors.untraced import untraced
 from moldau.spark.lake import writing
 from moldau.spark.lake.files import write_files
-from moldau.spark.lake.tables import BatchTag, DataFile, LakeError, LakeTable, Split, Target, local_path, open_table
+from moldau.spark.lake.tables import (
+    BatchTag,
+    DataFile,
+    LakeError,
+    LakeTable,
+    Split,
+    Target,
+    kind_at,
+    local_path,
+    open_table,
+)
+from moldau.spark.option_values import boolean
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,9 +64,16 @@ class LakeOptions:
 
 def lake_options(given: MutableMapping[str, str]) -> LakeOptions:
     columns = (name.strip() for name in given.get("partitionBy", "").split(","))
-    kind = given.get("format", "parquet").lower()
-    follow = given.get("follow", "false").lower() == "true"
-    return LakeOptions(local_path(given.get("path", "")), kind, tuple(filter(None, columns)), _tag(given), follow)
+    path = local_path(given.get("path", ""))
+    kind = given.get("format", "").lower() or kind_at(path) or "parquet"
+    return LakeOptions(path, kind, tuple(filter(None, columns)), _tag(given), _follow(given))
+
+
+def _follow(given: MutableMapping[str, str]) -> bool:
+    try:
+        return boolean("follow", given.get("follow", "false"))
+    except ValueError as error:
+        raise LakeError(str(error)) from None
 
 
 def _tag(given: MutableMapping[str, str]) -> BatchTag | None:
