@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.captured import AnalysisException, PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -87,21 +88,103 @@ def test_a_stream_resumes_where_it_was(spark: SparkSession, here: dict[str, str]
     )
 
 
+def told(call: Callable[[], object]) -> PySparkException:
+    with pytest.raises(PySparkException) as raised:
+        call()
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"subscribe": "t", "startingOffset": "earliest"}, "The connector has no option startingoffset; did you mean"),
+        ({"subscribe": "t", "startingOffsets": "begin"}, "startingOffsets is earliest, latest or offsets as JSON"),
+        ({"subscribe": "no-such-topic"}, "There is no topic no-such-topic at "),
+        ({}, "One of the options subscribe, subscribePattern and assign says what to read"),
+        ({"subscribe": "t", "kafka.bootstrap.servers": ""}, "The option kafka.bootstrap.servers is missing"),
+    ],
+)
+def test_what_is_wrong_is_the_message_of_load(
+    spark: SparkSession, here: dict[str, str], options: dict[str, str], said: str
+) -> None:
+    for reader in (spark.read, spark.readStream):
+        error = told(lambda reader=reader: reader.format("moldau").options(**{**here, **options}).load())  # type: ignore[misc]
+        assert isinstance(error, AnalysisException), "as for those who catch Spark's"
+        assert str(error).startswith(said)
+        assert "\n" not in str(error)
+        assert error.getCondition() == "PYTHON_DATA_SOURCE_ERROR"
+        assert type(error).__name__ in ("ConnectorError", "KafkaError")
+
+
+def test_a_topic_may_be_missing_where_nobody_can_be_asked(spark: SparkSession) -> None:
+    nowhere = {"kafka.bootstrap.servers": "127.0.0.1:1", "fetchOffset.numRetries": "0", "subscribe": "t"}
+    rows = spark.read.format("moldau").options(**nowhere).load()
+    error = told(rows.count)
+    assert str(error).startswith("No broker answers: 127.0.0.1:1: ")
+    assert type(error).__name__ == "Unreachable"
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"subscribe": "no-such-topic"}, "There is no topic no-such-topic"),
         ({}, "One of the options subscribe, subscribePattern and assign"),
-        ({"subscribe": "t", "startingOffset": "earliest"}, "did you mean startingOffsets"),
+        ({"subscribe": "no-such-topic", "endingOffsets": "latest"}, "endingOffsets is for batch queries"),
     ],
 )
-def test_what_is_wrong_is_in_the_message(
+def test_what_a_stream_refuses_after_load_is_the_message_of_its_end(
     spark: SparkSession, here: dict[str, str], options: dict[str, str], said: str
 ) -> None:
-    with pytest.raises(PySparkException, match=said):
-        spark.read.format("moldau").options(**here, **options).load().count()
+    """With a schema of one's own, nothing is asked before the query runs."""
+    rows = spark.readStream.format("moldau").options(**here, **options).schema("value binary").load()
+    query = rows.writeStream.format("noop").start()
+    error = told(query.awaitTermination)
+    assert isinstance(error, StreamingQueryException)
+    assert str(error).startswith(said)
+    assert "\n" not in str(error)
+
+
+def test_lost_records_are_told_in_one_sentence(spark: SparkSession, here: dict[str, str], topic: Topic) -> None:
+    name = topic()
+    write(numbers(spark, 0, 5), here, name)
+    beyond = {"startingOffsets": json.dumps({name: {"0": 7}}), "endingOffsets": json.dumps({name: {"0": 9}})}
+    error = told(spark.read.format("moldau").options(**here, **beyond, subscribe=name).load().count)
+    assert isinstance(error, PythonException), "raised in a task"
+    assert type(error).__name__ == "DataLoss"
+    assert str(error).startswith(f"{name}-0")
+    assert str(error).endswith("To read on past the loss, set failOnDataLoss=false")
+    assert "\n" not in str(error)
 
 
 def test_rows_that_cannot_be_records(spark: SparkSession, here: dict[str, str], topic: Topic) -> None:
-    with pytest.raises(PySparkException, match="The column value must be binary or string, not bigint"):
-        write(spark.range(3).withColumnRenamed("id", "value"), here, topic())
+    error = told(lambda: write(spark.range(3).withColumnRenamed("id", "value"), here, topic()))
+    assert str(error) == "The column value must be binary or string, not bigint"
+    nowhere = spark.sql("select 'v' value, 'k' key, 77 partition")
+    error = told(lambda: write(nowhere, here, topic()))
+    assert str(error).startswith("A row wants partition 77 of ")
+
+
+def test_what_is_wrong_with_a_sink_is_the_message_of_the_query(
+    spark: SparkSession, here: dict[str, str], tmp_path: Path
+) -> None:
+    rows = spark.readStream.format("rate").load().selectExpr("cast(value as string) value")
+    writer = rows.writeStream.format("moldau").options(**here, topic="t").option("checkpointLocation", str(tmp_path))
+    query = writer.option("kafka.acks", "two").start()
+    error = told(query.awaitTermination)
+    assert str(error) == "kafka.acks is all, -1, 0 or 1, not two"
+
+
+def test_a_format_of_a_jar_that_is_not_there_leads_to_ours(spark: SparkSession, tmp_path: Path) -> None:
+    error = told(lambda: spark.read.format("delta").load(str(tmp_path)))
+    assert isinstance(error, AnalysisException)
+    assert str(error).startswith('There is no format delta in this session: format("moldau-lake") with option(')
+    error = told(lambda: spark.readStream.format("kafka").option("subscribe", "t").load())
+    assert str(error).startswith('There is no format kafka in this session: format("moldau") takes')
+
+
+def test_errors_of_others_say_what_they_said(spark: SparkSession) -> None:
+    error = told(lambda: spark.range(3).select("idd"))
+    assert type(error) is AnalysisException
+    assert str(error).startswith("[UNRESOLVED_COLUMN")
+    divided = F.udf(lambda number: 1 // 0, "int", useArrow=False)(F.col("id"))
+    assert "ZeroDivisionError" in str(told(spark.range(1).select(divided).collect))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,6 +34,27 @@ count = spark.sql("select count(*) from range(10)").first()[0]
 conf = {key: spark.conf.get(key) for key in ("spark.app.name", "spark.sql.ansi.enabled", "spark.x")}
 java = spark.sparkContext._jvm.System.getProperty("java.home")
 print(json.dumps({"count": count, "conf": conf, "left": left, "java": java, "pandas": "pandas" in sys.modules}))
+"""
+
+WRONG = """
+import moldau.spark
+from pyspark.sql.functions import udf
+
+spark = moldau.spark.session("wrong", "local[1]", quick_start=True)
+divided = udf(lambda number: 1 // 0, "int", useArrow=False)("id")
+nowhere = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "fetchOffset.numRetries": 0}
+stream = spark.readStream.format("moldau").options(**nowhere).load().writeStream.format("noop")
+for wrong in (
+    lambda: spark.range(3).select("idd"),
+    lambda: spark.sql("select idd from range(3)"),
+    lambda: spark.range(3).select(divided).collect(),
+    lambda: stream.start().awaitTermination(),
+):
+    try:
+        wrong()
+    except Exception as error:
+        print(type(error).__name__)
+spark.read.format("moldau").options(**nowhere, startingOffsets="begin").load()
 """
 
 SUBMITTED = """
@@ -82,6 +105,7 @@ def test_the_lake_is_known_by_its_name(spark: SparkSession, tmp_path: Path) -> N
     lake = {"path": str(tmp_path / "table"), "format": "parquet"}
     spark.range(3).write.format("moldau-lake").options(**lake).mode("append").save()
     assert spark.read.format("moldau-lake").options(**lake).load().count() == 3
+    assert spark.read.format("moldau-lake").load(lake["path"]).count() == 3
 
 
 def outcome(command: list[str | Path], environment: dict[str, str]) -> tuple[Any, str]:
@@ -111,6 +135,47 @@ def test_a_fresh_process_without_java_runs_on_the_one_of_pip_and_says_nothing(tm
     assert told["conf"] == {"spark.app.name": "fresh", "spark.sql.ansi.enabled": "false", "spark.x": "7"}
     assert told["left"] == {"PYSPARK_PYTHON": sys.executable}
     assert not told["pandas"]
+
+
+def test_a_script_ends_with_the_sentence_and_says_little_else(tmp_path: Path) -> None:
+    """Before it Python's usual lines: the user's, one of PySpark's, one of Py4J's and where PySpark raises it.
+
+    Of what was caught before, only the stream that failed is told: it might have failed where nobody waited for it.
+    """
+    script = tmp_path / "wrong.py"
+    script.write_text(WRONG)
+    status, printed, said = run_on_a_terminal([sys.executable, str(script)])
+    assert status == 1
+    assert printed.split() == ["AnalysisException", "AnalysisException", "PythonException", "Unreachable"]
+    failed, sqlstate, *trace = said.splitlines()
+    assert "ERROR MicroBatchExecution: Query " in failed
+    assert "Unreachable: No broker answers: 127.0.0.1:1: " in failed
+    assert sqlstate.strip() == "SQLSTATE: 38000"
+    assert trace[0] == "Traceback (most recent call last):"
+    assert trace[1] == f'  File "{script}", line 19, in <module>'
+    assert trace[-1].startswith("moldau.spark.errors.ConnectorError: startingOffsets is earliest, latest or offsets as")
+    assert len([line for line in trace if line.startswith("  File ")]) == 4
+    assert len(trace) <= 13
+
+
+def run_on_a_terminal(command: list[str]) -> tuple[int, str, str]:
+    """Exit status, stdout, and what was said on stderr, which is a terminal's."""
+    ours, theirs = os.openpty()
+    said = bytearray()
+
+    def listen() -> None:
+        with contextlib.suppress(OSError):  # how Linux tells that nobody has the other end open any more
+            while piece := os.read(ours, 65536):
+                said.extend(piece)
+
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True) as process:
+        os.close(theirs)
+        listening = threading.Thread(target=listen)
+        listening.start()
+        printed, _ = process.communicate(timeout=SPARK_PATIENCE_S)
+        listening.join(SPARK_PATIENCE_S)
+    os.close(ours)
+    return process.returncode, printed, said.decode().replace("\r\n", "\n")
 
 
 def test_spark_submit_brings_the_archive_and_decides_the_rest(

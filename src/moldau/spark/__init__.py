@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 def session(
@@ -39,3 +40,19 @@ def session(
     from moldau.spark.spark_session import start
 
     return start(name, master, quick_start, conf, on_phase)
+
+
+def show_progress(query: StreamingQuery, seconds: float | None = None) -> None:
+    """Shows what a streaming query does in one line, until it ends or Ctrl-C is pressed; the query then goes on.
+
+        query = counts.writeStream.format("console").queryName("counts").start()
+        moldau.spark.show_progress(query)
+
+        counts: running · batch 41 (182 ms) · 20,500 rows in · 1,240 rows/s · lag 310
+
+    In a notebook and on a terminal the line is rewritten in place, elsewhere there is one every ten seconds. A query
+    that fails is shown with the reason. `seconds`: look no longer than this.
+    """
+    from moldau.spark.progress.showing import show
+
+    show(query, seconds)

@@ -17,6 +17,7 @@ from moldau.base.ids import TopicPartition
 from moldau.client.cluster import EARLIEST, Offsets
 
 OFFSET_MAX: Final = 2**63 - 1
+EXAMPLE: Final = '{"orders": {"0": 23, "1": 7}}'
 
 
 class Range(NamedTuple):
@@ -52,9 +53,9 @@ def parse_offsets(text: str, lowest: int = EARLIEST) -> Offsets:
     try:
         given = json.loads(text)
     except ValueError as error:
-        raise ValueError(f"{_shown(text)} is no JSON: {error}") from None
+        raise ValueError(f"{_shown(text)} is not JSON such as {EXAMPLE}: {error}") from None
     if not isinstance(given, dict):
-        raise ValueError(f'{_shown(text)} is not of the form {{"topic": {{"0": 23}}}}')
+        raise ValueError(f"{_shown(text)} is not of the form {EXAMPLE}")
     offsets: Offsets = {}
     for topic, partitions in given.items():
         if not isinstance(partitions, dict):
@@ -62,7 +63,10 @@ def parse_offsets(text: str, lowest: int = EARLIEST) -> Offsets:
         for partition, offset in partitions.items():
             number = isinstance(offset, int) and not isinstance(offset, bool) and lowest <= offset <= OFFSET_MAX
             if not (partition.isdecimal() and int(partition) < 2**31 and number):
-                raise ValueError(f"partition {_shown(partition)} of {topic} cannot be at {_shown(offset)}")
+                raise ValueError(
+                    f"partition {_shown(partition)} of {topic} cannot be at {_shown(offset)}: partitions are texts such"
+                    f' as "0", and what they are at is a number from {lowest} on'
+                )
             offsets[TopicPartition(topic, int(partition))] = offset
     return offsets
 
@@ -77,9 +81,9 @@ def parse_assignment(text: str) -> tuple[TopicPartition, ...]:
             for partition in map(int, partitions)
         ]
     except (ValueError, AttributeError, TypeError):
-        raise ValueError(f'{_shown(text)} is not of the form {{"topic": [0, 1]}}') from None
+        raise ValueError(f'{_shown(text)} is not of the form {{"orders": [0, 1]}}') from None
     if not chosen or any(not 0 <= where.partition < 2**31 for where in chosen):
-        raise ValueError(f"{_shown(text)} names no partitions, or impossible ones")
+        raise ValueError(f'{_shown(text)} names no partitions as {{"orders": [0, 1]}} does, or impossible ones')
     return tuple(sorted(set(chosen)))
 
 

@@ -18,11 +18,24 @@ from moldau.base.ids import TopicPartition
 from moldau.client.cluster import EARLIEST, LATEST, Offsets
 from moldau.client.properties import security
 from moldau.spark.offsets import parse_assignment, parse_offsets
+from moldau.spark.option_values import (
+    boolean,
+    choice,
+    did_you_mean,
+    duration_ms,
+    integer,
+    milliseconds,
+    natural,
+    positive,
+    wrong,
+)
 from moldau.wire.compression import Compression
 
 T = TypeVar("T")
 
 KAFKA: Final = "kafka."
+BOOTSTRAP: Final = "bootstrap.servers"
+OFFSETS_EXAMPLE: Final = '{"orders": {"0": 23, "1": -2}}'
 SOURCE_OPTIONS: Final = frozenset(
     [
         "assign",
@@ -48,6 +61,7 @@ SOURCE_OPTIONS: Final = frozenset(
         "includeHeaders",
     ]
 )
+SUBSCRIPTION_OPTIONS: Final = ("assign", "subscribe", "subscribePattern")
 SINK_OPTIONS: Final = frozenset(
     [
         "topic",
@@ -61,6 +75,7 @@ SINK_OPTIONS: Final = frozenset(
         "batchId",
     ]
 )
+ENDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 EXACTLY_ONCE: Final = "exactly-once"
 AT_LEAST_ONCE: Final = "at-least-once"
 STAGING: Final = "moldau-staging"
@@ -140,14 +155,22 @@ class WriteOptions:
     """None for at least once."""
 
 
-def read_options(given: Mapping[str, str], is_stream: bool) -> ReadOptions:
+def check_options(given: Mapping[str, str]) -> None:
+    """Refuses what is wrong whatever they are for. Without a subscription they are taken for those of a write."""
+    lower = {name.lower() for name in given}
+    if any(name.lower() in lower for name in SUBSCRIPTION_OPTIONS):
+        read_options(given, is_stream=None)
+    else:
+        write_options(given)
+
+
+def read_options(given: Mapping[str, str], is_stream: bool | None) -> ReadOptions:
+    """None: it is not known yet; then what only a batch or only a stream refuses is let pass."""
+    _refuse_unknown(given, SOURCE_OPTIONS)
     options = {name.lower(): value for name, value in given.items()}
-    _refuse_unknown(options, SOURCE_OPTIONS)
     kafka = _kafka(options)
     places = _places(options, is_stream)
-    strategy = options.get("startingoffsetsbytimestampstrategy", "error").lower()
-    if strategy not in ("error", "latest"):
-        raise ValueError(f"startingOffsetsByTimestampStrategy is error or latest, not {strategy}")
+    strategy = _choice(options, "startingOffsetsByTimestampStrategy", ("error", "latest"))
     return ReadOptions(
         bootstrap=_bootstrap(kafka),
         properties=kafka,
@@ -155,48 +178,44 @@ def read_options(given: Mapping[str, str], is_stream: bool) -> ReadOptions:
         start=places[0],
         end=places[1],
         latest_if_no_later_record=strategy == "latest",
-        fail_on_data_loss=_value(options, "failOnDataLoss", _boolean, True),
-        poll_timeout_ms=_value(options, "kafkaConsumer.pollTimeoutMs", _positive, 120_000),
-        offset_timeout_ms=_value(options, "fetchOffset.numRetries", _natural, 3)
-        * _value(options, "fetchOffset.retryIntervalMs", _natural, 1000),
-        offsets_max=_value(options, "maxOffsetsPerTrigger", _positive, None),
-        offsets_min=_value(options, "minOffsetsPerTrigger", _positive, None),
+        fail_on_data_loss=_value(options, "failOnDataLoss", boolean, True),
+        poll_timeout_ms=_value(options, "kafkaConsumer.pollTimeoutMs", positive, 120_000),
+        offset_timeout_ms=_value(options, "fetchOffset.numRetries", natural, 3)
+        * _value(options, "fetchOffset.retryIntervalMs", natural, 1000),
+        offsets_max=_value(options, "maxOffsetsPerTrigger", positive, None),
+        offsets_min=_value(options, "minOffsetsPerTrigger", positive, None),
         trigger_delay_ms_max=_value(options, "maxTriggerDelay", duration_ms, 15 * 60_000),
-        partitions_min=_value(options, "minPartitions", _positive, 0),
-        records_per_task_max=_value(options, "maxRecordsPerPartition", _positive, None),
-        include_headers=_value(options, "includeHeaders", _boolean, False),
+        partitions_min=_value(options, "minPartitions", positive, 0),
+        records_per_task_max=_value(options, "maxRecordsPerPartition", positive, None),
+        include_headers=_value(options, "includeHeaders", boolean, False),
         read_committed=_isolation(kafka),
-        fetch_bytes_max=_value(kafka, "fetch.max.bytes", _positive, 16 << 20, KAFKA),
-        partition_bytes_max=_value(kafka, "max.partition.fetch.bytes", _positive, 4 << 20, KAFKA),
+        fetch_bytes_max=_value(kafka, "fetch.max.bytes", positive, 16 << 20, KAFKA),
+        partition_bytes_max=_value(kafka, "max.partition.fetch.bytes", positive, 4 << 20, KAFKA),
     )
 
 
 def write_options(given: Mapping[str, str], is_stream: bool = False) -> WriteOptions:
+    _refuse_unknown(given, SINK_OPTIONS)
     options = {name.lower(): value for name, value in given.items()}
-    _refuse_unknown(options, SINK_OPTIONS)
     kafka = _kafka(options)
-    acks = kafka.get("acks", "all")
-    if acks not in ("all", "-1", "0", "1"):
-        raise ValueError(f"kafka.acks is all, -1, 0 or 1, not {acks}")
-    codec = kafka.get("compression.type", "none").lower()
-    if codec not in ("none", "gzip", "snappy", "lz4", "zstd"):
-        raise ValueError(f"kafka.compression.type is none, gzip, snappy, lz4 or zstd, not {codec}")
-    idempotent = _value(kafka, "enable.idempotence", _boolean, acks in ("all", "-1"), KAFKA)
+    acks = _choice(kafka, "acks", ("all", "-1", "0", "1"), KAFKA)
+    codec = _choice(kafka, "compression.type", ("none", "gzip", "snappy", "lz4", "zstd"), KAFKA)
+    idempotent = _value(kafka, "enable.idempotence", boolean, acks in ("all", "-1"), KAFKA)
     if idempotent and acks not in ("all", "-1"):
         raise ValueError(f"kafka.enable.idempotence=true needs kafka.acks=all, not {acks}")
     return WriteOptions(
         bootstrap=_bootstrap(kafka),
         properties=kafka,
         topic=options.get("topic"),
-        include_timestamp=_value(options, "includeTimestamp", _boolean, False),
+        include_timestamp=_value(options, "includeTimestamp", boolean, False),
         acks=-1 if acks == "all" else int(acks),
         is_idempotent=idempotent,
         compression=Compression.from_name(codec),
-        compression_level=_value(kafka, f"compression.{codec}.level", int, None, KAFKA),
-        batch_bytes_max=_value(kafka, "max.request.size", _positive, 1 << 20, KAFKA),
-        request_timeout_ms=_value(kafka, "request.timeout.ms", _positive, 30_000, KAFKA),
-        delivery_timeout_ms=_value(kafka, "delivery.timeout.ms", _positive, 120_000, KAFKA),
-        metadata_timeout_ms=_value(kafka, "max.block.ms", _positive, 60_000, KAFKA),
+        compression_level=_value(kafka, f"compression.{codec}.level", integer, None, KAFKA),
+        batch_bytes_max=_value(kafka, "max.request.size", positive, 1 << 20, KAFKA),
+        request_timeout_ms=_value(kafka, "request.timeout.ms", positive, 30_000, KAFKA),
+        delivery_timeout_ms=_value(kafka, "delivery.timeout.ms", positive, 120_000, KAFKA),
+        metadata_timeout_ms=_value(kafka, "max.block.ms", positive, 60_000, KAFKA),
         exactly_once=_exactly_once(options, kafka, is_stream, idempotent),
     )
 
@@ -207,9 +226,7 @@ def _exactly_once(
     """The default of a stream whose producer is idempotent, and of a batch that says which batch it is."""
     batch = _batch(options)
     default = EXACTLY_ONCE if idempotent and (is_stream or batch is not None) else AT_LEAST_ONCE
-    guarantee = options.get("deliveryguarantee", default).lower()
-    if guarantee not in (EXACTLY_ONCE, AT_LEAST_ONCE):
-        raise ValueError(f"deliveryGuarantee is {EXACTLY_ONCE} or {AT_LEAST_ONCE}, not {guarantee}")
+    guarantee = choice("deliveryGuarantee", options.get("deliveryguarantee", default), (EXACTLY_ONCE, AT_LEAST_ONCE))
     if guarantee == AT_LEAST_ONCE:
         return None
     if not idempotent:
@@ -217,8 +234,8 @@ def _exactly_once(
     return ExactlyOnce(
         transactional_id_prefix=options.get("transactionalidprefix", "moldau-spark"),
         staging=options.get("staginglocation") or _staging(options.get("checkpointlocation", "")),
-        inline_bytes_max=_value(options, "stagingInlineBytes", _natural, 1 << 20),
-        transaction_timeout_ms=_value(kafka, "transaction.timeout.ms", _positive, None, KAFKA),
+        inline_bytes_max=_value(options, "stagingInlineBytes", natural, 1 << 20),
+        transaction_timeout_ms=_value(kafka, "transaction.timeout.ms", positive, None, KAFKA),
         batch=batch,
     )
 
@@ -226,10 +243,10 @@ def _exactly_once(
 def _batch(options: Mapping[str, str]) -> tuple[str, int] | None:
     query_id, batch_id = options.get("queryid"), options.get("batchid")
     if (query_id is None) != (batch_id is None):
-        raise ValueError("queryId and batchId go together")
+        raise ValueError("queryId and batchId go together: give both, such as queryId=counts and batchId=7, or none")
     if query_id is None or batch_id is None:
         return None
-    return query_id, _parsed("batchId", _natural, batch_id)
+    return query_id, natural("batchId", batch_id)
 
 
 def _staging(checkpoint: str) -> str:
@@ -239,13 +256,12 @@ def _staging(checkpoint: str) -> str:
     return os.path.join(os.path.abspath(local) if is_directory else tempfile.gettempdir(), STAGING)
 
 
-def _refuse_unknown(options: Mapping[str, str], known: frozenset[str]) -> None:
-    names = {name.lower(): name for name in SOURCE_OPTIONS | SINK_OPTIONS | SPARK_OPTIONS}
-    for name in options:
-        if name not in names and not name.startswith(KAFKA):
-            near = difflib.get_close_matches(name, [each.lower() for each in known], 1)
-            hint = f"; did you mean {names[near[0]]}?" if near else ""
-            raise ValueError(f"The connector has no option {name}{hint}")
+def _refuse_unknown(given: Mapping[str, str], known: frozenset[str]) -> None:
+    lower = {name.lower() for name in SOURCE_OPTIONS | SINK_OPTIONS | SPARK_OPTIONS}
+    for name in given:
+        if name.lower() not in lower and not name.lower().startswith(KAFKA):
+            near = did_you_mean(name, [*known, KAFKA + BOOTSTRAP], {}) or f"; it has {', '.join(sorted(known))}"
+            raise ValueError(f"The connector has no option {name}{near}")
 
 
 def _kafka(options: Mapping[str, str]) -> dict[str, str]:
@@ -255,16 +271,22 @@ def _kafka(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _bootstrap(kafka: Mapping[str, str]) -> str:
-    if not kafka.get("bootstrap.servers", "").strip():
-        raise ValueError("The option kafka.bootstrap.servers is missing: say which cluster, as host:port")
-    return kafka["bootstrap.servers"]
+    if not kafka.get(BOOTSTRAP, "").strip():
+        near = difflib.get_close_matches(BOOTSTRAP, kafka.keys() - {BOOTSTRAP}, 1)
+        given = f" (given is {KAFKA}{near[0]})" if near else ""
+        raise ValueError(
+            f"The option {KAFKA}{BOOTSTRAP} is missing{given}: say which cluster, as host:port, such as localhost:9092"
+        )
+    return kafka[BOOTSTRAP]
 
 
 def _subscription(options: Mapping[str, str]) -> Subscription:
-    given = [name for name in ("assign", "subscribe", "subscribePattern") if name.lower() in options]
+    given = [name for name in SUBSCRIPTION_OPTIONS if name.lower() in options]
     if len(given) != 1:
-        said = " and ".join(given) or "none"
-        raise ValueError(f"One of the options subscribe, subscribePattern and assign says what to read; given: {said}")
+        raise ValueError(
+            "One of the options subscribe, subscribePattern and assign says what to read, such as subscribe=orders;"
+            f" given: {' and '.join(given) or _instead_of_subscribe(options)}"
+        )
     text = options[given[0].lower()]
     if given == ["assign"]:
         return Subscription(partitions=_parsed("assign", parse_assignment, text))
@@ -272,15 +294,19 @@ def _subscription(options: Mapping[str, str]) -> Subscription:
         try:
             re.compile(text)
         except re.error as error:
-            raise ValueError(f"subscribePattern {text!r} is no regular expression: {error}") from None
+            raise wrong("subscribePattern", "a regular expression such as orders-.*", text, f": {error}") from None
         return Subscription(pattern=text)
     topics = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not topics:
-        raise ValueError("subscribe names no topic")
+        raise wrong("subscribe", "a topic, or several as orders,payments", text)
     return Subscription(topics=topics)
 
 
-def _places(options: Mapping[str, str], is_stream: bool) -> tuple[Place, Place]:
+def _instead_of_subscribe(options: Mapping[str, str]) -> str:
+    return f"topic={options['topic']}, which is for writing" if "topic" in options else "none"
+
+
+def _places(options: Mapping[str, str], is_stream: bool | None) -> tuple[Place, Place]:
     start = _place(options, "starting", Place(everywhere=LATEST if is_stream else EARLIEST))
     if is_stream:
         given = [name for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
@@ -288,7 +314,7 @@ def _places(options: Mapping[str, str], is_stream: bool) -> tuple[Place, Place]:
         if given:
             raise ValueError(f"{given[0]} is for batch queries; a stream has no end")
     end = _place(options, "ending", Place(everywhere=LATEST))
-    if not is_stream:
+    if is_stream is False:
         _refuse_place(start, LATEST, "startingOffsets cannot be latest in a batch query: nothing would be read")
         _refuse_place(end, EARLIEST, "endingOffsets cannot be earliest: nothing would be read")
     return start, end
@@ -303,27 +329,32 @@ def _place(options: Mapping[str, str], prefix: str, default: Place) -> Place:
     """A time for all partitions goes before a time for each, and that before offsets, as in Spark's connector."""
     at, by_time, offsets = f"{prefix}Timestamp", f"{prefix}OffsetsByTimestamp", f"{prefix}Offsets"
     if at.lower() in options:
-        return Place(timestamp=_parsed(at, _natural, options[at.lower()]))
+        return Place(timestamp=milliseconds(at, options[at.lower()]))
     if by_time.lower() in options:
         return Place(timestamps=_parsed(by_time, lambda text: parse_offsets(text, lowest=0), options[by_time.lower()]))
     text = options.get(offsets.lower())
     if text is None:
         return default
-    if text.strip().lower() in ("earliest", "latest"):
-        return Place(everywhere=EARLIEST if text.strip().lower() == "earliest" else LATEST)
+    if text.strip().lower() in ENDS:
+        return Place(everywhere=ENDS[text.strip().lower()])
+    if not text.strip().startswith("{"):
+        allowed = f"earliest, latest or offsets as JSON such as {OFFSETS_EXAMPLE} (-2 earliest, -1 latest)"
+        raise wrong(offsets, allowed, text, did_you_mean(text, ENDS))
     return Place(offsets=_parsed(offsets, parse_offsets, text))
 
 
 def _isolation(kafka: Mapping[str, str]) -> bool:
-    level = kafka.get("isolation.level", "read_uncommitted")
-    if level not in ("read_uncommitted", "read_committed"):
-        raise ValueError(f"kafka.isolation.level is read_uncommitted or read_committed, not {level}")
-    return level == "read_committed"
+    return _choice(kafka, "isolation.level", ("read_uncommitted", "read_committed"), KAFKA) == "read_committed"
 
 
-def _value(options: Mapping[str, str], name: str, parse: Callable[[str], T], default: T, prefix: str = "") -> T:
+def _choice(options: Mapping[str, str], name: str, allowed: tuple[str, ...], prefix: str = "") -> str:
+    """The first of `allowed` is the default."""
+    return choice(prefix + name, options.get(name.lower(), allowed[0]), allowed)
+
+
+def _value(options: Mapping[str, str], name: str, parse: Callable[[str, str], T], default: T, prefix: str = "") -> T:
     text = options.get(name.lower())
-    return default if text is None else _parsed(prefix + name, parse, text)
+    return default if text is None else parse(prefix + name, text)
 
 
 def _parsed(name: str, parse: Callable[[str], T], text: str) -> T:
@@ -331,33 +362,3 @@ def _parsed(name: str, parse: Callable[[str], T], text: str) -> T:
         return parse(text)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
-
-
-def _boolean(text: str) -> bool:
-    if text.strip().lower() not in ("true", "false"):
-        raise ValueError(f"true or false, not {text}")
-    return text.strip().lower() == "true"
-
-
-def _natural(text: str) -> int:
-    if not text.strip().isdecimal():
-        raise ValueError(f"{text!r} is not a whole number")
-    return int(text)
-
-
-def _positive(text: str) -> int:
-    number = _natural(text)
-    if not number:
-        raise ValueError("must be more than 0")
-    return number
-
-
-_UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
-def duration_ms(text: str) -> int:
-    """Spark's short durations: `15m`, `30s`, `500ms`, `1h`, `2d`; a bare number is milliseconds."""
-    match = re.fullmatch(r"\s*(\d+)\s*(ms|s|m|min|h|d)?\s*", text.lower())
-    if match is None:
-        raise ValueError(f"{text!r} is not a duration such as 30s or 15m")
-    return int(match[1]) * _UNIT_MS[match[2] or "ms"]

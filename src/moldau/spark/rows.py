@@ -19,6 +19,10 @@ STICKY_ROWS: Final = 1000
 """Rows without a key go to one partition in runs of this many, so that batches stay large."""
 
 
+class UnusableRow(ValueError):
+    """A row that says of itself where it goes, and cannot go there."""
+
+
 class Rows(NamedTuple):
     keys: pa.Array | None
     values: pa.Array
@@ -78,7 +82,7 @@ def _topics(rows: Rows) -> tuple[list[str], npt.NDArray[np.int32]]:
         return [rows.topics], np.zeros(0, dtype=np.int32)
     if rows.topics.null_count:
         row = int(np.flatnonzero(np.asarray(rows.topics.is_null()))[0])
-        raise ValueError(f"A row has no topic (the first is number {row} of its batch, the column topic is null)")
+        raise UnusableRow(f"A row has no topic (the first is number {row} of its batch, the column topic is null)")
     encoded = rows.topics.dictionary_encode()
     return encoded.dictionary.to_pylist(), np.asarray(encoded.indices)
 
@@ -100,7 +104,7 @@ def _partitions(
         is_given = np.asarray(given.is_valid())
         wrong = is_given & ((explicit < 0) | (explicit >= count))
         if wrong.any():
-            raise ValueError(f"A row wants partition {explicit[wrong][0]} of {topic}, which has {count}")
+            raise UnusableRow(f"A row wants partition {explicit[wrong][0]} of {topic}, which has {count}")
         partitions[is_given] = explicit[is_given]
     loose = np.flatnonzero(partitions < 0)
     partitions[loose] = _sticky(len(loose), count, random)

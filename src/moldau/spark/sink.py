@@ -19,9 +19,11 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from moldau.client.cluster import cluster_of
+from moldau.spark.errors.untraced import untraced
 from moldau.spark.exactly_once.committing import commit
-from moldau.spark.exactly_once.staging import Stage, Staged, sweep
+from moldau.spark.exactly_once.staging import Stage, Staged, StagingFault, sweep
 from moldau.spark.options import ExactlyOnce, WriteOptions
+from moldau.spark.rows import UnusableRow, grouped, rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,8 +54,6 @@ class StagedRows(WriterCommitMessage):
 
 def write(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> Written:
     """At least once. The producer is kept for the next task of this process, unless something went wrong."""
-    from moldau.spark.rows import rows_of
-
     producing = _producers.pop(_key(options), None) or _new(options)
     rows = 0
     try:
@@ -72,7 +72,6 @@ def stage(options: WriteOptions, how: ExactlyOnce, sink_id: str, batches: Iterat
     """Exactly once: nothing reaches a topic before the driver has chosen which attempts of which tasks count."""
     from moldau.spark.producing import encoded, partition_counter
     from moldau.spark.records.encode import ProducerStamp
-    from moldau.spark.rows import grouped, rows_of
 
     counter = partition_counter(cluster_of(options.bootstrap, options.properties), options)
     unstamped = ProducerStamp(0, 0, 0, is_transactional=True)
@@ -147,12 +146,14 @@ class TopicWriter(DataSourceArrowWriter):
         if how is not None:
             self._name = f"once-{uuid.uuid4()}" if how.batch is None else how.batch[0]
 
+    @untraced(UnusableRow, StagingFault)
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         how = self._options.exactly_once
         if how is None:
             return write(self._options, iterator)
         return stage(self._options, how, f"{how.transactional_id_prefix}-{self._name}", iterator)
 
+    @untraced(UnusableRow, StagingFault)
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         how = self._options.exactly_once
         batch_id = None if how is None or how.batch is None else how.batch[1]
@@ -168,6 +169,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
 
+    @untraced(UnusableRow, StagingFault)
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         how = self._options.exactly_once
         if how is None:
@@ -178,6 +180,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         assert query_id, "Spark tells a streaming task its query"
         return stage(self._options, how, f"{how.transactional_id_prefix}-{query_id}", iterator)
 
+    @untraced(UnusableRow, StagingFault)
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         commit_staged(self._options, messages, batchId)
 

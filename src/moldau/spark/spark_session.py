@@ -84,6 +84,8 @@ def start(
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
+    from moldau.spark.errors import conversion
+
     conf = {key: _text(value) for key, value in given.items()}
     if master is not None:
         conf["spark.master"] = master
@@ -101,6 +103,7 @@ def start(
             SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(conf.items())))
         on_phase("starting Spark")
         session = SparkSession.builder.config(map={**conf}).getOrCreate()
+    conversion.install()
     _register_sources(session)
     return session
 
@@ -162,10 +165,15 @@ def _conf_for_start(given: Mapping[str, str], quick_start: bool) -> dict[str, st
 
 
 def _java_options(quick_start: bool) -> list[str]:
-    options = [] if _has_log4j_file() else [f"-Dlog4j2.configurationFile={LOG4J_FILE.as_uri()}"]
+    options = [] if _has_log4j_file() else _log_options()
     if directory := library_directory():
         options.append(f"-Djava.io.tmpdir={directory}")
     return [*options, *(QUICK_START if quick_start else LATE_OPTIMIZER)]
+
+
+def _log_options() -> list[str]:
+    is_for_people = os.isatty(2) or "ipykernel" in sys.modules
+    return [f"-Dlog4j2.configurationFile={LOG4J_FILE.as_uri()}", *(["-Dmoldau.log=brief"] if is_for_people else [])]
 
 
 def _with_class_archive(options: str, java: JavaHome) -> str:

@@ -30,7 +30,7 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("text", "said"),
         [
-            ("{", "is no JSON"),
+            ("{", "is not JSON such as"),
             ("[1]", "not of the form"),
             ('{"t": 3}', "topic t has 3"),
             ('{"t": {"x": 3}}', "partition x of t"),

@@ -9,7 +9,8 @@ import pytest
 from moldau.base.errors import UnusableProperty
 from moldau.base.ids import TopicPartition
 from moldau.client.cluster import EARLIEST, LATEST
-from moldau.spark.options import Place, ReadOptions, WriteOptions, duration_ms, read_options, write_options
+from moldau.spark.option_values import duration_ms
+from moldau.spark.options import Place, ReadOptions, WriteOptions, check_options, read_options, write_options
 from moldau.wire.compression import Compression
 
 HERE = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -64,14 +65,27 @@ class TestPlaces:
         ({"startingOffsets": "latest"}, "startingOffsets cannot be latest in a batch query"),
         ({"startingOffsets": '{"t": {"0": -1}}'}, "startingOffsets cannot be latest"),
         ({"endingOffsets": "earliest"}, "endingOffsets cannot be earliest"),
-        ({"startingOffsets": "soon"}, "startingOffsets: soon is no JSON"),
-        ({"startingTimestamp": "-5"}, "startingTimestamp: '-5' is not a whole number"),
-        ({"failOnDataLoss": "maybe"}, "failOnDataLoss: true or false, not maybe"),
-        ({"minPartitions": "0"}, "minPartitions: must be more than 0"),
-        ({"maxOffsetPerTrigger": "5"}, "no option maxoffsetpertrigger; did you mean maxOffsetsPerTrigger"),
-        ({"rowsPerSecond": "5"}, "no option rowspersecond"),
+        ({"startingOffsets": "soon"}, "startingOffsets is earliest, latest or offsets as JSON such as .*, not soon$"),
+        ({"startingOffsets": "begin"}, "not begin; did you mean earliest"),
+        ({"startingOffsets": "earlist"}, "not earlist; did you mean earliest"),
+        ({"endingOffsets": "end"}, "endingOffsets is earliest, latest or .*, not end; did you mean latest"),
+        ({"startingOffsets": '{"t": 5'}, 'startingOffsets: {"t": 5 is not JSON such as {"orders"'),
+        ({"startingOffsetsByTimestamp": "5"}, "startingOffsetsByTimestamp: 5 is not of the form"),
+        ({"startingTimestamp": "-5"}, "startingTimestamp is a time in milliseconds since 1970, such as .*, not -5"),
+        ({"startingTimestamp": "2026-01-01"}, "not 2026-01-01; did you mean 1767225600000"),
+        ({"startingTimestamp": "2026-01-01T01:00+01:00"}, "did you mean 1767225600000"),
+        ({"failOnDataLoss": "maybe"}, "failOnDataLoss is true or false, not maybe$"),
+        ({"includeHeaders": "yes"}, "includeHeaders is true or false, not yes; did you mean true"),
+        ({"minPartitions": "0"}, "minPartitions is a whole number above 0, such as 1000, not 0"),
+        ({"maxOffsetsPerTrigger": "10k"}, "maxOffsetsPerTrigger is a whole number above 0, such as 1000, not 10k"),
+        ({"fetchOffset.numRetries": ""}, "fetchOffset.numRetries is a whole number such as 3, not ''"),
+        ({"maxTriggerDelay": "soon"}, "maxTriggerDelay is a duration such as 500ms, 30s, 15m or 1h, not soon"),
+        ({"maxOffsetPerTrigger": "5"}, "no option maxOffsetPerTrigger; did you mean maxOffsetsPerTrigger"),
+        ({"bootstrap.servers": "here"}, "no option bootstrap.servers; did you mean kafka.bootstrap.servers"),
+        ({"rowsPerSecond": "5"}, "no option rowsPerSecond; it has assign, .*, subscribe, "),
         ({"kafka.isolation.level": "none"}, "kafka.isolation.level is read_uncommitted or read_committed"),
-        ({"kafka.bootstrap.servers": " "}, "kafka.bootstrap.servers is missing"),
+        ({"kafka.isolation.level": "commited"}, "not commited; did you mean read_committed"),
+        ({"kafka.bootstrap.servers": " "}, "kafka.bootstrap.servers is missing: .*, such as localhost:9092"),
         ({"startingOffsetsByTimestampStrategy": "guess"}, "is error or latest, not guess"),
     ],
 )
@@ -83,10 +97,11 @@ def test_wrong_options_of_a_source(given: dict[str, str], said: str) -> None:
 @pytest.mark.parametrize(
     ("subscription", "said"),
     [
-        ({}, "given: none"),
-        ({"subscribe": " , "}, "names no topic"),
-        ({"subscribePattern": "("}, "is no regular expression"),
-        ({"assign": "t"}, "assign: t is not of the form"),
+        ({}, "subscribe=orders; given: none"),
+        ({"topic": "t"}, "given: topic=t, which is for writing"),
+        ({"subscribe": " , "}, "subscribe is a topic, or several as orders,payments, not  , "),
+        ({"subscribePattern": "("}, r"subscribePattern is a regular expression such as orders-\.\*, not \(: missing"),
+        ({"assign": "t"}, 'assign: t is not of the form {"orders": '),
     ],
 )
 def test_wrong_subscriptions(subscription: dict[str, str], said: str) -> None:
@@ -104,8 +119,12 @@ def test_a_stream_has_no_end() -> None:
     [
         ({"kafka.acks": "2"}, "kafka.acks is all, -1, 0 or 1"),
         ({"kafka.acks": "1", "kafka.enable.idempotence": "true"}, "needs kafka.acks=all"),
-        ({"kafka.compression.type": "brotli"}, "kafka.compression.type is none, gzip"),
-        ({"kafka.delivery.timeout.ms": "soon"}, r"kafka.delivery.timeout.ms: 'soon' is not a whole number"),
+        ({"kafka.compression.type": "brotli"}, "kafka.compression.type is none, gzip, snappy, lz4 or zstd, not brotli"),
+        ({"kafka.compression.type": "gz"}, "not gz; did you mean gzip"),
+        ({"kafka.compression.type": "zstd", "kafka.compression.zstd.level": "high"}, "is a whole number such as 3"),
+        ({"kafka.delivery.timeout.ms": "soon"}, "kafka.delivery.timeout.ms is a whole number above 0, .*, not soon"),
+        ({"deliveryGuarantee": "exactly once"}, "not exactly once; did you mean exactly-once"),
+        ({"queryId": "q"}, "queryId and batchId go together"),
         ({"tpic": "t"}, "did you mean topic"),
     ],
 )
@@ -124,9 +143,26 @@ def test_security_that_cannot_be_obeyed_is_refused_before_anything_runs() -> Non
     ("text", "ms"), [("15m", 900_000), ("30 s", 30_000), ("500ms", 500), ("7", 7), ("2H", 7_200_000)]
 )
 def test_durations(text: str, ms: int) -> None:
-    assert duration_ms(text) == ms
+    assert duration_ms("maxTriggerDelay", text) == ms
 
 
-def test_no_duration() -> None:
-    with pytest.raises(ValueError, match="not a duration"):
-        duration_ms("a while")
+def test_a_misspelt_property_is_named_where_it_is_missed() -> None:
+    with pytest.raises(ValueError, match=r"servers is missing \(given is kafka.bootstrap.server\)"):
+        read_options({"kafka.bootstrap.server": "localhost:9092", "subscribe": "t"}, is_stream=False)
+
+
+class TestBeforeItIsKnownWhatTheyAreFor:
+    """Spark makes a source of the options at load() or start(), and says only later what it wants of it."""
+
+    def test_what_is_wrong_in_any_case_is_refused(self) -> None:
+        for given in ({"subscribe": "t", "startingOffsets": "begin"}, {"topic": "t", "kafka.acks": "2"}):
+            with pytest.raises(ValueError, match=r"is .*, not"):
+                check_options({**HERE, **given})
+
+    def test_what_only_a_batch_or_only_a_stream_refuses_is_left_to_it(self) -> None:
+        check_options({**HERE, "subscribe": "t", "startingOffsets": "latest"})
+        check_options({**HERE, "subscribe": "t", "endingOffsets": "latest"})
+        check_options({**HERE, "subscribe": "t", "startingOffsets": "latest", "endingOffsets": "latest"})
+
+    def test_without_a_subscription_they_may_be_a_sinks(self) -> None:
+        check_options(HERE)

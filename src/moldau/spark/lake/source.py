@@ -2,9 +2,9 @@
 
     stream.writeStream.format("moldau-lake").option("path", "lake/events").option("format", "delta").start()
 
-Options: path; format (parquet, delta or iceberg; parquet if it is left out); partitionBy ("day,country"); and for a
-batch written by foreachBatch queryId and batchId, so that it is written once. Only Spark's classes are here; what
-they do is in the modules beside.
+Options: path; format (parquet, delta or iceberg; if it is left out, what the table is, and parquet for a new one);
+partitionBy ("day,country"); and for a batch written by foreachBatch queryId and batchId, so that it is written once.
+Only Spark's classes are here; what they do is in the modules beside.
 
 Spark plans the read of a Python source once: a DataFrame stays with the table's files as they were when it was first
 used, also in a stream that joins them batch after batch. With the option follow=true each execution reads the table
@@ -29,9 +29,21 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from moldau.spark.errors.untraced import untraced
 from moldau.spark.lake import writing
 from moldau.spark.lake.files import write_files
-from moldau.spark.lake.tables import BatchTag, DataFile, LakeError, LakeTable, Split, Target, local_path, open_table
+from moldau.spark.lake.tables import (
+    BatchTag,
+    DataFile,
+    LakeError,
+    LakeTable,
+    Split,
+    Target,
+    kind_at,
+    local_path,
+    open_table,
+)
+from moldau.spark.option_values import boolean
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,9 +64,16 @@ class LakeOptions:
 
 def lake_options(given: MutableMapping[str, str]) -> LakeOptions:
     columns = (name.strip() for name in given.get("partitionBy", "").split(","))
-    kind = given.get("format", "parquet").lower()
-    follow = given.get("follow", "false").lower() == "true"
-    return LakeOptions(local_path(given.get("path", "")), kind, tuple(filter(None, columns)), _tag(given), follow)
+    path = local_path(given.get("path", ""))
+    kind = given.get("format", "").lower() or kind_at(path) or "parquet"
+    return LakeOptions(path, kind, tuple(filter(None, columns)), _tag(given), _follow(given))
+
+
+def _follow(given: MutableMapping[str, str]) -> bool:
+    try:
+        return boolean("follow", given.get("follow", "false"))
+    except ValueError as error:
+        raise LakeError(str(error)) from None
 
 
 def _tag(given: MutableMapping[str, str]) -> BatchTag | None:
@@ -71,16 +90,20 @@ class LakeSource(DataSource):
     def name(cls) -> str:
         return "moldau-lake"
 
+    @untraced(LakeError)
     def schema(self) -> StructType:
         options = lake_options(self.options)
         return from_arrow_schema(open_table(options.path, options.kind).schema(), prefer_timestamp_ntz=True)
 
+    @untraced(LakeError)
     def reader(self, schema: StructType) -> DataSourceReader:
         return LakeReader(lake_options(self.options), schema)
 
+    @untraced(LakeError)
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         return LakeBatchWriter(lake_options(self.options), schema, overwrite)
 
+    @untraced(LakeError)
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         return LakeStreamWriter(lake_options(self.options), schema, overwrite)
 
@@ -105,6 +128,7 @@ class LakeReader(DataSourceReader):
         self._columns = schema.fieldNames()
         self._schema = to_arrow_schema(schema, timezone="UTC")
 
+    @untraced(LakeError)
     def partitions(self) -> Sequence[LakeSplit]:
         if self._options.follow:
             return [LakeSplit(None)]
@@ -112,9 +136,10 @@ class LakeReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, LakeSplit)
-        table = self._table()
-        for batch in table.read(partition.split or table.splits(1)[0]):
-            yield batch.select(self._columns).cast(self._schema)
+        with untraced(LakeError):
+            table = self._table()
+            for batch in table.read(partition.split or table.splits(1)[0]):
+                yield batch.select(self._columns).cast(self._schema)
 
     def _table(self) -> LakeTable:
         return open_table(self._options.path, self._options.kind)
@@ -126,9 +151,11 @@ class LakeBatchWriter(DataSourceArrowWriter):
         self._tag = options.tag or writing.once()
         self._target = _prepare(options, schema)
 
+    @untraced(LakeError)
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return WrittenFiles(self._tag.query_id, write_files(self._target, self._tag, _task(), iterator))
 
+    @untraced(LakeError)
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         _commit(self._options, _files(messages), self._tag, self._overwrite)
 
@@ -143,6 +170,7 @@ class LakeStreamWriter(DataSourceStreamArrowWriter):
         self._options, self._overwrite = options, overwrite
         self._target = _prepare(options, schema)
 
+    @untraced(LakeError)
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = TaskContext.get()
         assert context is not None, "a stream is written inside a Spark task"
@@ -152,6 +180,7 @@ class LakeStreamWriter(DataSourceStreamArrowWriter):
         tag = BatchTag(query_id, int(batch_id))
         return WrittenFiles(query_id, write_files(self._target, tag, _task(), iterator))
 
+    @untraced(LakeError)
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         if (tag := _tag_of(messages, batchId)) is not None:
             _commit(self._options, _files(messages), tag, self._overwrite)

@@ -42,9 +42,9 @@ def test_a_producer_that_may_double_records_is_at_least_once(given: dict[str, st
     [
         ({"deliveryGuarantee": "once"}, "deliveryGuarantee is exactly-once or at-least-once, not once"),
         ({"queryId": "q"}, "queryId and batchId go together"),
-        ({"queryId": "q", "batchId": "x"}, "batchId: 'x' is not a whole number"),
+        ({"queryId": "q", "batchId": "x"}, "batchId is a whole number such as 3, not x"),
         ({"stagingInlineBytes": "1k"}, "stagingInlineBytes"),
-        ({"kafka.transaction.timeout.ms": "0"}, "kafka.transaction.timeout.ms: must be more than 0"),
+        ({"kafka.transaction.timeout.ms": "0"}, "timeout.ms is a whole number above 0, such as 1000, not 0"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(given: dict[str, str], message: str) -> None:

@@ -1,0 +1,72 @@
+"""The sentence in what Spark says about a failure. Pure text work: no Spark in here.
+
+Spark wraps a reason in layers: its own name for the failed query, an error class in brackets, an SQLSTATE, the plan,
+advice. An error that our data sources raised without a trace (`untraced`) stands in it as `module.Name: sentence`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from moldau.spark.option_values import did_you_mean
+
+LENGTH_MAX: Final = 400
+TRACEBACK: Final = "Traceback (most recent call last):"
+_WORKER_ERROR: Final = re.compile(
+    r"(?:Failed (?:to|when)\b[^:\n]*\bPython (?:streaming )?data source[^:\n]*|thrown from the Python worker):\s+"
+    r"(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*): (.*)"
+)
+_FORMAT: Final = re.compile(r"\[\w*DATA_SOURCE_NOT_\w+\] Failed to find (?:the )?data source: ([^\s]+)\.\s")
+_STREAM: Final = re.compile(r"^.*?\bterminated with exception: ", re.DOTALL)
+_CLASS: Final = re.compile(r"^\s*\[[A-Z0-9_.]+\]\s*")
+_TAIL: Final = re.compile(r"\s*(?:SQLSTATE: \w{5}|\n\n?== SQL|\nJVM stacktrace:).*$", re.DOTALL)
+_LAKE: Final = {"delta": "Delta", "iceberg": "Iceberg"}
+_OTHERS: Final = ("moldau", "moldau-lake", "parquet", "json", "csv", "text", "orc", "avro", "jdbc", "rate", "socket")
+
+
+class WorkerError(NamedTuple):
+    """What a data source of ours raised in a Python process of Spark's."""
+
+    name: str
+    """Of the exception's class."""
+    sentence: str
+
+
+def worker_error(text: str) -> WorkerError | None:
+    """None if no error without a trace is in it."""
+    found = _WORKER_ERROR.search(text)
+    return WorkerError(found[1], found[2].strip()) if found else None
+
+
+def function_error(text: str) -> str | None:
+    """The trace of a function of the user's that failed in a task, who wants to see where in it; None if none did."""
+    start = text.find(TRACEBACK)
+    return None if start < 0 else _TAIL.sub("", text[start:]).strip()
+
+
+def unknown_format(text: str) -> str | None:
+    """A sentence about a format that Spark does not find; None if the text is about something else."""
+    found = _FORMAT.search(text)
+    if found is None:
+        return None
+    name = found[1]
+    return f"There is no format {name} in this session{_instead_of(name)}"
+
+
+def _instead_of(name: str) -> str:
+    if name.lower() == "kafka":
+        return ': format("moldau") takes the same options, with Moldau and with any other Kafka (docs/spark.md)'
+    if kind := _LAKE.get(name.lower()):
+        return (
+            f': format("moldau-lake") with option("format", "{name.lower()}") reads and writes {kind} tables'
+            " (docs/tables.md)"
+        )
+    return did_you_mean(name, _OTHERS, {}) or f"; it has {', '.join(_OTHERS)}"
+
+
+def in_short(text: str) -> str:
+    """What Spark said, in one line: without error class, SQLSTATE, plan and stack."""
+    inner = _CLASS.sub("", _STREAM.sub("", text, count=1))
+    flat = " ".join(_TAIL.sub("", inner).split())
+    return flat if len(flat) <= LENGTH_MAX else flat[: LENGTH_MAX - 1] + "…"

@@ -1,0 +1,96 @@
+"""The text of one option made into a value. Pure.
+
+A wrong text is a ValueError that names the option, says what may stand there, with an example, and what was given.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+SHOWN_MAX: Final = 60
+UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+MEANT: Final = {
+    **dict.fromkeys(["yes", "y", "on", "1", "t"], "true"),
+    **dict.fromkeys(["no", "n", "off", "0", "f"], "false"),
+    **dict.fromkeys(["begin", "beginning", "start", "first", "oldest", "smallest"], "earliest"),
+    **dict.fromkeys(["end", "last", "newest", "now", "largest"], "latest"),
+}
+"""What people write, and the word for it here."""
+
+
+def wrong(name: str, allowed: str, text: str, hint: str = "") -> ValueError:
+    return ValueError(f"{name} is {allowed}, not {shown(text)}{hint}")
+
+
+def shown(text: str) -> str:
+    cut = text if len(text) <= SHOWN_MAX else text[: SHOWN_MAX - 1] + "…"
+    return cut if cut.strip() else repr(cut)
+
+
+def did_you_mean(text: str, names: Iterable[str], meant: Mapping[str, str] = MEANT) -> str:
+    """The end of a message: the name that was probably meant, or nothing."""
+    by_lower = {name.lower(): name for name in names}
+    said = text.strip().lower()
+    near = [meant[said]] if meant.get(said) in by_lower else difflib.get_close_matches(said, by_lower, 1)
+    return f"; did you mean {by_lower[near[0]]}?" if near else ""
+
+
+def choice(name: str, text: str, allowed: tuple[str, ...]) -> str:
+    found = text.strip().lower()
+    if found not in allowed:
+        listed = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
+        raise wrong(name, listed, text, did_you_mean(text, allowed))
+    return found
+
+
+def boolean(name: str, text: str) -> bool:
+    return choice(name, text, ("true", "false")) == "true"
+
+
+def natural(name: str, text: str) -> int:
+    return _number(name, text, "a whole number such as 3", lowest=0)
+
+
+def positive(name: str, text: str) -> int:
+    return _number(name, text, "a whole number above 0, such as 1000", lowest=1)
+
+
+def integer(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise wrong(name, "a whole number such as 3", text) from None
+
+
+def _number(name: str, text: str, allowed: str, lowest: int) -> int:
+    if not text.strip().isdecimal() or int(text) < lowest:
+        raise wrong(name, allowed, text)
+    return int(text)
+
+
+def milliseconds(name: str, text: str) -> int:
+    """A moment as Kafka counts it."""
+    if not text.strip().isdecimal():
+        raise wrong(name, "a time in milliseconds since 1970, such as 1767225600000", text, _as_milliseconds(text))
+    return int(text)
+
+
+def _as_milliseconds(text: str) -> str:
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return ""
+    in_zone = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return f"; did you mean {int(in_zone.timestamp() * 1000)}?"
+
+
+def duration_ms(name: str, text: str) -> int:
+    """Spark's short durations: `15m`, `30s`, `500ms`, `1h`, `2d`; a bare number is milliseconds."""
+    match = re.fullmatch(r"\s*(\d+)\s*(ms|s|m|min|h|d)?\s*", text.lower())
+    if match is None:
+        raise wrong(name, "a duration such as 500ms, 30s, 15m or 1h", text)
+    return int(match[1]) * UNIT_MS[match[2] or "ms"]

@@ -1,0 +1,74 @@
+"""Where the line is shown: rewritten in place in a notebook and on a terminal, as lines of their own elsewhere."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import Any, Final, Protocol, TextIO
+
+LINE_EVERY_S: Final = 10.0
+"""A log gets a line no more often than this, but for the last one."""
+
+
+class Screen(Protocol):
+    def show(self, line: str, now_s: float) -> None: ...
+
+    def end(self, line: str) -> None:
+        """The last line, which stays."""
+
+
+class Terminal:
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def show(self, line: str, now_s: float) -> None:
+        width = shutil.get_terminal_size().columns - 1
+        self._out.write(f"\r{line if len(line) <= width else line[: width - 1] + '…'}\x1b[K")
+        self._out.flush()
+
+    def end(self, line: str) -> None:
+        self._out.write(f"\r{line}\x1b[K\n")
+        self._out.flush()
+
+
+class Lines:
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._shown_s: float | None = None
+
+    def show(self, line: str, now_s: float) -> None:
+        if self._shown_s is None or now_s - self._shown_s >= LINE_EVERY_S:
+            self._shown_s = now_s
+            print(line, file=self._out, flush=True)
+
+    def end(self, line: str) -> None:
+        print(line, file=self._out, flush=True)
+
+
+class Notebook:
+    """One output of a cell, which Jupyter replaces by its id."""
+
+    def __init__(self, display: Any) -> None:
+        self._display = display
+        self._handle: Any = None
+
+    def show(self, line: str, now_s: float) -> None:
+        data = {"text/plain": line}
+        if self._handle is None:
+            self._handle = self._display(data, raw=True, display_id=True)
+        else:
+            self._handle.update(data, raw=True)
+
+    def end(self, line: str) -> None:
+        self.show(line, 0.0)
+
+
+def screen() -> Screen:
+    """The one that fits where this runs. IPython on a terminal is a terminal."""
+    ipython: Any = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    if shell is not None and hasattr(shell, "kernel"):
+        from importlib import import_module
+
+        return Notebook(import_module("IPython.display").display)
+    return Terminal(sys.stdout) if sys.stdout.isatty() else Lines(sys.stdout)

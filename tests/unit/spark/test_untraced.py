@@ -1,0 +1,44 @@
+"""Which errors of Spark's Python processes come with a trace."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.spark.errors.untraced import HIDE_TRACEBACK, RUNTIME, WORKER, untraced
+
+
+@pytest.fixture
+def in_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(RUNTIME, WORKER)
+    monkeypatch.setenv(HIDE_TRACEBACK, "")
+
+
+@untraced(ValueError)
+def fails(error: Exception) -> None:
+    raise error
+
+
+@pytest.mark.usefixtures("in_worker")
+@pytest.mark.parametrize("error", [KafkaError(ErrorCode.NONE, "x"), ConnectionRefusedError("x"), ValueError("x")])
+def test_what_is_expected_has_none(error: Exception) -> None:
+    with pytest.raises(type(error)):
+        fails(error)
+    assert os.environ[HIDE_TRACEBACK] == "1"
+
+
+@pytest.mark.usefixtures("in_worker")
+@pytest.mark.parametrize("error", [AssertionError("x"), TypeError("x"), KeyError("x")])
+def test_what_is_not_expected_has_one(error: Exception) -> None:
+    with pytest.raises(type(error)):
+        fails(error)
+    assert not os.environ[HIDE_TRACEBACK]
+
+
+def test_elsewhere_nothing_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(RUNTIME, raising=False)
+    with pytest.raises(ValueError, match="x"):
+        fails(ValueError("x"))
+    assert HIDE_TRACEBACK not in os.environ
