@@ -26,9 +26,26 @@ Driver stacktrace:
 """
 
 
+WITHOUT_A_TRACE = """StreamingQueryException: [STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: \
+[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source perform latestOffset: {error}
+ SQLSTATE: 38000 SQLSTATE: XXKST
+=== Streaming Query ===
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "message"),
     [
+        (
+            WITHOUT_A_TRACE.format(error="moldau.client.cluster.Unreachable: No broker answers: localhost:9092: no"),
+            Kind.PASSING,
+            "No broker answers: localhost:9092: no",
+        ),
+        (
+            WITHOUT_A_TRACE.format(error="moldau.base.errors.KafkaError: There is no topic clicks at localhost:9092"),
+            Kind.LASTING,
+            "There is no topic clicks at localhost:9092",
+        ),
         (
             IN_THE_SOURCE.format(error="moldau.base.errors.KafkaError: There is no topic clicks at localhost:9092"),
             Kind.LASTING,

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from moldau.spark.errors.sentences import worker_error
+
 MESSAGE_LENGTH_MAX: Final = 400
 
 
@@ -69,11 +71,17 @@ TRACEBACK: Final = "Traceback (most recent call last):"
 
 def failure_of(text: str) -> Failure:
     """The reason in what Spark or Python said about the end of a query."""
-    reason = _python_reason(text) or _java_reason(text)
+    reason = _connector_reason(text) or _python_reason(text) or _java_reason(text)
     message = _condensed(reason)
     if LASTING.search(reason):
         return Failure(Kind.LASTING, message)
     return Failure(Kind.PASSING if PASSING.search(reason) else Kind.UNKNOWN, message)
+
+
+def _connector_reason(text: str) -> str | None:
+    """What our data sources said in a Python process of Spark's, without a trace."""
+    found = worker_error(text)
+    return None if found is None else f"{found.name}: {found.sentence}"
 
 
 def _python_reason(text: str) -> str | None:
