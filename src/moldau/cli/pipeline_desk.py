@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from moldau.pipelines.workbench.preview import Preview
 
 CELL_WIDTH_MAX = 40
+SETTLE_S = 0.15
 NAMES_MAX = 3
 """Files that are named when they changed together."""
 
@@ -45,11 +46,15 @@ class Desk:
         self._seen = snapshot(file)
 
     def changes(self) -> list[Path]:
-        """Files that were saved, added or removed since the last look."""
+        """Files that were saved, added or removed since the last look, once nothing changes any more: an editor, or
+        `test --update`, writes more than one, and a file that is being written is empty at first."""
         from moldau.pipelines.workbench.changes import changed, snapshot
 
-        now = snapshot(self._file)
-        before, self._seen = self._seen, now
+        before, now = self._seen, snapshot(self._file)
+        while now != self._seen:
+            self._seen = now
+            time.sleep(SETTLE_S)
+            now = snapshot(self._file)
         return changed(before, now)
 
     def look_at_it(self, because: Sequence[Path]) -> None:
@@ -98,7 +103,12 @@ class Desk:
             return {"problems": [problem_to_json(problem) for problem in bench.problems()]}
         if question["do"] == "test":
             cases = find_cases(bench.file.absolute(), question["cases"])
-            return {"results": [result_to_json(result) for result in bench.results(cases, empty_broker, on_phase)]}
+            return {
+                "results": [
+                    result_to_json(result)
+                    for result in bench.results(cases, empty_broker, on_phase, question["update"])
+                ]
+            }
         case = question["case"] and find_cases(bench.file.absolute(), [question["case"]])[0]
         with Sampled(bench.pipeline(question["bootstrap"]), self._spark, case) as sampled:
             return {"previews": [asdict(each) for each in sampled.previews(question["steps"], question["rows"])]}
@@ -133,7 +143,8 @@ class Desk:
 
     def _test(self) -> None:
         if cases := self._found_cases():
-            tell([kept(result, self._file) for result in self._bench().results(cases, empty_broker)])
+            results = self._bench().results(cases, empty_broker, lambda phase: click.secho(f"{phase} …", dim=True))
+            tell([kept(result, self._file) for result in results])
         else:
             click.echo("no test cases; `moldau pipeline test` says how to make one")
 

@@ -116,10 +116,13 @@ def run(
         debug=bool(ctx.find_root().params.get("debug")),
     )
     stop, log = Stop(), None if wanted.debug else chosen.directory.path / SPARK_LOG
+    failures = chosen.directory.failures
+    before = failures.stat() if failures.exists() else None
     with Session(pipeline, master, conf, log, stop) as session:
         ended = launch(pipeline, chosen.directory, wanted, session.start, _view(), stop, phases)
     if ended.state == "failed":
-        told = [path for path in (chosen.directory.failures, log) if path is not None and path.exists()]
+        is_told_there = failures.exists() and failures.stat() != before
+        told = [path for path in (failures, log) if path is not None and path.exists()] if is_told_there else []
         raise CommandFailed(f"{ended.message or 'the run failed'}{_all_of_it(told)}")
 
 

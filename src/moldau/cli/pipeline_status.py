@@ -83,7 +83,8 @@ def _show(current: RunStatus, output_format: str) -> None:
         console = Console()
         console.print(view.table(current, console.width))
         return
-    message = f" ({current.message})" if current.message else ""
+    told = [text for text in (current.message, current.note) if text]
+    message = f" ({'; '.join(told)})" if told else ""
     click.echo(f"{current.pipeline}: {current.state}{message}")
     if current.queries:
         click.echo("\n".join(view.plain_rows(view.COLUMNS, [view.cells(query) for query in current.queries])))

@@ -56,9 +56,9 @@ def test(file: Path, names: tuple[str, ...], update: bool, settings: dict[str, s
     pipeline = load(file, settings, bootstrap="localhost:0", check_files=False)
     cases = find_cases(file.absolute(), names)
     with phases("looking for Spark") as on_phase:
-        results = _told(file, settings, cases, on_phase)
+        results = _told(file, settings, cases, on_phase, update)
         if results is None:
-            results = _found(pipeline, settings, cases, on_phase)
+            results = _found(pipeline, settings, cases, on_phase, update)
     results = [kept(result, file) for result in results]
     if update:
         _update(results, pipeline)
@@ -70,10 +70,11 @@ def test(file: Path, names: tuple[str, ...], update: bool, settings: dict[str, s
 
 
 def _told(
-    file: Path, settings: Mapping[str, str], cases: Sequence[Case], on_phase: Callable[[str], None]
+    file: Path, settings: Mapping[str, str], cases: Sequence[Case], on_phase: Callable[[str], None], is_update: bool
 ) -> list[CaseResult] | None:
     """By the `dev` of the same file, where one runs."""
-    answer = asked_of_dev(file, "test", settings, on_phase, {"cases": [case.name for case in cases]})
+    wanted = {"cases": [case.name for case in cases], "update": is_update}
+    answer = asked_of_dev(file, "test", settings, on_phase, wanted)
     if answer is None:
         return None
     from moldau.pipelines.workbench.answers import results_from_json
@@ -82,13 +83,17 @@ def _told(
 
 
 def _found(
-    pipeline: Pipeline, settings: Mapping[str, str], cases: Sequence[Case], on_phase: Callable[[str], None]
+    pipeline: Pipeline,
+    settings: Mapping[str, str],
+    cases: Sequence[Case],
+    on_phase: Callable[[str], None],
+    is_update: bool,
 ) -> list[CaseResult]:
     with Session(pipeline, None, {}, quiet_log(pipeline.file), quick_start=True) as session:
         spark = session.start(on_phase)
         from moldau.pipelines.workbench.bench import Bench
 
-        return list(Bench(pipeline.file, spark, settings).results(cases, empty_broker, on_phase))
+        return list(Bench(pipeline.file, spark, settings).results(cases, empty_broker, on_phase, is_update))
 
 
 @contextmanager
@@ -132,7 +137,8 @@ def tell(results: list[CaseResult]) -> None:
     show("table", Table(("CASE", "RESULT", "SECONDS", "WHY"), rows))
     for result in results:
         for difference in filter(None, result.differences):
-            click.echo("\n".join([f"\n{result.case.name}, {told(difference)[0]}", *told(difference)[1:]]))
+            sink, *lines = told(difference)
+            click.echo("\n".join([f"\n{result.case.name}, {sink} (- expected, + came out)", *lines]))
     _tell_closed(results)
     sys.stdout.flush()
 
@@ -140,7 +146,9 @@ def tell(results: list[CaseResult]) -> None:
 def _tell_closed(results: list[CaseResult]) -> None:
     """Nobody should wonder where windows come from that no record has closed."""
     if queries := sorted({query for result in results for query in result.closed}):
-        click.echo(f"\nAfter the last record of a case time went on, and closed the windows of {', '.join(queries)}.")
+        click.echo(
+            f"\nAfter the last record of a case time went on, and closed the windows of sink{'s' if len(queries) > 1 else ''} {', '.join(queries)}."
+        )
 
 
 def _reason(result: CaseResult) -> str | None:

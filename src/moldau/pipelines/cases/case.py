@@ -32,7 +32,6 @@ from moldau.pipelines.planning.compiling import Mode
 from moldau.pipelines.planning.flows import LAKE
 from moldau.pipelines.problems import PipelineError, did_you_mean
 from moldau.pipelines.queries import DEAD_LETTERS, sinks_by_query
-from moldau.pipelines.running.failure_log import story
 from moldau.pipelines.running.failures import failure_of
 from moldau.pipelines.running.launching import Wanted, launch
 from moldau.pipelines.running.run import Stop
@@ -77,7 +76,7 @@ def run_case(case: Case, pipeline: Pipeline, spark: SparkSession) -> CaseResult:
             differences = tuple(_compared(case, name, staged, outputs) for name in case.expected)
         except PipelineError as refused:
             error = str(refused)
-            told = directory.failures.read_text() if directory.failures.exists() else story(refused)
+            told = directory.failures.read_text() if directory.failures.exists() else None
     return CaseResult(
         case=case, seconds=time.monotonic() - began_s, differences=differences, error=error, outputs=outputs,
         story=told, closed=closed,
@@ -95,7 +94,7 @@ def stage(case: Case, pipeline: Pipeline, temporary: Path) -> Pipeline:
             raise BadCase(f"{case.inputs[name]}: the pipeline has no source {name}{known}")
     for name in case.expected:
         if name not in _outputs(pipeline):
-            known = did_you_mean(name, _outputs(pipeline))
+            known = did_you_mean(name, _outputs(pipeline)) or f"; it has {', '.join(_outputs(pipeline))}"
             raise BadCase(f"{case.expected[name]}: the pipeline has no sink {name}{known}")
     moved = {sink.path: str(temporary / "tables" / sink.name) for sink in pipeline.sinks if isinstance(sink, TableSink)}
     sources = {name: _source(source, case, moved, temporary) for name, source in pipeline.sources.items()}

@@ -32,7 +32,7 @@ class Rule:
 
     def refusal(self, counted: Counted) -> str:
         assert self.fail_above is not None
-        return f"source {self.source}: {_share(counted)} are bad, more than fail_above: {self.fail_above:.4g}%"
+        return f"source {self.source}: {_share(counted)} are bad, more than fail_above: {self.fail_above:.4g}%; {self.fate}"
 
     def warns(self, counted: Counted, enough: int) -> bool:
         return counted.bad > 0 and counted.records >= enough and counted.bad > WARN_ABOVE * counted.records
@@ -72,8 +72,8 @@ class BadRecords:
         return [rule.warning(counted) for rule, counted in new]
 
     def summary(self, queries: Iterable[QueryStatus]) -> list[str]:
-        """Warnings, whether given before or not, when the run is over."""
-        return [rule.warning(counted) for rule, counted in self._known(queries) if rule.warns(counted, 1)]
+        """All that were bad, when the run is over."""
+        return [rule.warning(counted) for rule, counted in self._known(queries) if counted.bad]
 
     def refusal(self, queries: Iterable[QueryStatus], is_over: bool) -> str | None:
         """Why the run must end, if it must."""

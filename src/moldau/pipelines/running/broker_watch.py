@@ -36,6 +36,8 @@ class BrokerWatch:
         self._positions: Mapping[str, Offsets] = {}
         self._ends: LogEnds | None = None
         self._unanswered = 0
+        self.trouble: str | None = None
+        """Why nothing gets on, while the broker is silent."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._go, name="broker watch", daemon=True)
 
@@ -94,11 +96,12 @@ class BrokerWatch:
             cluster.close()
             self._unanswered += 1
             if self._unanswered == SILENT_AFTER:
-                self._say(f"{self._bootstrap} does not answer; the queries wait for it ({error})")
+                self.trouble = f"{self._bootstrap} does not answer; the queries wait for it ({error})"
+                self._say(self.trouble)
             return None
         if self._unanswered >= SILENT_AFTER:
             self._say(f"{self._bootstrap} answers again")
-        self._unanswered = 0
+        self._unanswered, self.trouble = 0, None
         return LogEnds(time.time(), ends)
 
 

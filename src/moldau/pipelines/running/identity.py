@@ -127,6 +127,28 @@ def check(
         raise WrongCheckpoint(f"{reasons}; {_way_out(dict.fromkeys(checkpoint for _, _, checkpoint in wrong))}")
 
 
+def changed_meaning(
+    directory: StateDirectory, queries: Mapping[str, QueryIdentity], forgotten: Collection[str] | None
+) -> list[str]:
+    """A line for each query that goes on rightly, but not as it was: nothing is kept but offsets, so other steps do no
+    harm. What was written before has the old meaning, and somebody should know."""
+    known = (read_json(directory.path / IDENTITY) or {"queries": {}})["queries"]
+    if forgotten is None:
+        return []
+    return [
+        f"sink {name}: step{'s' if len(changed) > 1 else ''} {', '.join(changed)} changed since the last run; what was"
+        f" written before stays as it is, `--fresh {name}` writes it anew"
+        for name, query in queries.items()
+        if name in known and name not in forgotten and directory.has_progress(name)
+        if (changed := _changed_steps(query, known[name]))
+    ]
+
+
+def _changed_steps(now: QueryIdentity, before: Mapping[str, Any]) -> list[str]:
+    old = before["steps"]
+    return [step for step in {**old, **now.steps} if old.get(step) != now.steps.get(step)]
+
+
 def _wrong(
     directory: StateDirectory, name: str, query: QueryIdentity, kept: Collection[str], known: Mapping[str, Any] | None
 ) -> Iterator[tuple[str, str, str]]:
@@ -190,8 +212,7 @@ def _mismatch(directory: StateDirectory, name: str, now: QueryIdentity, before: 
     if not has_state and len(now.sources) < 2:
         return None
     holds = "state" if has_state else "the offsets of several streams"
-    changed = [step for step in {**before["steps"], **now.steps} if before["steps"].get(step) != now.steps.get(step)]
-    if changed:
+    if changed := _changed_steps(now, before):
         plural = "s" if len(changed) > 1 else ""
         return f"its checkpoint holds {holds}, and step{plural} {', '.join(changed)} changed since"
     if has_state and now.mode != before["mode"]:

@@ -22,9 +22,9 @@ from moldau.pipelines.running.bad_records import BadRecords, rules
 from moldau.pipelines.running.broker_watch import BrokerWatch
 from moldau.pipelines.running.fresh_start import Decide, FreshStart, planned, refuse_to_decide
 from moldau.pipelines.running.identity import QueryIdentity
-from moldau.pipelines.running.progress import RunStatus
+from moldau.pipelines.running.progress import QueryStatus, RunStatus
 from moldau.pipelines.running.run import Broker, Job, NoBroker, Run, Stop, utc_now
-from moldau.pipelines.running.state_directory import Holder, StateDirectory
+from moldau.pipelines.running.state_directory import Holder, StateDirectory, StateRefused
 from moldau.pipelines.running.view import View
 from moldau.pipelines.spec import Pipeline
 
@@ -97,7 +97,8 @@ def launch(
             jobs = _jobs(pipeline, spark, directory, wanted, names)
         if not is_batch:
             # Last, when nothing can refuse the run any more: what is forgotten is written again.
-            for line in anew.perform(directory, pipeline):
+            changed = identity.changed_meaning(directory, names, anew.queries)
+            for line in [*changed, *anew.perform(directory, pipeline)]:
                 view.say(line)
             identity.record(directory, pipeline.name, names, lambda: uuid.uuid4().hex)
         for topic in made:
@@ -187,13 +188,23 @@ def _tasks_done(spark: SparkSession) -> tuple[tuple[int, int], ...]:
 
 @contextmanager
 def _told_if_failed(directory: StateDirectory, status: RunStatus) -> Iterator[None]:
-    """What keeps a run from coming to its first query is for `moldau pipeline status` too."""
+    """What keeps a run from coming to its first query is for `moldau pipeline status` too. Where its queries are has not
+    changed by that."""
+    before = _queries_of_last_run(directory)
     directory.write_status(status.to_json())
     try:
         yield
     except Exception as error:
         known = directory.read_status()
         if known is not None and known["state"] == "starting":
-            failed = replace(status, state="failed", updated=utc_now(), message=str(error))
+            failed = replace(status, state="failed", updated=utc_now(), message=str(error), queries=before)
             directory.write_status(failed.to_json())
         raise
+
+
+def _queries_of_last_run(directory: StateDirectory) -> tuple[QueryStatus, ...]:
+    try:
+        known = directory.read_status()
+        return () if known is None else RunStatus.from_json(known).queries
+    except (StateRefused, ValueError):  # of another version, or no status at all: it is written over
+        return ()

@@ -59,6 +59,9 @@ class QueryStatus:
     lag_seconds: float | None = None
     batch_id: int | None = None
     batch_ms: int | None = None
+    rows_late: int = 0
+    """Behind the watermark, and left out by windows, joins and deduplication. Spark counts them after it has put rows
+    together that come to the same window, so there may be more."""
     state_rows: int | None = None
     state_bytes: int | None = None
     watermark: str | None = None
@@ -88,6 +91,8 @@ class RunStatus:
     bootstrap: str | None = None
     message: str | None = None
     """Why it failed, or why it stops."""
+    note: str | None = None
+    """What holds it up now."""
     queries: tuple[QueryStatus, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -244,6 +249,7 @@ class Gauge:
             bad_records=_sum(old.bad_records, _bad_records(report)),
             batch_id=int(report["batchId"]) if _has_run(report) else old.batch_id,
             batch_ms=_batch_ms(report) if _has_run(report) else old.batch_ms,
+            rows_late=old.rows_late + sum(int(state.get("numRowsDroppedByWatermark") or 0) for state in states),
             state_rows=sum(int(state.get("numRowsTotal", 0)) for state in states) if states else old.state_rows,
             state_bytes=sum(int(state.get("memoryUsedBytes", 0)) for state in states) if states else old.state_bytes,
             watermark=(report.get("eventTime") or {}).get("watermark", old.watermark),

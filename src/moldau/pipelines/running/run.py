@@ -78,6 +78,9 @@ class Job:
 class Broker(Protocol):
     """What a run wants of its broker: see BrokerWatch."""
 
+    @property
+    def trouble(self) -> str | None: ...
+
     def exchange(self, positions: Mapping[str, Offsets]) -> LogEnds | None: ...
 
     def last_exchange(self, positions: Mapping[str, Offsets]) -> LogEnds | None: ...
@@ -85,6 +88,8 @@ class Broker(Protocol):
 
 class NoBroker:
     """For a run whose queries have no positions."""
+
+    trouble: str | None = None
 
     def exchange(self, positions: Mapping[str, Offsets]) -> LogEnds | None:
         return None
@@ -295,8 +300,8 @@ class Run:
         if not is_over:
             for warning in self.bad_records.news(queries):
                 self.view.say(warning)
-        elif (warnings := self.bad_records.summary(queries)) and self.status.message is None:
-            self.status = replace(self.status, message="; ".join(warnings))
+        elif (told := [*self.bad_records.summary(queries), *_late(queries)]) and self.status.message is None:
+            self.status = replace(self.status, message="; ".join(told))
         refusal = self.bad_records.refusal(queries, is_over)
         if refusal is not None and not self._is_refused:
             self._is_refused = True
@@ -323,7 +328,7 @@ class Run:
     def _tell(self) -> None:
         self._told_s = time.monotonic()
         queries = tuple(each.gauge.status for each in self._watched)
-        self.status = replace(self.status, updated=utc_now(), queries=queries)
+        self.status = replace(self.status, updated=utc_now(), queries=queries, note=self.broker.trouble)
         self.view.show(self.status)
         try:
             self.directory.write_status(self.status.to_json())
@@ -332,6 +337,11 @@ class Run:
             if not self._is_status_lost:
                 self.view.say(f"`moldau pipeline status` shows old news: {fault}")
             self._is_status_lost = True
+
+
+def _late(queries: Sequence[QueryStatus]) -> list[str]:
+    late = [f"{query.name} {query.rows_late:,}" for query in queries if query.rows_late]
+    return [f"rows that came later than the watermark allows were left out: {', '.join(late)}"] if late else []
 
 
 def utc_now() -> str:

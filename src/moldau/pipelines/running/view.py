@@ -181,19 +181,30 @@ def line(status: RunStatus) -> str:
     if now is not None and not any(query.rows_in for query in status.queries):
         return f"{_time_of_day(status.updated)} {status.pipeline} {status.state} · {now}"
     rows_in = sum(query.rows_in_per_second for query in status.queries)
-    lags = [query.lag_records for query in status.queries if query.lag_records is not None]
-    ages = [query.lag_seconds for query in status.queries if query.lag_seconds is not None]
     told = [
         f"{_time_of_day(status.updated)} {status.pipeline} {status.state}",
         f"{sum(query.state == 'running' for query in status.queries)} of {len(status.queries)} queries running",
         f"{number(rows_in)} rows/s in",
-        f"{sum(query.rows_in for query in status.queries):,} rows in all",
+        f"{sum(query.rows_in for query in status.queries):,} rows read by all of them",
     ]
-    if lags:
-        told.append(f"lag {number(sum(lags))}" + (f" ({number(max(ages))} s)" if ages else ""))
+    if (lag := _lag(status)) is not None:
+        told.append(lag)
     if restarts := sum(query.restarts for query in status.queries):
         told.append(f"{restarts} restart{'s' if restarts > 1 else ''}")
     return " · ".join(told)
+
+
+def _lag(status: RunStatus) -> str | None:
+    """Of all queries together; "at least" while some have not said where they are."""
+    known = [query for query in status.queries if query.lag_records is not None]
+    if not known:
+        return None
+    unknown = [query for query in status.queries if query.lag_records is None and query.batch_id is None]
+    records = number(sum(query.lag_records or 0 for query in known))
+    ages = [query.lag_seconds for query in known if query.lag_records]
+    oldest = max((age for age in ages if age is not None), default=0.0)
+    seconds = "" if unknown or None in ages else f" ({number(oldest)} s)"
+    return f"lag {'at least ' if unknown else ''}{records}{seconds}"
 
 
 class View(Protocol):
@@ -287,6 +298,8 @@ def _errors(status: RunStatus) -> list[Text]:
         for query in status.queries
         if query.last_error and query.state in ("waiting", "failed")
     ]
+    if status.note:
+        told.append(Text(status.note, style="yellow"))
     if status.message:
         told.append(Text(status.message, style="red" if status.state == "failed" else "yellow"))
     return told

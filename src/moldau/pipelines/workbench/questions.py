@@ -1,7 +1,7 @@
 """`validate`, `test` and `preview` ask the `dev` of the same file for its Spark: lines of JSON over a socket.
 
     question   {"version": of Moldau, "do": "check" | "test" | "preview", "file", "settings", "environ", and more:
-                to test "cases": [names]; to preview "steps": [names], "rows", "case": name or null, "bootstrap"}
+                to test "cases": [names], "update": whether those without expected files run; to preview "steps": [names], "rows", "case": name or null, "bootstrap"}
     answer     any number of {"phase": text}, then one of
                {"problems": [{"message", "place": [file, line, column] or null, "hint"}]}
                {"results": [{"case", "seconds", "error", "story", "closed", "outputs",
@@ -131,7 +131,7 @@ def ask(
     }  # fmt: skip
     with called, suppress(OSError):
         _send(called, question)
-        on_phase("asking the Spark of `moldau pipeline dev`")
+        on_phase("asking the Spark of `moldau pipeline dev`, when it has done what it is at")
         with called.makefile("rb") as lines:
             for line in lines:
                 told: dict[str, Any] = json.loads(line)
