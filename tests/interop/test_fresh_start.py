@@ -13,11 +13,12 @@ from confluent_kafka import Producer
 
 from moldau.base.ids import TopicPartition
 from moldau.client.cluster import EARLIEST, Cluster
+from moldau.client.groups import Groups
 from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.reading.loading import load
 from moldau.pipelines.running import fresh_start
 from moldau.pipelines.running.fresh_start import PLAN, FreshStart, Outputs, planned, refuse_to_decide
-from moldau.pipelines.running.state_directory import StateDirectory
+from moldau.pipelines.running.state_directory import StateDirectory, write_json
 from moldau.pipelines.spec import Pipeline
 
 CreateTopic = Callable[..., str]
@@ -49,6 +50,10 @@ class World:
         for table in ("rows", "current"):
             (folder / "lake" / table).mkdir(parents=True)
             (folder / "lake" / table / "part").write_text("x")
+        write_json(self.directory.checkpoint("copy") / "metadata", {"id": "abc"})
+        with closing(Cluster(bootstrap, {})) as cluster:
+            for group in ("copy", "copy-abc"):  # its position, and the numbers of its batches
+                Groups(cluster, 10_000).commit(f"{self.pipeline.name}.{group}", {TopicPartition(self.out, 0): 1})
         producer = Producer({"bootstrap.servers": bootstrap})
         for number in range(10):
             producer.produce(self.out, str(number), partition=number % 2)
@@ -66,6 +71,11 @@ class World:
         with closing(Cluster(self.bootstrap, {})) as cluster:
             begins = cluster.list_offsets(dict.fromkeys(places, EARLIEST))
             return sum(end - begins[where] for where, end in cluster.latest(places).items())
+
+    def groups(self) -> list[str]:
+        with closing(Cluster(self.bootstrap, {})) as cluster:
+            found = Groups(cluster, 10_000).listed()
+        return sorted(group.group_id for group in found if group.group_id.startswith(f"{self.pipeline.name}."))
 
     def tables(self) -> list[str]:
         return sorted(name.partition(".before-")[0] for name in os.listdir(self.folder / "lake"))
@@ -106,6 +116,7 @@ def test_it_is_emptied_and_renamed(world: World) -> None:
         f"renamed table {world.folder}/lake/rows",
     ]
     assert (world.records(), world.directory.queries(), FreshStart.read(world.directory)) == (0, [], None)
+    assert world.groups() == [f"{world.pipeline.name}.copy"]
     assert world.tables() == ["current", "rows"]
     assert not (world.folder / "lake" / "rows").exists()
 

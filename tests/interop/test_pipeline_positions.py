@@ -184,6 +184,7 @@ def test_the_lag_of_a_run_that_is_over_is_that_of_now(tmp_path: Path) -> None:
         for number in range(40):
             producer.produce("t", str(number))
         producer.flush()
+        del producer
         query = QueryStatus(name="out", state="running", position={"t": {"0": 10}}, lag_records=0, lag_seconds=0.0)
         ended = RunStatus(
             pipeline=spec.name, mode="continuous", state="stopped", pid=1, host="h", started="a", updated="b",

@@ -103,12 +103,8 @@ class Desk:
             return {"problems": [problem_to_json(problem) for problem in bench.problems()]}
         if question["do"] == "test":
             cases = find_cases(bench.file.absolute(), question["cases"])
-            return {
-                "results": [
-                    result_to_json(result)
-                    for result in bench.results(cases, empty_broker, on_phase, question["update"])
-                ]
-            }
+            results = bench.results(cases, empty_broker, on_phase, question["update"])
+            return {"results": [result_to_json(result) for result in results]}
         case = question["case"] and find_cases(bench.file.absolute(), [question["case"]])[0]
         with Sampled(bench.pipeline(question["bootstrap"]), self._spark, case) as sampled:
             return {"previews": [asdict(each) for each in sampled.previews(question["steps"], question["rows"])]}

@@ -1,4 +1,4 @@
-"""`moldau pipeline prepare`: makes the archive of Spark's classes, with which Java takes half the CPU time to start."""
+"""`moldau pipeline prepare`: makes the archive of Spark's classes, with which Java starts for a third less CPU time."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from moldau.spark.class_archive import ClassArchive
 
 
-@click.command(short_help="Halve the CPU time that Spark's Java takes to start here.")
+@click.command(short_help="Take a third off the CPU time of Spark's Java at each start.")
 def prepare() -> None:
-    """Halve the CPU time that Spark's Java takes to its first micro-batch; once for this Java and this Spark.
+    """Take a third off the CPU time of Spark's Java up to its first micro-batch; once for this Java and this Spark.
 
     Runs a small pipeline and saves the classes that Spark loaded for it: about 170 MB in the user's cache directory. It
     takes about as long as three starts of Spark. After another Java or Spark was installed, run it again.

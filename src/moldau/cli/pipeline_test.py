@@ -146,9 +146,8 @@ def tell(results: list[CaseResult]) -> None:
 def _tell_closed(results: list[CaseResult]) -> None:
     """Nobody should wonder where windows come from that no record has closed."""
     if queries := sorted({query for result in results for query in result.closed}):
-        click.echo(
-            f"\nAfter the last record of a case time went on, and closed the windows of sink{'s' if len(queries) > 1 else ''} {', '.join(queries)}."
-        )
+        sinks = f"sink{'s' if len(queries) > 1 else ''} {', '.join(queries)}"
+        click.echo(f"\nAfter the last record of a case time went on, and closed the windows of {sinks}.")
 
 
 def _reason(result: CaseResult) -> str | None:

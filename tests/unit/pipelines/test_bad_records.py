@@ -37,6 +37,13 @@ def test_a_share_above_a_tenth_is_told(records: int, bad: int, is_over: bool, is
     assert one.refusal(queries, is_over) is None
 
 
+def test_at_the_end_every_bad_record_is_told() -> None:
+    assert watch().summary([query("q", 44_234, 1_320)]) == [
+        f"source orders: 1,320 of 44,234 records (2.98 %) are bad; {TOLD}"
+    ]
+    assert watch().news([query("q", 44_234, 1_320)]) == []
+
+
 def test_it_is_told_once_and_by_the_query_that_has_come_furthest() -> None:
     one = watch()
     queries = [query("a", 200, 100), query("b", 110_000, 110_000), query("c", 0, 0)]
@@ -54,7 +61,7 @@ def test_more_than_the_file_allows_ends_the_run(records: int, bad: int, is_over:
     refusal = watch(fail_above=0.5).refusal([query("q", records, bad)], is_over)
     assert (refusal is not None) is is_refused
     if refusal:
-        assert refusal.endswith("are bad, more than fail_above: 0.5%")
+        assert refusal.endswith(f"are bad, more than fail_above: 0.5%; {TOLD}")
 
 
 def test_what_spark_counted_adds_up_and_survives_its_file() -> None:

@@ -102,6 +102,18 @@ def test_with_two_streams_steps_may_not_change_either(directory: StateDirectory)
         identity.check(directory, "shop", query(both, a="select 2"))
 
 
+def test_steps_that_changed_without_harm_are_told(directory: StateDirectory) -> None:
+    """Somebody should know that what was written before has another meaning."""
+    ran(directory, query(a="select 1", b="select 2"))
+    assert identity.changed_meaning(directory, query(a="select 1", b="select 2"), ()) == []
+    assert identity.changed_meaning(directory, query(a="select 1", b="select 3"), ()) == [
+        "sink counts: step b changed since the last run; what was written before stays as it is,"
+        " `--fresh counts` writes it anew"
+    ]
+    assert identity.changed_meaning(directory, query(a="select 0"), ["counts"]) == []
+    assert identity.changed_meaning(directory, query(a="select 0"), None) == []
+
+
 def test_forgetting_one_query_leaves_the_others(directory: StateDirectory) -> None:
     queries = query(a="select 1") | {"others": QueryIdentity({"events": ["topic clicks"]})}
     ran(directory, queries, state=True)

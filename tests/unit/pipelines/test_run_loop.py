@@ -218,7 +218,7 @@ def test_too_many_bad_records_end_the_run_where_the_file_says_so(directory: Stat
     run.bad_records = BadRecords([Rule("orders", "they are left out", fail_above=10.0)], set())
     status = run.to_the_end()
     told = "source orders: 400 of 1,000 records (40 %) are bad"
-    assert (status.state, status.message) == ("failed", f"{told}, more than fail_above: 10%")
+    assert (status.state, status.message) == ("failed", f"{told}, more than fail_above: 10%; they are left out")
     assert view.said == [f"{told}; they are left out"]
     assert script.stopped.is_set()
 
@@ -231,6 +231,14 @@ def test_a_run_that_finished_with_bad_records_alone_says_so(directory: StateDire
     status = run.to_the_end()
     told = "source orders: 6 of 6 records (100 %) are bad; they are left out"
     assert (status.state, status.message, view.said) == ("finished", told, [])
+
+
+def test_rows_that_came_too_late_are_told_at_the_end(directory: StateDirectory, view: Heard) -> None:
+    script = ended(0, 1)
+    for report in script.reports:
+        report["stateOperators"] = [{"numRowsDroppedByWatermark": 50}, {"numRowsDroppedByWatermark": 3}]
+    status = make_run(directory, view, windows=[script]).to_the_end()
+    assert status.message == "rows that came later than the watermark allows were left out: windows 106"
 
 
 def test_every_failure_is_in_a_file_with_all_of_it(directory: StateDirectory, view: Heard) -> None:

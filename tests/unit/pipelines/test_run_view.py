@@ -94,6 +94,33 @@ def test_every_state_can_be_drawn(state: str) -> None:
     assert state in drawn(view.table(replace(STATUS, state=state), 200))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("lags", "told"),
+    [
+        ([(1500, 2.25, 7), (0, 0.0, 7)], "lag 1.50k (2.2 s)"),
+        ([(1500, None, 7), (0, 0.0, 7)], "lag 1.50k"),
+        ([(0, 0.0, 7), (None, None, None)], "lag at least 0"),
+        ([(0, 0.0, 7), (None, None, 7)], "lag 0 (0 s)"),
+        ([(None, None, None)], None),
+    ],
+)
+def test_a_lag_that_is_not_known_is_not_told_as_none(
+    lags: list[tuple[int | None, float | None, int | None]], told: str | None
+) -> None:
+    """By query: records, seconds and the last batch. One without a batch has not said where it is; one with a batch and
+    without a lag reads no topic."""
+    queries = tuple(
+        replace(COUNTS, lag_records=records, lag_seconds=seconds, batch_id=batch) for records, seconds, batch in lags
+    )
+    parts = view.line(replace(STATUS, queries=queries)).split(" · ")
+    assert [part for part in parts if part.startswith("lag")] == ([told] if told else [])
+
+
+def test_what_holds_a_run_up_is_shown() -> None:
+    held_up = replace(STATUS, note="localhost:9092 does not answer")
+    assert "localhost:9092 does not answer" in drawn(view.table(held_up, 200))
+
+
 def test_without_a_terminal_a_line_every_ten_seconds() -> None:
     out, err = io.StringIO(), io.StringIO()
     with view.PlainView(out, err) as plain:
@@ -103,8 +130,8 @@ def test_without_a_terminal_a_line_every_ten_seconds() -> None:
     lines = out.getvalue().splitlines()
     assert [line[:8] for line in lines[:4]] == ["11:00:00", "11:00:10", "11:00:20", "11:00:24"]
     assert lines[0] == (
-        "11:00:00 shop running · 1 of 2 queries running · 12.3k rows/s in · 2,000,000 rows in all"
-        " · lag 1.50k (2.2 s) · 2 restarts"
+        "11:00:00 shop running · 1 of 2 queries running · 12.3k rows/s in · 2,000,000 rows read by all of them"
+        " · lag at least 1.50k · 2 restarts"
     )
     assert lines[4].split() == [
         "QUERY",

@@ -76,7 +76,8 @@ def json_misfit(value: bytes, schema: StructType) -> str | None:
             value.decode(), object_pairs_hook=Pairs, parse_float=_float_text, parse_constant=_refuse_constant
         )
     except json.JSONDecodeError as error:
-        return f"not JSON: {error.msg[:1].lower()}{error.msg[1:]} at character {error.pos}"
+        said = error.msg[:1].lower() + error.msg[1:].removesuffix(" at")
+        return f"not JSON: {said} at character {error.pos}"
     except RecursionError:
         return "not JSON: nested too deeply"
     except ValueError as error:

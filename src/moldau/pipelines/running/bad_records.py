@@ -32,7 +32,8 @@ class Rule:
 
     def refusal(self, counted: Counted) -> str:
         assert self.fail_above is not None
-        return f"source {self.source}: {_share(counted)} are bad, more than fail_above: {self.fail_above:.4g}%; {self.fate}"
+        allowed = f"fail_above: {self.fail_above:.4g}%"
+        return f"source {self.source}: {_share(counted)} are bad, more than {allowed}; {self.fate}"
 
     def warns(self, counted: Counted, enough: int) -> bool:
         return counted.bad > 0 and counted.records >= enough and counted.bad > WARN_ABOVE * counted.records

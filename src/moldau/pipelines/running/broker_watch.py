@@ -20,7 +20,9 @@ from moldau.pipelines.running.progress import LogEnds, Offsets
 from moldau.pipelines.spec import Pipeline
 
 ASK_EVERY_S: Final = 1.0
-ANSWER_S: Final = 2.0
+ANSWER_S: Final = 5.0
+"""Who refuses a connection does so at once; a broker on a slow machine may take long to answer."""
+LAST_TRIES: Final = 3
 SILENT_AFTER: Final = 2
 """Questions in a row without an answer, before that is told."""
 
@@ -58,8 +60,10 @@ class BrokerWatch:
     def last_exchange(self, positions: Mapping[str, Offsets]) -> LogEnds | None:
         """Waits for an answer of now: what is shown when a run is over is what it ended with."""
         self._end()
-        self._positions = positions
-        self._once()
+        self._positions, self._ends = positions, None
+        for _ in range(LAST_TRIES):
+            if self._ends is None:
+                self._once()
         return self._ends
 
     def _end(self) -> None:

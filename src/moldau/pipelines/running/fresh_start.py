@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Final, Literal
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault, UnusableProperty
 from moldau.base.ids import TopicPartition
 from moldau.client.cluster import EARLIEST, Cluster
+from moldau.client.groups import Groups
 from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.queries import DEAD_LETTERS, sinks_of
 from moldau.pipelines.running import identity
@@ -97,8 +98,10 @@ class FreshStart:
             return []
         write_json(directory.path / PLAN, asdict(self))
         said = [*_emptied(pipeline, self.topics), *_renamed(self.tables)]
+        groups = _groups_of_batches(pipeline, directory, self.queries)
         identity.forget(directory, self.queries)
         (directory.path / PLAN).unlink()
+        _delete_groups(pipeline, groups)
         return said
 
 
@@ -178,6 +181,18 @@ def _renamed(tables: Iterable[str]) -> Iterator[str]:
         except OSError as error:
             raise StorageFault(path, error) from error
         yield f"renamed table {path} to {aside}"
+
+
+def _groups_of_batches(pipeline: Pipeline, directory: StateDirectory, queries: Collection[str] | None) -> list[str]:
+    """In which exactly-once sinks hold the numbers of their batches; nobody asks for those of a query that is gone."""
+    gone = [name for name in directory.queries() if queries is None or name in queries]
+    return [f"{pipeline.name}.{sink}-{directory.query_id(name)}" for name in gone for sink in sinks_of(name)]
+
+
+def _delete_groups(pipeline: Pipeline, groups: Iterable[str]) -> None:
+    """As far as they are there, and may be deleted: they do no harm."""
+    with suppress(PipelineError), _asking(pipeline) as cluster:
+        Groups(cluster, int(ANSWER_S * 1000)).delete(groups)
 
 
 @contextmanager

@@ -188,8 +188,8 @@ def _tasks_done(spark: SparkSession) -> tuple[tuple[int, int], ...]:
 
 @contextmanager
 def _told_if_failed(directory: StateDirectory, status: RunStatus) -> Iterator[None]:
-    """What keeps a run from coming to its first query is for `moldau pipeline status` too. Where its queries are has not
-    changed by that."""
+    """What keeps a run from coming to its first query is for `moldau pipeline status` too, beside what it has of the
+    last run."""
     before = _queries_of_last_run(directory)
     directory.write_status(status.to_json())
     try:

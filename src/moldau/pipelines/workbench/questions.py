@@ -1,7 +1,8 @@
 """`validate`, `test` and `preview` ask the `dev` of the same file for its Spark: lines of JSON over a socket.
 
     question   {"version": of Moldau, "do": "check" | "test" | "preview", "file", "settings", "environ", and more:
-                to test "cases": [names], "update": whether those without expected files run; to preview "steps": [names], "rows", "case": name or null, "bootstrap"}
+                to test "cases": [names], "update": whether cases without expected files run;
+                to preview "steps": [names], "rows", "case": name or null, "bootstrap"}
     answer     any number of {"phase": text}, then one of
                {"problems": [{"message", "place": [file, line, column] or null, "hint"}]}
                {"results": [{"case", "seconds", "error", "story", "closed", "outputs",
