@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from moldau.pipelines.problems import PipelineError
+from moldau.pipelines.running import launching
 from moldau.pipelines.running.identity import QueryIdentity
 from moldau.pipelines.running.launching import chosen, to_forget
+from moldau.pipelines.running.progress import QueryStatus, RunStatus
 from moldau.pipelines.running.state_directory import StateDirectory
 
 QUERIES = {name: QueryIdentity({}) for name in ("events.dead-letters", "counts", "by-type+lake")}
@@ -50,3 +53,17 @@ def test_a_query_of_the_pipeline_as_it_was_is_forgotten_by_its_name(tmp_path: Pa
     assert to_forget(QUERIES, ["lake", "counts"], directory) == ["lake", "counts"]
     with pytest.raises(PipelineError, match="name it too"):
         to_forget(QUERIES, ["by-type"], directory)
+
+
+def test_a_refused_run_leaves_what_is_known_of_the_last_one(tmp_path: Path) -> None:
+    """Where its queries are has not changed by that."""
+    directory, counts = StateDirectory(tmp_path), QueryStatus(name="counts", state="stopped", lag_records=7)
+    last = RunStatus(
+        pipeline="p", mode="m", state="stopped", pid=1, host="h", started="a", updated="b", queries=(counts,)
+    )
+    directory.write_status(last.to_json())
+    starting = replace(last, state="starting", queries=())
+    with pytest.raises(PipelineError, match="refused"), launching._told_if_failed(directory, starting):
+        raise PipelineError("refused")
+    told = RunStatus.from_json(directory.read_status() or {})
+    assert (told.state, told.message, told.queries) == ("failed", "refused", (counts,))
