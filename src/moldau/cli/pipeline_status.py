@@ -114,7 +114,8 @@ def _current(directory: StateDirectory) -> RunStatus:
 def _with_lag_of_now(current: RunStatus) -> RunStatus:
     """Of a run that is over: records may have come since, and nobody but the broker knows."""
     from moldau.pipelines.running.broker_watch import ends_now
-    from moldau.pipelines.running.progress import behind, offsets_in
+    from moldau.pipelines.running.progress import behind
+    from moldau.spark.offsets import offsets_in
 
     positions = [offsets_in(query.position) for query in current.queries]
     partitions = {where for position in positions for where in position}

@@ -111,7 +111,7 @@ def kept(result: CaseResult, file: Path) -> CaseResult:
     if result.story is None or folder is None:
         return result
     log = folder / f"test-{result.case.name}.log"
-    log.write_text(result.story + "\n", encoding="utf-8")
+    log.write_text(result.story + "\n", encoding="utf-8", errors="backslashreplace")
     return replace(result, error=f"{result.error} (all of it: {log})")
 
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from math import ceil
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from moldau.base.ids import TopicPartition
 from moldau.client.cluster import EARLIEST, Offsets
@@ -45,6 +45,24 @@ def from_json(given: Mapping[str, Mapping[str, int]]) -> Offsets:
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in given.items()
         for partition, offset in partitions.items()
+    }
+
+
+def offsets_in(told: Any) -> dict[TopicPartition, int]:
+    """A source's offset, as text or already parsed: {"topic": {"0": 123}}. Empty for sources that are no topics."""
+    if isinstance(told, str):
+        try:
+            told = json.loads(told)
+        except ValueError:
+            return {}
+    if not isinstance(told, Mapping):
+        return {}
+    return {
+        TopicPartition(topic, int(partition)): offset
+        for topic, partitions in told.items()
+        if isinstance(partitions, Mapping)
+        for partition, offset in partitions.items()
+        if partition.isdecimal() and isinstance(offset, int)
     }
 
 

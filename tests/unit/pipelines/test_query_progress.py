@@ -18,8 +18,8 @@ from moldau.pipelines.running.progress import (
     LogEnds,
     QueryStatus,
     RunStatus,
-    offsets_in,
 )
+from moldau.spark.offsets import offsets_in
 
 T0 = 1_800_000_000.0
 ONE = TopicPartition("t", 0)

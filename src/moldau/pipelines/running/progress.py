@@ -6,13 +6,13 @@ end. Out: a frozen QueryStatus. Time comes from outside; no Spark and no drawing
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple
 
 from moldau.base.ids import TopicPartition
 from moldau.pipelines.queries import PARSED
+from moldau.spark.offsets import offsets_in, to_json
 
 QueryState = Literal["starting", "running", "waiting", "failed", "finished", "stopped"]
 """`waiting`: failed, and due to be started again after a pause."""
@@ -218,7 +218,7 @@ class Gauge:
     def compare(self, ends: LogEnds | None, now_s: float) -> None:
         """The lag, by where the logs end; not known where the broker does not say it of every partition."""
         self.status = replace(
-            self.status, position=by_topic(self.position), lag_records=behind(self.position, ends), lag_seconds=None
+            self.status, position=to_json(self.position), lag_records=behind(self.position, ends), lag_seconds=None
         )
         if ends is not None and self.status.lag_records is not None:
             self.clock.saw(ends.at_s, {where: ends.offsets[where] for where in self.position})
@@ -302,29 +302,3 @@ def behind(position: Offsets, ends: LogEnds | None) -> int | None:
     if ends is None or not position or not position.keys() <= ends.offsets.keys():
         return None
     return sum(max(0, ends.offsets[where] - offset) for where, offset in position.items())
-
-
-def by_topic(position: Offsets) -> dict[str, dict[str, int]]:
-    """As Spark writes offsets, and `offsets_in` reads them."""
-    told: dict[str, dict[str, int]] = {}
-    for (topic, partition), offset in sorted(position.items()):
-        told.setdefault(topic, {})[str(partition)] = offset
-    return told
-
-
-def offsets_in(told: Any) -> dict[TopicPartition, int]:
-    """A source's offset, as text or already parsed: {"topic": {"0": 123}}. Empty for sources that are no topics."""
-    if isinstance(told, str):
-        try:
-            told = json.loads(told)
-        except ValueError:
-            return {}
-    if not isinstance(told, Mapping):
-        return {}
-    return {
-        TopicPartition(topic, int(partition)): offset
-        for topic, partitions in told.items()
-        if isinstance(partitions, Mapping)
-        for partition, offset in partitions.items()
-        if partition.isdecimal() and isinstance(offset, int)
-    }

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from moldau.base.ids import TopicPartition
-from moldau.pipelines.running.progress import offsets_in
+from moldau.spark.offsets import offsets_in
 
 FORMAT: Final = "v1"
 WATERMARK: Final = "batchWatermarkMs"

@@ -1,12 +1,11 @@
 """The first rows of sources and steps, computed as a batch over a few records: of the real topics, or of a test case.
 
-A topic is read from its beginning, or from where somebody says, and only so far: what is shown comes in a moment
+A topic is read from its beginning, and only so far: what is shown comes in a moment
 whatever the topic holds. Rows that a step makes of all records (counts, windows) are those of these records alone.
 """
 
 from __future__ import annotations
 
-import re
 import shutil
 import tempfile
 import time
@@ -31,6 +30,7 @@ from moldau.pipelines.planning.compiling import Compiled, Mode, Range, compile_p
 from moldau.pipelines.planning.sources import topic_records
 from moldau.pipelines.planning.sql_errors import quiet
 from moldau.pipelines.problems import PipelineError, did_you_mean
+from moldau.pipelines.reading.sources import reads
 from moldau.pipelines.running.failures import failure_of
 from moldau.pipelines.spec import Pipeline, TopicSource
 from moldau.pipelines.workbench.preview import Preview
@@ -106,7 +106,7 @@ Ranges = Mapping[TopicPartition, tuple[int, int]]
 
 
 def _of_topic(session: SparkSession, pipeline: Pipeline, source: TopicSource, ranges: Ranges) -> DataFrame:
-    its = {where: ranges[where] for where in ranges if _reads(source, where.topic)}
+    its = {where: ranges[where] for where in ranges if reads(source, where.topic)}
     begins: dict[str, dict[int, int]] = {}
     ends: dict[str, dict[int, int]] = {}
     for (topic, partition), (begin, end) in its.items():
@@ -126,7 +126,7 @@ def _ranges(pipeline: Pipeline) -> Ranges:
             there = cluster.topics()
             if missing := [topic for source in sources for topic in source.topics if topic not in there]:
                 raise PipelineError(f"there is no topic {missing[0]}{did_you_mean(missing[0], there)}")
-            read = [topic for topic in there.values() if any(_reads(source, topic.name) for source in sources)]
+            read = [topic for topic in there.values() if any(reads(source, topic.name) for source in sources)]
             places = [TopicPartition(topic.name, number) for topic in read for number in topic.leaders]
             begins, ends = cluster.list_offsets(dict.fromkeys(places, EARLIEST)), cluster.latest(places)
             return {where: (begins[where], ends[where]) for where in places}
@@ -135,10 +135,6 @@ def _ranges(pipeline: Pipeline) -> Ranges:
     except (OSError, MalformedData) as error:
         way_out = "start a broker with `moldau start`, name one with -b HOST:PORT, or give a --case"
         raise PipelineError(f"{error}; {way_out}") from error
-
-
-def _reads(source: TopicSource, topic: str) -> bool:
-    return topic in source.topics or bool(source.pattern and re.fullmatch(source.pattern, topic))
 
 
 def _of_case(session: SparkSession, source: TopicSource, case: Case) -> DataFrame:

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Literal
+
+from moldau.spark.offsets import offsets_in
 
 State = Literal["starting", "running", "finished", "failed"]
 WINDOW_S: Final = 10.0
@@ -106,26 +107,8 @@ def lag(sources: Sequence[Mapping[str, Any]]) -> int | None:
     behind = [
         max(0, latest[where] - offset)
         for source in sources
-        if (latest := _offsets(source.get("latestOffset")))
-        for where, offset in _offsets(source.get("endOffset")).items()
+        if (latest := offsets_in(source.get("latestOffset")))
+        for where, offset in offsets_in(source.get("endOffset")).items()
         if where in latest
     ]
     return sum(behind) if behind else None
-
-
-def _offsets(told: Any) -> dict[tuple[str, str], int]:
-    """A source's position, as text or parsed: {"topic": {"0": 123}}. Empty for sources that are no topics."""
-    if isinstance(told, str):
-        try:
-            told = json.loads(told)
-        except ValueError:
-            return {}
-    if not isinstance(told, Mapping):
-        return {}
-    return {
-        (topic, partition): offset
-        for topic, partitions in told.items()
-        if isinstance(partitions, Mapping)
-        for partition, offset in partitions.items()
-        if isinstance(offset, int)
-    }
