@@ -395,3 +395,12 @@ def test_a_wrong_pipeline_is_told_at_the_word(
     assert place is not None
     line = wrong.file.read_text().splitlines()[place.line - 1]
     assert line[place.column - 1 :].startswith(word)
+
+
+def test_what_is_not_checked_is_told_with_the_problem_that_is_why(spark: SparkSession, tmp_path: Path) -> None:
+    text = RIGHT.replace("u.country\n", "u.county\n").replace("from enriched", "from ENRICHED")
+    (problem,) = check(pipeline(tmp_path, text, users__csv=USERS), spark)
+    assert problem.hint == "not checked, as they need it: step counts, sink out, sink lake, sink seen, sink shown"
+    text = RIGHT.replace("count(*)", "countt(*)").replace("- {name: seen", "# ")
+    (problem,) = check(pipeline(tmp_path, text, users__csv=USERS), spark)
+    assert problem.hint == "not checked, as it needs this: sink out"

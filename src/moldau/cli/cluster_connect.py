@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, UnusableProperty
-from moldau.cli.connect import Broker, CommandFailed, first_answering, split_address
+from moldau.cli.connect import Broker, CommandFailed, first_answering, say_when_slow, split_address
 from moldau.client.cluster import Cluster
 
 D = TypeVar("D")
 Described = Mapping[str, D | KafkaError]
-ANSWER_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 20.0
 COORDINATOR_MS: Final = 10_000
 """A coordinator that moves or loads is waited for so long."""
 SHOW_GROUPS: Final = "`moldau group list` shows the groups there are"
@@ -46,7 +46,8 @@ def answering_cluster(broker: Broker, answer_seconds: float = ANSWER_SECONDS) ->
         raise CommandFailed(str(error)) from error
     try:
         try:
-            cluster.nodes()
+            with say_when_slow(answering, answer_seconds):
+                cluster.nodes()
         except (OSError, MalformedData) as error:
             raise CommandFailed(
                 f"{answering} accepts connections but does not answer as a Kafka broker ({error});"

@@ -1,13 +1,15 @@
 """How a command reaches a broker: the address options, librdkafka's clients kept quiet, and failures in plain words.
 
-The client library is imported inside the functions that need it: a `--help` must not wait for it. An address that
-does not answer is said within five seconds, with the reason, before any librdkafka client is made.
+The client library is imported inside the functions that need it: a `--help` must not wait for it. An address where
+nobody listens is said within five seconds, with the reason, before any librdkafka client is made. A broker that takes
+connections and does not answer yet may be busy: it is waited for, and that is said.
 """
 
 from __future__ import annotations
 
 import functools
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
@@ -23,8 +25,10 @@ T = TypeVar("T")
 
 DEFAULT_BOOTSTRAP: Final = "localhost:9092"
 CONNECT_SECONDS: Final = 2.0
-METADATA_SECONDS: Final = 2.5
-"""Together under five seconds: the longest a person waits to learn that nothing answers."""
+SLOW_SECONDS: Final = 2.5
+"""With CONNECT_SECONDS under five: the longest a person waits to learn that nothing answers."""
+METADATA_SECONDS: Final = (2.5, 5.0, 12.5)
+"""The attempts to learn who is there. They are several for Ctrl-C: librdkafka does not hear it within one."""
 ADMIN_SECONDS: Final = 30.0
 COMPLETION_SECONDS: Final = 0.8
 GONE_AGAIN_SECONDS: Final = 30.0
@@ -110,7 +114,8 @@ class Broker:
         """Brokers and topics as the cluster tells them; the one call that finds out whether anybody is there."""
         answering = first_answering(self.bootstrap_servers)
         try:
-            metadata = cast(ClusterMetadata, self.admin.list_topics(timeout=METADATA_SECONDS))
+            with say_when_slow(answering, sum(METADATA_SECONDS)):
+                metadata = self._ask_metadata()
         except _kafka_exception() as error:
             reason = error.args[0].str()
             raise CommandFailed(
@@ -119,6 +124,16 @@ class Broker:
             ) from error
         self._check_advertised(metadata)
         return metadata
+
+    def _ask_metadata(self) -> ClusterMetadata:
+        *attempts, last = METADATA_SECONDS
+        for seconds in attempts:
+            try:
+                return cast(ClusterMetadata, self.admin.list_topics(timeout=seconds))
+            except _kafka_exception() as error:
+                if error.args[0].name() != "_TIMED_OUT":
+                    raise
+        return cast(ClusterMetadata, self.admin.list_topics(timeout=last))
 
     def topic(self, name: str) -> TopicMetadata:
         return existing_topics(self.metadata(), [name])[0]
@@ -139,6 +154,19 @@ class Broker:
                 f"{self.bootstrap_servers} answers, but advertises {', '.join(advertised)}, where nobody does;"
                 " set advertised.listeners of the broker to an address that clients can reach"
             ) from error
+
+
+@contextmanager
+def say_when_slow(address: str, seconds: float) -> Iterator[None]:
+    """Says that an address takes connections and is waited for, if the block takes longer than a person likes."""
+    waiting = f"{address} accepts connections but does not answer yet; waiting up to {seconds:.0f} s"
+    timer = threading.Timer(SLOW_SECONDS, click.echo, [waiting], {"err": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def first_answering(bootstrap_servers: str) -> str:

@@ -182,10 +182,11 @@ def _where(text: str | None, option: str) -> Start | None:
 
 
 def _view() -> View:
+    from moldau.pipelines.running.run import utc_now
     from moldau.pipelines.running.view import LiveView, PlainView
 
     if sys.stdout.isatty():
         from rich.console import Console
 
         return LiveView(Console())
-    return PlainView(sys.stdout, sys.stderr)
+    return PlainView(sys.stdout, sys.stderr, utc_now)

@@ -337,7 +337,9 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_unknown_settings_of_the_command_line(tmp_path: Path) -> None:
-    with pytest.raises(InvalidPipeline, match="--set laek: this file has no such variable, did you mean 'lake'"):
+    with pytest.raises(
+        InvalidPipeline, match="laek is given a value, but this file has no such variable, did you mean 'lake'"
+    ):
         load_text(tmp_path, WHOLE + "vars: {lake: x}\n", {"laek": "y"})
 
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from patience import PATIENCE_S
 
+from moldau.base.ids import TopicPartition
 from moldau.pipelines.running import run as running
 from moldau.pipelines.running.bad_records import BadRecords, Rule
-from moldau.pipelines.running.progress import RunStatus
+from moldau.pipelines.running.progress import Gauge, LogEnds, Offsets, QueryStatus, RunStatus
 from moldau.pipelines.running.run import Job, Run, Stop
 from moldau.pipelines.running.silence import Silence
 from moldau.pipelines.running.state_directory import StateDirectory
@@ -124,6 +125,25 @@ def test_finished_queries_end_the_run(directory: StateDirectory, view: Heard) ->
     told = directory.read_status()
     assert told is not None
     assert RunStatus.from_json(told) == status
+
+
+def test_queries_that_a_run_leaves_out_are_shown_with_their_lag(directory: StateDirectory, view: Heard) -> None:
+    class Ends(running.NoBroker):
+        def exchange(self, positions: Mapping[str, Offsets]) -> LogEnds | None:
+            assert positions["two"] == {TopicPartition("t", 0): 3}
+            return LogEnds(0.0, {TopicPartition("t", 0): 10})
+
+        last_exchange = exchange
+
+    run = make_run(directory, view, one=[ended(0, 9)])
+    run.broker = Ends()
+    run.left_out = [Gauge(QueryStatus(name="two", state="not running"), {TopicPartition("t", 0): 3})]
+    status = run.to_the_end()
+    assert status.state == "finished", "which it would not be if the query counted"
+    assert [(query.name, query.state, query.lag_records) for query in status.queries] == [
+        ("one", "finished", 1),
+        ("two", "not running", 7),
+    ]
 
 
 def test_few_queries_start_at_once(directory: StateDirectory, view: Heard) -> None:

@@ -123,7 +123,7 @@ def test_what_holds_a_run_up_is_shown() -> None:
 
 def test_without_a_terminal_a_line_every_ten_seconds() -> None:
     out, err = io.StringIO(), io.StringIO()
-    with view.PlainView(out, err) as plain:
+    with view.PlainView(out, err, lambda: "2026-11-15T11:00:25.500Z") as plain:
         for second in range(25):
             plain.show(replace(STATUS, updated=f"2026-11-15T11:00:{second:02}.000Z"))
         plain.say("something happened")
@@ -147,7 +147,7 @@ def test_without_a_terminal_a_line_every_ten_seconds() -> None:
         "RESTARTS",
     ]
     assert lines[5].startswith("counts               running  2,000,000        10  1.50k")
-    assert err.getvalue() == "something happened\n"
+    assert err.getvalue() == "11:00:25 something happened\n"
     assert "\x1b" not in out.getvalue()
 
 

@@ -87,7 +87,7 @@ def try_compile(
     for index in range(len(pipeline.sinks)):
         work.add_sink(index)
     flows = work.flows if mode is Mode.BATCH else work.flows_of_queries()
-    return Compiled(session=work.session, views=work.views, flows=tuple(flows)), work.problems.found
+    return Compiled(session=work.session, views=work.views, flows=tuple(flows)), work.problems.all()
 
 
 def _session(pipeline: Pipeline, spark: SparkSession) -> SparkSession:
@@ -150,8 +150,8 @@ class _Compilation:
         else:
             with self.problems.at(f"{path}.schema", f"source {source.name}", source.schema, view=source.name):
                 schema = record_schema(source)
-        if source.name in self.problems.failed:
-            raise FailedBefore
+        if self.problems.has_failed(source.name):
+            raise FailedBefore(source.name)
         if twice := sorted({name for name in schema.names if schema.names.count(name) > 1 or name in METADATA}):
             raise Refused(f"{path}.schema", f"column {twice[0]} is there twice")
         return schema
@@ -206,9 +206,9 @@ class _Compilation:
     def _view(self, name: str) -> DataFrame:
         """By its name in any case, as SQL has it."""
         for known, frame in self.views.items():
-            if known.casefold() == name.casefold() and known not in self.problems.failed:
+            if known.casefold() == name.casefold() and not self.problems.has_failed(known):
                 return frame
-        raise FailedBefore
+        raise FailedBefore(name)
 
     def _add_view(self, made_by: Source | Step, frame: DataFrame, path: str) -> None:
         if not isinstance(made_by, TableSource):
@@ -223,7 +223,7 @@ class _Compilation:
         who = f"{'step' if path.startswith('steps.') else 'source'} {made_by.name}"
         with self.problems.at(f"{path}.watermark.column", who, view=made_by.name):
             return sources.with_event_time(frame, made_by)
-        raise FailedBefore
+        raise FailedBefore(made_by.name)
 
     # --- sinks ------------------------------------------------------------------------------------------------------
 
@@ -231,7 +231,8 @@ class _Compilation:
         sink, path = self._pipeline.sinks[index], f"sinks.{index}"
         try:
             frame = self._view(sink.view)
-        except FailedBefore:
+        except FailedBefore as error:
+            self.problems.leave_out(f"sink {sink.name}", error.view)
             return
         if not frame.isStreaming and self._mode is not Mode.BATCH:
             self.problems.tell(

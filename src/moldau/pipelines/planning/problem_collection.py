@@ -1,13 +1,14 @@
 """Problems found while a pipeline is planned: what Spark or a schema file says, put at the word in the pipeline's file.
 
 One place collects them, so that planning can go on after the first and tell everything that is wrong. A view that
-failed makes those that read it fail too; only the first of them is told.
+failed makes those that read it fail too; only the first of them is told, and with it what was not checked therefore.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark.errors import PySparkException
@@ -33,15 +34,20 @@ class Refused(ValueError):
 
 
 class FailedBefore(Exception):
-    """What is needed here has failed before, and was told."""
+    """A view that is needed here has failed before, and was told."""
+
+    def __init__(self, view: str) -> None:
+        super().__init__(view)
+        self.view = view
 
 
 class Problems:
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self.found: list[Problem] = []
-        self.failed: set[str] = set()
-        """Sources and steps that have no view."""
+        self.failed: dict[str, int] = {}
+        """Sources and steps that have no view, in lower case, and which of the problems is why."""
+        self._unchecked: dict[int, list[str]] = {}
 
     @contextmanager
     def at(self, path: str, who: str, text: str | None = None, view: str | None = None) -> Iterator[None]:
@@ -50,24 +56,40 @@ class Problems:
             with quiet():
                 yield
             return
-        except FailedBefore:
-            pass
+        except FailedBefore as error:
+            self.leave_out(who, error.view, view)
         except Refused as error:
             self.tell(error.path, f"{who}: {error}", error.hint)
         except TOLD as error:
             self.tell(path, f"{who}: {error}")
         except PySparkException as error:
-            self._tell_spark(error, path, who, text)
+            relation = _missing_relation(error)
+            if self.has_failed(relation):
+                self.leave_out(who, relation, view)
+            else:
+                self._tell_spark(error, path, who, text, relation)
         if view is not None:
-            self.failed.add(view)
+            self.failed.setdefault(view.casefold(), len(self.found) - 1)
+
+    def has_failed(self, view: str) -> bool:
+        return view.casefold() in self.failed
+
+    def leave_out(self, who: str, needed: str, view: str | None = None) -> None:
+        """A step or sink is not checked, for it needs a view that failed; `view` then fails for the same reason."""
+        why = self.failed[needed.casefold()]
+        if view is None or not self.has_failed(view):
+            self._unchecked.setdefault(why, []).append(who)
+        if view is not None:
+            self.failed.setdefault(view.casefold(), why)
+
+    def all(self) -> list[Problem]:
+        """What was found, each with what could not be checked because of it."""
+        return [_with_unchecked(problem, self._unchecked.get(at, ())) for at, problem in enumerate(self.found)]
 
     def tell(self, path: str, message: str, hint: str | None = None) -> None:
         self.found.append(Problem(message, self._pipeline.place_of(path), hint))
 
-    def _tell_spark(self, error: PySparkException, path: str, who: str, text: str | None) -> None:
-        relation = _missing_relation(error)
-        if relation in self.failed:
-            return
+    def _tell_spark(self, error: PySparkException, path: str, who: str, text: str | None, relation: str) -> None:
         said = sql_error(error, text or "")
         near = did_you_mean(relation, self._names()) if relation else ""
         place = self._pipeline.place_of(path)
@@ -79,9 +101,19 @@ class Problems:
         return [*self._pipeline.sources, *(step.name for step in self._pipeline.steps)]
 
 
-def _missing_relation(error: PySparkException) -> str | None:
+def _with_unchecked(problem: Problem, unchecked: Sequence[str]) -> Problem:
+    if not unchecked:
+        return problem
+    told = f"not checked, as they need it: {', '.join(unchecked)}"
+    if len(unchecked) == 1:
+        told = f"not checked, as it needs this: {unchecked[0]}"
+    return replace(problem, hint=f"{problem.hint}; {told}" if problem.hint else told)
+
+
+def _missing_relation(error: PySparkException) -> str:
+    """The name of the table or view that is missing, if that is what is wrong."""
     if (error.getCondition() or "") != "TABLE_OR_VIEW_NOT_FOUND":
-        return None
+        return ""
     return (error.getMessageParameters() or {}).get("relationName", "").replace("`", "")
 
 

@@ -68,7 +68,9 @@ class _Replacement:
                 self._values[name] = ""
             elif value.empty:
                 self.refuse(
-                    f"the variable {quoted(name)} has no value", place, f"give it one here or with --set {name}=…"
+                    f"the variable {quoted(name)} has no value",
+                    place,
+                    f"give it one here, or {_from_outside(name)}",
                 )
                 self._values[name] = ""
             else:
@@ -77,7 +79,7 @@ class _Replacement:
     def refuse_unused(self, place: Place) -> None:
         for name in self.settings.keys() - self._declared - self._used:
             near = did_you_mean(name, self._declared | self._used)
-            self.refuse(f"--set {name}: this file has no such variable{near}", place)
+            self.refuse(f"{name} is given a value, but this file has no such variable{near}", place)
 
     def node(self, node: Node) -> Node:
         done = self._done.get(id(node))
@@ -145,7 +147,7 @@ class _Replacement:
             self.refuse(f"the variable {quoted(name)} is used above the line that gives it a value", place)
         else:
             near = did_you_mean(name, self._declared | self._values.keys())
-            hint = None if near else f"add it to vars, or run with --set {name}=…"
+            hint = None if near else f"add it to vars, or give it a value {_from_outside(name)}"
             self.refuse(f"unknown variable {quoted(name)}{near}", place, hint)
         return ""
 
@@ -164,3 +166,7 @@ def _shifted(old: TextMap, start: int, end: int, by: int) -> list[Run]:
     place = old.at(start)
     inside = [replace(run, start=run.start + by) for run in old.runs[at + 1 :] if run.start < end]
     return [Run(start + by, place.line, place.column, old.runs[at].frozen), *inside]
+
+
+def _from_outside(name: str) -> str:
+    return f"with --set {name}=… (in Python, load(FILE, {name}=…))"

@@ -22,8 +22,9 @@ from moldau.pipelines.running.bad_records import BadRecords, rules
 from moldau.pipelines.running.broker_watch import BrokerWatch
 from moldau.pipelines.running.fresh_start import Decide, FreshStart, planned, refuse_to_decide
 from moldau.pipelines.running.identity import QueryIdentity
-from moldau.pipelines.running.progress import QueryStatus, RunStatus
+from moldau.pipelines.running.progress import Gauge, QueryStatus, RunStatus
 from moldau.pipelines.running.run import Broker, Job, NoBroker, Run, Stop, utc_now
+from moldau.pipelines.running.spark_checkpoint import SparkCheckpoint
 from moldau.pipelines.running.state_directory import Holder, StateDirectory, StateRefused
 from moldau.pipelines.running.view import View
 from moldau.pipelines.spec import Pipeline
@@ -106,6 +107,8 @@ def launch(
         run = Run(jobs, directory, view, stop, status, random.random, wanted.debug)
         run.pulse = lambda: _tasks_done(spark)
         run.bad_records = BadRecords(rules(pipeline), set())
+        if not is_batch:
+            run.left_out = [_left_out(directory, name) for name in queries if name not in names]
         with _quiet(), _broker(pipeline, view, is_batch) as run.broker:
             return run.to_the_end()
 
@@ -166,6 +169,11 @@ def _jobs(
         return compile_pipeline(pipeline, spark, wanted.mode, wanted.over, rereads_steps=not again)
 
     return jobs(plan, directory, wanted.mode, names)
+
+
+def _left_out(directory: StateDirectory, query: str) -> Gauge:
+    position = SparkCheckpoint(directory.checkpoint(query)).position()
+    return Gauge(QueryStatus(name=query, state="not running"), dict(position))
 
 
 def _broker(pipeline: Pipeline, view: View, is_batch: bool) -> AbstractContextManager[Broker]:

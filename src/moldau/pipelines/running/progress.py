@@ -14,8 +14,8 @@ from moldau.base.ids import TopicPartition
 from moldau.pipelines.queries import PARSED
 from moldau.spark.offsets import offsets_in, to_json
 
-QueryState = Literal["starting", "running", "waiting", "failed", "finished", "stopped"]
-"""`waiting`: failed, and due to be started again after a pause."""
+QueryState = Literal["starting", "running", "waiting", "failed", "finished", "stopped", "not running"]
+"""`waiting`: failed, and due to be started again after a pause. `not running`: left out of this run (--sink)."""
 
 RATES_MAX: Final = 30
 SAMPLES_MAX: Final = 256

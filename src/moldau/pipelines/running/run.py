@@ -142,6 +142,8 @@ class Run:
     """Something that changes as long as batches get on."""
     broker: Broker = field(default_factory=NoBroker)
     bad_records: BadRecords = field(default_factory=lambda: BadRecords((), set()))
+    left_out: Sequence[Gauge] = ()
+    """Queries of the pipeline that this run was told to leave out: they fall behind, and that is shown."""
     _watched: list[_Watched] = field(default_factory=list)
     _told_s: float = 0.0
     _is_status_lost: bool = False
@@ -321,13 +323,14 @@ class Run:
             self._tell()
 
     def _compare(self, exchange: Callable[[Mapping[str, Offsets]], LogEnds | None]) -> None:
-        ends = exchange({each.job.name: each.gauge.position for each in self._watched})
-        for each in self._watched:
-            each.gauge.compare(ends, time.time())
+        gauges = [*(each.gauge for each in self._watched), *self.left_out]
+        ends = exchange({gauge.status.name: gauge.position for gauge in gauges})
+        for gauge in gauges:
+            gauge.compare(ends, time.time())
 
     def _tell(self) -> None:
         self._told_s = time.monotonic()
-        queries = tuple(each.gauge.status for each in self._watched)
+        queries = (*(each.gauge.status for each in self._watched), *(gauge.status for gauge in self.left_out))
         self.status = replace(self.status, updated=utc_now(), queries=queries, note=self.broker.trouble)
         self.view.show(self.status)
         try:

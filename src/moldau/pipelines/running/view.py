@@ -6,7 +6,7 @@ looks at Spark, files or the clock.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Final, Protocol, TextIO
@@ -196,10 +196,11 @@ def line(status: RunStatus) -> str:
 
 def _lag(status: RunStatus) -> str | None:
     """Of all queries together; "at least" while some have not said where they are."""
-    known = [query for query in status.queries if query.lag_records is not None]
+    running = [query for query in status.queries if query.state != "not running"]
+    known = [query for query in running if query.lag_records is not None]
     if not known:
         return None
-    unknown = [query for query in status.queries if query.lag_records is None and query.batch_id is None]
+    unknown = [query for query in running if query.lag_records is None and query.batch_id is None]
     records = number(sum(query.lag_records or 0 for query in known))
     ages = [query.lag_seconds for query in known if query.lag_records]
     oldest = max((age for age in ages if age is not None), default=0.0)
@@ -251,10 +252,10 @@ class LiveView:
 
 
 class PlainView:
-    """A line every ten seconds on `out`, the summary at the end; what is said goes to `err`."""
+    """A line every ten seconds on `out`, the summary at the end; what is said goes to `err`, with the time."""
 
-    def __init__(self, out: TextIO, err: TextIO) -> None:
-        self._out, self._err = out, err
+    def __init__(self, out: TextIO, err: TextIO, now: Callable[[], str]) -> None:
+        self._out, self._err, self._now = out, err, now
         self._last: RunStatus | None = None
         self._shown_s: float | None = None
 
@@ -279,7 +280,7 @@ class PlainView:
             print(line(status), file=self._out, flush=True)
 
     def say(self, text: str) -> None:
-        print(text, file=self._err, flush=True)
+        print(f"{_time_of_day(self._now())} {text}", file=self._err, flush=True)
 
 
 def _title(status: RunStatus) -> Text:
