@@ -20,6 +20,7 @@ from depth import deep
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 from progress import Progress
 from sharing import Sharing
+from stolen_time import Repeats
 
 # Tests start hundreds of Python processes: each would compile all modules anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -42,6 +43,7 @@ settings.load_profile("moldau")
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs_re2: skipped where google-re2 is not installed")
+    config.pluginmanager.register(Repeats(), "repeats")
     if os.environ.get("MOLDAU_TEST_COSTS"):
         config.pluginmanager.register(Costs(), "costs")
     if claims := os.environ.get("MOLDAU_TEST_CLAIMS"):

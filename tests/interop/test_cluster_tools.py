@@ -266,7 +266,8 @@ class TestReassignPartitions:
     ) -> None:
         old, new = brokers[:2]
         name = placed([old])
-        filled(bootstrap, name, kilobytes=3000)
+        # A throttled fetch takes a mebibyte and then waits for its window of eleven seconds: minutes to look around.
+        filled(bootstrap, name, kilobytes=20_000)
         path = plan(name, [new])
         words = ("--execute", "--reassignment-json-file", path, "--throttle", "1000")
         assert tools("reassign_partitions", *words).status == 0

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from _pytest.runner import runtestprotocol
 from confluent_kafka.admin import AdminClient, NewTopic
 from patience import PATIENCE_S
 
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EXTERNAL_BOOTSTRAP = os.environ.get("MOLDAU_TEST_BOOTSTRAP")
-STARVED = "Python worker failed to connect back"
-"""Spark waits ten seconds for a Python worker to start, whatever else the machine does, and has no setting for it."""
-TRIES = 3
 
 
 def missing() -> str | None:
@@ -51,24 +47,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if ours and (reason := missing()):
         for item in ours:
             item.add_marker(pytest.mark.skip(reason=reason))
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-    """A test is repeated if Spark gave up on a worker.
-
-    It does so with workers that it starts in its own way, as in a standalone cluster, and with forked ones on a
-    machine that stands still for seconds. `moldau pipeline run` repeats the query itself.
-    """
-    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    for _ in range(TRIES):
-        reports = runtestprotocol(item, log=False, nextitem=nextitem)
-        if not any(report.failed and STARVED in report.longreprtext for report in reports):
-            break
-    for report in reports:
-        item.ihook.pytest_runtest_logreport(report=report)
-    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-    return True
 
 
 @pytest.fixture(scope="session")

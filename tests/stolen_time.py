@@ -1,0 +1,95 @@
+"""A test with real processes is run again if the host took the machine's cores away while it failed.
+
+A virtual machine tells how long it wanted to compute and was not let: the steal time of /proc/stat. Clients, tools and
+Spark give up after seconds of their own, and no patience of a test changes that. So a failure counts if the test had
+the machine to itself, or if it comes every time. Where nothing is stolen, nothing is repeated; nor are tests without
+sockets, which wait for nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+STOLEN_MIN = 0.2
+"""Of the time that all processes wanted to compute."""
+TRIES = 3
+WITH_PROCESSES = ("interop", "spark", "dist", "chaos")
+GIVEN_UP_BY_SPARK = "Python worker failed to connect back"
+"""Spark waits ten seconds for a Python worker to start, whatever else the machine does, and has no setting for it."""
+HERE = Path(__file__).parent
+STAT = Path("/proc/stat")
+
+
+class ProcessorTime(NamedTuple):
+    used: int
+    stolen: int
+
+
+def processor_time() -> ProcessorTime:
+    """Since the machine was started, in ticks; where no kernel tells, nothing was ever stolen."""
+    if not STAT.exists():
+        return ProcessorTime(0, 0)
+    user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, STAT.read_text().split()[1:9])
+    return ProcessorTime(user + nice + system + irq + softirq, steal)
+
+
+def stolen_share(before: ProcessorTime, after: ProcessorTime) -> float:
+    used, stolen = after.used - before.used, after.stolen - before.stolen
+    return stolen / max(1, used + stolen)
+
+
+class Repeats:
+    def __init__(self, folder: Path = HERE, now: Callable[[], ProcessorTime] = processor_time) -> None:
+        self._folders = [folder / name for name in WITH_PROCESSES]
+        self._now = now
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+        if not any(folder in item.path.parents for folder in self._folders):
+            return None
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for attempt in range(1, TRIES + 1):
+            before = self._now()
+            reports = runtestprotocol(item, log=False, nextitem=nextitem)
+            why = self._why_again(reports, stolen_share(before, self._now()))
+            if why is None or attempt == TRIES:
+                break
+            _say(item, f"run again, {why}: {item.nodeid}: {_last_line(reports)}")
+            # What a failed test leaves, as a node that it has killed, is no ground to begin on: all fixtures are new.
+            try:
+                item.session._setupstate.teardown_exact(None)
+            except Exception as error:  # so is a fixture of a failed test that does not come down
+                _say(item, f"while its fixtures were taken down: {error}")
+        for report in reports:
+            item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True
+
+    def _why_again(self, reports: list[pytest.TestReport], stolen: float) -> str | None:
+        failed = [report for report in reports if report.failed]
+        if not failed:
+            return None
+        if stolen >= STOLEN_MIN:
+            return f"{stolen:.0%} of the processor was taken away"
+        if any(GIVEN_UP_BY_SPARK in report.longreprtext for report in failed):
+            return "Spark gave up on a worker"
+        return None
+
+
+def _last_line(reports: list[pytest.TestReport]) -> str:
+    """What a failure says, short: pytest's own lines of it begin with an E."""
+    lines = [line for report in reports if report.failed for line in report.longreprtext.splitlines()]
+    told = [line.removeprefix("E").strip() for line in lines if line.startswith("E ")]
+    return (told or lines or [""])[0][:300]
+
+
+def _say(item: pytest.Item, text: str) -> None:
+    reporter = item.config.pluginmanager.getplugin("terminalreporter")
+    if reporter is not None:
+        reporter.ensure_newline()
+        reporter.write_line(text)
