@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,34 +79,10 @@ class Desk:
         click.secho("waiting for a change; Ctrl-C ends", dim=True)
 
     def answer(self, question: Mapping[str, Any], on_phase: Callable[[str], None]) -> Mapping[str, Any]:
-        """For `validate`, `test` and `preview` in another terminal, with their settings and environment."""
-        from pyspark.errors import PySparkException
+        """For `validate`, `test` and `preview` in another terminal."""
+        from moldau.pipelines.workbench.answering import answer
 
-        from moldau.pipelines.problems import PipelineError
-        from moldau.pipelines.running.failures import failure_of
-
-        try:
-            return self._answered(question, on_phase)
-        except PySparkException as error:
-            raise PipelineError(f"Spark: {failure_of(str(error)).message}") from error
-
-    def _answered(self, question: Mapping[str, Any], on_phase: Callable[[str], None]) -> Mapping[str, Any]:
-        from moldau.pipelines.cases.files import find_cases
-        from moldau.pipelines.workbench.answers import problem_to_json, result_to_json
-        from moldau.pipelines.workbench.bench import Bench
-        from moldau.pipelines.workbench.previewing import Sampled
-
-        bench = Bench(Path(question["file"]), self._spark, question["settings"], question["environ"])
-        if question["do"] == "check":
-            on_phase("checking SQL and schemas")
-            return {"problems": [problem_to_json(problem) for problem in bench.problems()]}
-        if question["do"] == "test":
-            cases = find_cases(bench.file.absolute(), question["cases"])
-            results = bench.results(cases, empty_broker, on_phase, question["update"])
-            return {"results": [result_to_json(result) for result in results]}
-        case = question["case"] and find_cases(bench.file.absolute(), [question["case"]])[0]
-        with Sampled(bench.pipeline(question["bootstrap"]), self._spark, case) as sampled:
-            return {"previews": [asdict(each) for each in sampled.previews(question["steps"], question["rows"])]}
+        return answer(question, self._spark, empty_broker, on_phase)
 
     def _check(self) -> Pipeline:
         from moldau.pipelines.problems import InvalidPipeline

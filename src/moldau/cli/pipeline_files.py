@@ -10,7 +10,7 @@ import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -99,8 +99,7 @@ class Chosen:
         """InvalidPipeline if there is anything wrong with it."""
         from moldau.pipelines.reading.loading import load
 
-        found = load(existing(self.file), self.settings)
-        return replace(found, bootstrap=self.bootstrap or found.bootstrap or "localhost:9092")
+        return load(existing(self.file), self.settings).at(self.bootstrap)
 
     @functools.cached_property
     def directory(self) -> StateDirectory:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
@@ -25,6 +25,7 @@ Offsets = Mapping[str, Mapping[int, int]]
 Start = Literal["earliest", "latest"] | datetime | Offsets
 """Where a topic is begun without a checkpoint. A datetime always has a time zone."""
 
+DEFAULT_BOOTSTRAP = "localhost:9092"
 FAIL = "fail"
 DROP = "drop"
 """What `dead_letter` may say in place of a topic."""
@@ -262,6 +263,10 @@ class Pipeline:
     file's beginning is ""."""
     texts: Mapping[str, TextMap] = field(default_factory=dict, repr=False, compare=False)
     """For each text among them, the way from its characters back to the file."""
+
+    def at(self, bootstrap: str | None) -> Pipeline:
+        """At this cluster, or where it says itself, or at a broker with the default address."""
+        return replace(self, bootstrap=bootstrap or self.bootstrap or DEFAULT_BOOTSTRAP)
 
     def place_of(self, path: str) -> Place:
         """Where the value at a dotted path begins; of what holds it, if it was not written (a default)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -29,8 +29,7 @@ class Bench:
     environ: Mapping[str, str] | None = None
 
     def pipeline(self, bootstrap: str | None = None) -> Pipeline:
-        found = load(self.file, self.settings, environ=self.environ)
-        return replace(found, bootstrap=bootstrap or found.bootstrap or "localhost:9092")
+        return load(self.file, self.settings, environ=self.environ).at(bootstrap)
 
     def problems(self) -> list[Problem]:
         """What Spark does not accept. InvalidPipeline for what is wrong before it comes to that."""

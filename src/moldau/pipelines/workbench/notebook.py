@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,8 +32,7 @@ class LoadedPipeline:
         return f"<pipeline {found.name}: {names}>"
 
     def pipeline(self) -> Pipeline:
-        found = load(self._file, self._variables)
-        return replace(found, bootstrap=self._bootstrap or found.bootstrap or "localhost:9092")
+        return load(self._file, self._variables).at(self._bootstrap)
 
     def check(self) -> None:
         """InvalidPipeline with all that is wrong, each with its place."""
