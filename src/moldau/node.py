@@ -17,7 +17,6 @@ from moldau import __version__
 from moldau.assembly import Assembly, World
 from moldau.base.clock import Clock, SystemClock
 from moldau.base.errors import ListenFault, StorageFault
-from moldau.base.later import Later
 from moldau.base.limits import (
     DESCRIPTORS_KEPT_FOR_CONNECTIONS,
     DESCRIPTORS_KEPT_FOR_FILES,
@@ -25,6 +24,7 @@ from moldau.base.limits import (
     descriptors_kept,
 )
 from moldau.base.listeners import Listener as Address
+from moldau.base.promise import Promise
 from moldau.client.peer_connections import PeerConnections
 from moldau.log.files import DiskFiles, Files
 from moldau.platforms.boot import boot_id
@@ -208,9 +208,9 @@ class Node:
         bound = {address.name: address.port for address in self.addresses}
         return [a._replace(port=a.port or bound[a.name]) for a in self.settings.advertised_listeners]
 
-    def _apart(self, work: Callable[[], None]) -> Later[StorageFault | None]:
+    def _apart(self, work: Callable[[], None]) -> Promise[StorageFault | None]:
         """Work that waits for the disk, in a thread."""
-        done: Later[StorageFault | None] = Later()
+        done: Promise[StorageFault | None] = Promise()
         running = asyncio.get_running_loop().run_in_executor(None, work)
 
         def finished(future: asyncio.Future[None]) -> None:
@@ -248,7 +248,7 @@ def _close_all(sockets: Mapping[Address, socket.socket]) -> None:
         each.close()
 
 
-def _awaited(promise: Later[None]) -> asyncio.Future[None]:
+def _awaited(promise: Promise[None]) -> asyncio.Future[None]:
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     promise.then(lambda _: None if future.done() else future.set_result(None))
     return future

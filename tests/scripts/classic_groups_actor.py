@@ -27,7 +27,7 @@ from typing import Any
 from conversation import Said
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.coordinator.group import serde
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.groups import Groups
@@ -225,10 +225,10 @@ class ClassicGroupsActor:
             self._happened.append(f"{name}: {said}")
 
         response = outcome.response
-        if isinstance(response, Later):
+        if isinstance(response, Promise):
             response.then(tell)
         self._take(outcome)
-        if not isinstance(response, Later):
+        if not isinstance(response, Promise):
             tell(response)
         elif not response.done:
             self._happened.append(f"{name} waits")

@@ -23,7 +23,7 @@ from conversation import Said
 from rooms import Rooms
 
 from moldau.base.errors import ErrorCode
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.log.flush import FlushWork
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.image import MetadataImage
@@ -82,7 +82,7 @@ class ControllerActor:
         answer = self._rooms.allocate_producer_ids()
         return self._ask(answer.map(lambda block: f"{block.start} to {block.stop - 1}"))
 
-    def _ask(self, answer: Later[str]) -> str:
+    def _ask(self, answer: Promise[str]) -> str:
         self._asked += 1
         name = f"R{self._asked}"
         if answer.done:

@@ -31,7 +31,7 @@ from quorum_lines import answered, logged, told
 from quorum_world import CLUSTER_ID, LISTENER, SETTINGS, directory_of, host_of
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.raft.machine import Quorum
 from moldau.raft.member import Member
 from moldau.raft.news import Committed, LeaderChanged, Leading
@@ -251,7 +251,7 @@ class QuorumActor:
             self._on_the_way.append((to_id, from_id, asked, ApiVersionsResponse(supported_features=[feature])))
             return
         response = quorum.answer(message)
-        if isinstance(response, Later):
+        if isinstance(response, Promise):
             self._waiting.append((from_id, to_id, asked))
             response.then(lambda late: self._reply_late(from_id, to_id, asked, late))
         else:
@@ -340,7 +340,7 @@ class QuorumActor:
 
     def _ask_by_hand(self, node_id: int, ask: Any) -> None:
         response = self._of(node_id).answer(ask)
-        if isinstance(response, Later):
+        if isinstance(response, Promise):
             self._happened.append("answered later")
             response.then(lambda late: self._happened.append(f"by hand: {answered(late)}"))
         else:

@@ -24,7 +24,7 @@ from replica_world import TOPIC, Node, World
 from rooms import batch
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.replica.partition import ACKS_ALL
 from moldau.server.router import Caller
 from moldau.testing.files import MemoryFiles
@@ -38,7 +38,7 @@ class ReplicationActor:
     def __init__(self) -> None:
         self._world = World()
         self._disks: dict[int, MemoryFiles] = {}
-        self._waiting: dict[str, Later[Any]] = {}
+        self._waiting: dict[str, Promise[Any]] = {}
         self._waited = 0
 
     def answer(self, said: Said) -> str:
@@ -123,11 +123,11 @@ class ReplicationActor:
         leader = self._world.nodes[self._world.controller.partitions[0].leader]
         wanted = [DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, said.number("before", -1))])]
         answer = leader.delete_records.answer(DeleteRecordsRequest(wanted, 1_000), CALLER)
-        if isinstance(answer, Later):
+        if isinstance(answer, Promise):
             return self._wait(answer.map(lambda done: ErrorCode(done.topics[0].partitions[0].error_code)), "")
         return _outcome(ErrorCode(answer.topics[0].partitions[0].error_code))
 
-    def _wait(self, promise: Later[Any] | None, otherwise: str) -> str:
+    def _wait(self, promise: Promise[Any] | None, otherwise: str) -> str:
         if promise is None:
             return otherwise
         self._waited += 1

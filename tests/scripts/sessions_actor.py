@@ -20,7 +20,7 @@ from fetching import Key, Seen, fetch, shown
 from rooms import Rooms
 
 from moldau.base.errors import ErrorCode
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.wire.messages.fetch import FetchResponse
 
 
@@ -28,7 +28,7 @@ class SessionsActor:
     def __init__(self) -> None:
         self._rooms = Rooms(session_slots=2).start()
         self._names: dict[int, str] = {}
-        self._waiting: dict[str, Later[FetchResponse]] = {}
+        self._waiting: dict[str, Promise[FetchResponse]] = {}
         self._waited = 0
 
     def answer(self, said: Said) -> str:
@@ -88,7 +88,7 @@ class SessionsActor:
             min_bytes=said.number("min", 1),
             max_bytes=said.number("max", 1 << 20),
         )
-        if isinstance(answer, Later):
+        if isinstance(answer, Promise):
             self._waited += 1
             name = f"W{self._waited}"
             self._waiting[name] = answer

@@ -29,7 +29,7 @@ from transaction_rooms import NOBODY, TransactionRooms
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.coordinator.machine import Outcome, ProducerIdAndEpoch
 from moldau.coordinator.transaction.listing import filter_of
 from moldau.coordinator.transaction.records import TransactionLogValue
@@ -125,7 +125,7 @@ class TransactionsActor(TransactionRooms):
         def tell(value: Any) -> None:
             self._happened.append(f"{name}: {value.code.name if isinstance(value, KafkaError) else told(value)}")
 
-        if not isinstance(answer, Later):
+        if not isinstance(answer, Promise):
             tell(answer)
             return
         answer.then(tell)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cluster_life import Life
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.server.conversation import Conversation, ReceiveBudget
 from moldau.server.router import Router
 from moldau.wire.apis import APIS, ApiKey, response_class
@@ -91,7 +91,7 @@ class Asked:
         self.api = api
         self.request = request
         self.version = version
-        self.later: Later[Any] = Later()
+        self.later: Promise[Any] = Promise()
         self.correlation_id = 0
         self.is_over = False
         self.timer: Any = None

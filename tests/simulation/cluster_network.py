@@ -15,7 +15,7 @@ from cluster_connection import Asked, Connection, Listening, Pipe
 from cluster_life import Life
 
 from moldau.base.errors import ErrorCode, MalformedData, StorageFault
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.wire.apis import ApiKey
 from moldau.wire.schema import Message
 
@@ -40,7 +40,7 @@ class SimulatedPeer:
         self._port = port
         self._connection: Connection | None = None
 
-    def ask(self, api: ApiKey, request: Message, timeout_ms: int, version: int | None = None) -> Later[Any]:
+    def ask(self, api: ApiKey, request: Message, timeout_ms: int, version: int | None = None) -> Promise[Any]:
         if self._connection is None:
             self._connection = Connection(self._network, self._owner, self._host, self._port, self)
             self._network.opened(self._connection)

@@ -19,8 +19,8 @@ from moldau.assembly import Assembly
 from moldau.assembly import World as Ports
 from moldau.base.errors import StorageFault
 from moldau.base.ids import TopicPartition
-from moldau.base.later import Later
 from moldau.base.names import METADATA_TOPIC
+from moldau.base.promise import Promise
 from moldau.log.cleaning.job import Cleaned, CleaningJob
 from moldau.log.flush import FlushWork
 from moldau.log.log import Log
@@ -101,7 +101,7 @@ class WatchedCleaning(CleansApart):
         self._world = world
         self._machine = machine
 
-    def clean(self, job: CleaningJob, bytes_per_second: float) -> Later[Cleaned | CleaningFailed]:
+    def clean(self, job: CleaningJob, bytes_per_second: float) -> Promise[Cleaned | CleaningFailed]:
         self._world.audit.check()
         self._world.faults.log_is_cleaned(self._machine)
         return super().clean(job, bytes_per_second)
@@ -210,9 +210,9 @@ class Machine:
     def _flush_delay_ms(self) -> int:
         return self._rng.randint(1, self.flush_ms)
 
-    def _apart(self, timers: LifeTimers, work: Callable[[], None]) -> Later[StorageFault | None]:
+    def _apart(self, timers: LifeTimers, work: Callable[[], None]) -> Promise[StorageFault | None]:
         """What another thread would do, which the disk keeps waiting."""
-        done: Later[StorageFault | None] = Later()
+        done: Promise[StorageFault | None] = Promise()
 
         def do() -> None:
             try:

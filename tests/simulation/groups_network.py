@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from reading_client import EXCUSE_MS
 
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.server.router import Caller
 from moldau.wire.apis import response_class
 from moldau.wire.frames import read_response, request_frame
@@ -103,7 +103,7 @@ class Network:
             answer = process.handlers[call.api].answer(
                 call.request, Caller("PLAINTEXT", ADDRESS, call.sender, call.version)
             )
-        if isinstance(answer, Later):
+        if isinstance(answer, Promise):
             answer.then(lambda response: self._answered(call, response))
         else:
             self._answered(call, answer)
@@ -112,7 +112,7 @@ class Network:
         frame = request_frame(call.api, call.version, 7, call.sender, call.request)
         answer = process.router.answer("PLAINTEXT", ADDRESS, memoryview(bytes(frame[4:])))
         assert answer is not None
-        if isinstance(answer, Later):
+        if isinstance(answer, Promise):
             return answer.map(lambda reply: self._read(call, reply))
         return self._read(call, answer)
 

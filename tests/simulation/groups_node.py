@@ -13,8 +13,8 @@ from typing import Any
 
 from moldau.assembly import Assembly, World
 from moldau.base.errors import ErrorCode, StorageFault
-from moldau.base.later import Later
 from moldau.base.names import CONSUMER_OFFSETS_TOPIC
+from moldau.base.promise import Promise
 from moldau.client.peers import Peer
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.group.settings import GroupSettings
@@ -200,8 +200,8 @@ def _expect_made(code: ErrorCode) -> None:
     assert code is ErrorCode.NONE, f"the offsets topic cannot be made: {code!r}"
 
 
-def _at_once(work: Callable[[], None]) -> Later[StorageFault | None]:
-    done: Later[StorageFault | None] = Later()
+def _at_once(work: Callable[[], None]) -> Promise[StorageFault | None]:
+    done: Promise[StorageFault | None] = Promise()
     try:
         work()
     except StorageFault as fault:

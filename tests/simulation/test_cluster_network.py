@@ -11,7 +11,7 @@ from cluster_life import RATE_ONE, Life, LifeTimers, MachineClock
 from cluster_network import Network, SimulatedPeers
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.server.router import Router
 from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
@@ -28,12 +28,12 @@ class Echo:
 
     def __init__(self) -> None:
         self.heard: list[int] = []
-        self.waiting: list[Later[HeartbeatResponse]] = []
+        self.waiting: list[Promise[HeartbeatResponse]] = []
 
-    def answer(self, ask: Any, caller: Any) -> HeartbeatResponse | Later[HeartbeatResponse]:
+    def answer(self, ask: Any, caller: Any) -> HeartbeatResponse | Promise[HeartbeatResponse]:
         self.heard.append(ask.generation_id)
         if ask.group_id == "wait":
-            later: Later[HeartbeatResponse] = Later()
+            later: Promise[HeartbeatResponse] = Promise()
             self.waiting.append(later)
             return later
         return HeartbeatResponse(error_code=ask.generation_id)

@@ -10,7 +10,7 @@ from groups_node import Process
 
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.runtime.shards import RELOAD_MS
 from moldau.server.router import Caller
@@ -54,7 +54,7 @@ class Broker:
 
     def answer(self, value: Any) -> Any:
         self.timers.advance(2 * FLUSH_MS)
-        if not isinstance(value, Later):
+        if not isinstance(value, Promise):
             return value
         while not value.done and self.timers.clock.elapsed_ms() < PATIENCE_MS:
             self.timers.advance(FLUSH_MS)

@@ -9,9 +9,9 @@ from moldau.assembly.broker_side import BrokerSide
 from moldau.assembly.controller_side import ControllerSide
 from moldau.assembly.world import World
 from moldau.base.ids import METADATA_TOPIC_UUID, TopicPartition
-from moldau.base.later import Later, kept
 from moldau.base.listeners import Listener
 from moldau.base.names import METADATA_TOPIC
+from moldau.base.promise import Promise, resolved
 from moldau.log import meta_properties
 from moldau.log.config import LogConfig
 from moldau.log.store import LogStore
@@ -151,16 +151,16 @@ class Assembly:
 
     # --- a life -------------------------------------------------------------------------------------------------
 
-    def start(self, advertised: Sequence[Listener]) -> Later[None]:
+    def start(self, advertised: Sequence[Listener]) -> Promise[None]:
         """Joins the quorum. Comes when this node may be asked what its roles are for."""
         self.driver.start()
         if self.broker_side is not None:
             return self.broker_side.start(advertised, self._previous_epoch)
-        return kept(None)
+        return resolved(None)
 
-    def leave(self) -> Later[None]:
+    def leave(self) -> Promise[None]:
         """Hands over what this node leads. Comes when others do its work, or nobody is there to."""
-        left: Later[None] = Later()
+        left: Promise[None] = Promise()
         if self.broker_side is None:
             return self.driver.resign()
         self.broker_side.leave().then(lambda _: self.driver.resign().then(left.complete))

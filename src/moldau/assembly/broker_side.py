@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from moldau.assembly.world import World
 from moldau.base.ids import Uuid
-from moldau.base.later import Later
 from moldau.base.listeners import Listener
+from moldau.base.promise import Promise
 from moldau.base.topic_configs import topic_config_texts
 from moldau.log.store import LogStore
 from moldau.metadata.apply import Changes
@@ -198,9 +198,9 @@ class BrokerSide:
         )
 
     def _transaction_coordinator(self, channel: ControllerChannel) -> TransactionCoordinator:
-        settings, world, kept = self._settings, self._world, self._settings.transaction_log
+        settings, world, resolved = self._settings, self._world, self._settings.transaction_log
         topic = transaction_topic(
-            kept.num_partitions, kept.replication_factor, kept.segment_bytes, kept.min_insync_replicas
+            resolved.num_partitions, resolved.replication_factor, resolved.segment_bytes, resolved.min_insync_replicas
         )
         return TransactionCoordinator(
             settings.transactions,
@@ -215,9 +215,9 @@ class BrokerSide:
         )
 
     def _gate(self) -> TransactionGate:
-        world, kept = self._world, self._settings.transaction_log
+        world, resolved = self._world, self._settings.transaction_log
         verifier = TransactionVerifier(self.transactions.find, self._brokers, world.timers)
-        patience = Patience(kept.add_partitions_retry_ms, kept.add_partitions_retry_max_ms)
+        patience = Patience(resolved.add_partitions_retry_ms, resolved.add_partitions_retry_max_ms)
         return TransactionGate(
             self.verifications, verifier, world.clock, world.timers, patience, self._verifies_transactions
         )
@@ -278,7 +278,7 @@ class BrokerSide:
         if opened:
             self._follow_partitions(image, Changes(topics=set(opened)))
 
-    def start(self, advertised: Sequence[Listener], cleanly_left_epoch: int) -> Later[None]:
+    def start(self, advertised: Sequence[Listener], cleanly_left_epoch: int) -> Promise[None]:
         """Comes when this broker may be asked. `cleanly_left_epoch` is what a clean stop left, below 0 after others."""
         settings = self._settings
         previous_epoch = cleanly_left_epoch if cleanly_left_epoch >= 0 else self._last_life.broker_epoch()
@@ -291,12 +291,12 @@ class BrokerSide:
             log_dirs=[self._directory_id],
             previous_broker_epoch=previous_epoch,
         )
-        serving: Later[None] = Later()
+        serving: Promise[None] = Promise()
         unfenced = self.lifecycle.start(registration)
         unfenced.then(lambda _: self._laying_out.when_done(lambda: self._begin_to_serve(serving)))
         return serving
 
-    def _begin_to_serve(self, serving: Later[None]) -> None:
+    def _begin_to_serve(self, serving: Promise[None]) -> None:
         self._begin_chores()
         serving.complete(None)
 
@@ -320,7 +320,7 @@ class BrokerSide:
     def _expire_verifications(self) -> None:
         self.verifications.expire(self._world.clock.elapsed_ms(), self._settings.producer_id_expiration_ms)
 
-    def leave(self) -> Later[None]:
+    def leave(self) -> Promise[None]:
         """Hands over what this broker leads; comes when others do its work, or nobody is there to."""
         return self.lifecycle.leave()
 

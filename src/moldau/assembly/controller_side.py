@@ -9,7 +9,7 @@ from moldau.assembly.world import World
 from moldau.base.cluster_settings import VoterAddress
 from moldau.base.config_def import BrokerLayers
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later, kept
+from moldau.base.promise import Promise, resolved
 from moldau.metadata.controller.broker_sessions import BrokerSessions
 from moldau.metadata.controller.configs import broker_layers
 from moldau.metadata.current import CurrentImage
@@ -77,16 +77,16 @@ class ControllerSide:
         self.router = Router()
         self._serve(current, cluster_id)
 
-    def ask(self, api: ApiKey, request: Message, version: int) -> Later[Any]:
+    def ask(self, api: ApiKey, request: Message, version: int) -> Promise[Any]:
         """Whatever the controller may be asked; the answer may be a KafkaError NOT_CONTROLLER."""
         if api in OF_QUORUM:
             return self._ask_quorum(request, version)
         return self.reports.ask(api, request) if api in self.reports else self.admin.ask(api, request)
 
-    def _ask_quorum(self, request: Message, version: int) -> Later[Any]:
+    def _ask_quorum(self, request: Message, version: int) -> Promise[Any]:
         if not self._driver.is_leader:
-            return kept(KafkaError(ErrorCode.NOT_CONTROLLER))
-        return kept(self._driver.answer(request, version))
+            return resolved(KafkaError(ErrorCode.NOT_CONTROLLER))
+        return resolved(self._driver.answer(request, version))
 
     def _serve(self, current: CurrentImage, cluster_id: str) -> None:
         quorum = quorum_handlers(self._driver)

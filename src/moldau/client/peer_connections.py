@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from moldau import __version__
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.client.peer_link import Line, Link, until_mended
 from moldau.client.response_frames import ResponseFrames
 from moldau.wire.apis import APIS, ApiKey, response_class
@@ -42,7 +42,7 @@ class _Asked:
     __slots__ = ("answer", "api", "correlation_id", "deadline", "request", "version")
 
     def __init__(self, api: ApiKey, request: Message, version: int | None, deadline: float) -> None:
-        self.answer: Later[Any] = Later()
+        self.answer: Promise[Any] = Promise()
         self.api = api
         self.request: Message | None = request
         """Let go of once it is sent."""
@@ -120,7 +120,7 @@ class PeerConnection:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
 
-    def ask(self, api: ApiKey, request: Message, timeout_ms: int, version: int | None = None) -> Later[Any]:
+    def ask(self, api: ApiKey, request: Message, timeout_ms: int, version: int | None = None) -> Promise[Any]:
         asked = _Asked(api, request, version, self._loop.time() + timeout_ms / 1000)
         if self.is_closed:
             self._fail(asked, ErrorCode.NETWORK_EXCEPTION, "the connection was closed here")
@@ -226,7 +226,7 @@ class PeerConnection:
             return
         answered.complete(response)
 
-    def _read(self, frame: memoryview) -> tuple[Later[Any], Message]:
+    def _read(self, frame: memoryview) -> tuple[Promise[Any], Message]:
         if not self._asked:
             raise MalformedData("a response that nobody asked for")
         asked = self._asked[0]

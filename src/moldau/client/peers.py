@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.wire.apis import ApiKey
 from moldau.wire.schema import Message
 
@@ -16,7 +16,7 @@ from moldau.wire.schema import Message
 class Peer(Protocol):
     """One connection to one node, opened when it is first needed and again after it broke."""
 
-    def ask(self, api: ApiKey, request: Message, timeout_ms: int, version: int | None = None) -> Later[Any]:
+    def ask(self, api: ApiKey, request: Message, timeout_ms: int, version: int | None = None) -> Promise[Any]:
         """The response, or a KafkaError: NETWORK_EXCEPTION, REQUEST_TIMED_OUT, UNSUPPORTED_VERSION. It never comes
         before this call has returned. Without a version the highest that both sides know is spoken.
 

@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from moldau.base.errors import KafkaError
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.wire.schema import Message
 
 R = TypeVar("R")
@@ -37,7 +37,7 @@ class ProducerIdAndEpoch(NamedTuple):
 class Answer(NamedTuple):
     """What somebody who waited is told."""
 
-    waiting: Later[Any]
+    waiting: Promise[Any]
     response: Any
 
 
@@ -45,8 +45,8 @@ class Answer(NamedTuple):
 class Outcome(Generic[R]):
     """What a request, or a deadline, comes to."""
 
-    response: R | Later[R]
-    """A Later is completed by an answer of this or of a later outcome."""
+    response: R | Promise[R]
+    """A Promise is completed by an answer of this or of a later outcome."""
     records: Sequence[CoordinatorRecord] = ()
     """All of them or none get into the log, unless `is_divisible`."""
     answers: Sequence[Answer] = ()

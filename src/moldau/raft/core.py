@@ -13,7 +13,7 @@ from typing import Any
 
 from moldau.base.clock import Clock
 from moldau.base.errors import ErrorCode
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.raft import answers
 from moldau.raft.control_records import kraft_version_record, leader_change, voters_record
 from moldau.raft.election import Tally, election_timeout_ms
@@ -68,7 +68,7 @@ class Core:
         """Elections lost since there was last a leader."""
         self.news: list[News] = []
         self.outgoing: list[Asked] = []
-        self.replies: list[tuple[Later[Any], Message]] = []
+        self.replies: list[tuple[Promise[Any], Message]] = []
         self._store = store
 
     @property

@@ -8,8 +8,8 @@ from typing import Final
 
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import METADATA_TOPIC_UUID
-from moldau.base.later import Later
 from moldau.base.names import METADATA_TOPIC
+from moldau.base.promise import Promise
 from moldau.raft import answers
 from moldau.raft.answers import PARTITION, UNKNOWN_HIGH_WATERMARK
 from moldau.raft.core import Core
@@ -43,7 +43,7 @@ def why_not_leader(core: Core, epoch: int) -> ErrorCode | None:
 # --- batches ------------------------------------------------------------------------------------------------------
 
 
-def answer_fetch(core: Core, ask: FetchRequest) -> FetchResponse | Later[FetchResponse]:
+def answer_fetch(core: Core, ask: FetchRequest) -> FetchResponse | Promise[FetchResponse]:
     if ask.cluster_id not in (None, core.me.cluster_id):
         return FetchResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
     wanted = _wanted(ask)
@@ -58,7 +58,7 @@ def answer_fetch(core: Core, ask: FetchRequest) -> FetchResponse | Later[FetchRe
     response = _fetched(core, leader, wanted, ask.max_bytes, key)
     if ask.max_wait_ms == 0 or _is_worth_sending(response, wanted) or len(leader.parked) >= PARKED_MAX:
         return response
-    answer: Later[FetchResponse] = Later()
+    answer: Promise[FetchResponse] = Promise()
     # Nobody waits longer than it may before it looks for another leader: one who says so has gone by then.
     due_ms = core.now_ms + min(ask.max_wait_ms, core.settings.fetch_timeout_ms)
     leader.parked.append(ParkedFetch(wanted, ask.max_bytes, due_ms, answer))

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from moldau.base.clock import Clock
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.raft import describing, following, leading, membership, terms, voting
 from moldau.raft.core import Core
 from moldau.raft.member import Member, RaftSettings
@@ -149,9 +149,9 @@ class Quorum:
             core.become_prospective()
         self.poll()
 
-    def answer(self, ask: Message) -> Message | Later[Any]:
+    def answer(self, ask: Message) -> Message | Promise[Any]:
         """To any of the quorum's requests. A fetch with nothing to bring, or a change of voters, is answered later."""
-        answered: Message | Later[Any] = _ANSWERS[type(ask)](self._core, ask)
+        answered: Message | Promise[Any] = _ANSWERS[type(ask)](self._core, ask)
         self.poll()
         return answered
 
@@ -219,7 +219,7 @@ class Quorum:
         taken, core.outgoing = core.outgoing, []
         return taken
 
-    def take_replies(self) -> list[tuple[Later[Any], Message]]:
+    def take_replies(self) -> list[tuple[Promise[Any], Message]]:
         core = self._core
         taken, core.replies = core.replies, []
         return taken

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.raft import answers
 from moldau.raft.control_records import voters_record
 from moldau.raft.core import Core
@@ -27,14 +27,14 @@ KRAFT_VERSION_FEATURE = "kraft.version"
 # --- adding -------------------------------------------------------------------------------------------------------
 
 
-def answer_add(core: Core, ask: AddRaftVoterRequest) -> AddRaftVoterResponse | Later[AddRaftVoterResponse]:
+def answer_add(core: Core, ask: AddRaftVoterRequest) -> AddRaftVoterResponse | Promise[AddRaftVoterResponse]:
     try:
         return _add(core, ask)
     except KafkaError as refused:
         return AddRaftVoterResponse(error_code=refused.code, error_message=refused.message or "")
 
 
-def _add(core: Core, ask: AddRaftVoterRequest) -> Later[AddRaftVoterResponse]:
+def _add(core: Core, ask: AddRaftVoterRequest) -> Promise[AddRaftVoterResponse]:
     _check_request(core, ask.cluster_id, ask.voter_id, ask.voter_directory_id, "Add")
     endpoints = tuple(Endpoint(each.name, each.host, each.port) for each in ask.listeners)
     address = endpoint_of(endpoints, core.me.listener)
@@ -48,7 +48,7 @@ def _add(core: Core, ask: AddRaftVoterRequest) -> Later[AddRaftVoterResponse]:
         raise KafkaError(ErrorCode.DUPLICATE_VOTER, message)
     if not core.may_ask(ask.voter_id):
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The new voter {voter.key} cannot be asked yet.")
-    answer: Later[AddRaftVoterResponse] = Later()
+    answer: Promise[AddRaftVoterResponse] = Promise()
     due_ms = core.now_ms + core.settings.request_timeout_ms
     leader.adding = VoterChange(voter, due_ms, answer, ask.ack_when_committed)
     core.ask(ask.voter_id, address, ApiKey.API_VERSIONS, ApiVersionsRequest("moldau", "1"))
@@ -96,14 +96,16 @@ def _end_add(core: Core, leader: Leader, code: ErrorCode, message: str | None = 
 # --- removing -----------------------------------------------------------------------------------------------------
 
 
-def answer_remove(core: Core, ask: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse | Later[RemoveRaftVoterResponse]:
+def answer_remove(
+    core: Core, ask: RemoveRaftVoterRequest
+) -> RemoveRaftVoterResponse | Promise[RemoveRaftVoterResponse]:
     try:
         return _remove(core, ask)
     except KafkaError as refused:
         return RemoveRaftVoterResponse(error_code=refused.code, error_message=refused.message or "")
 
 
-def _remove(core: Core, ask: RemoveRaftVoterRequest) -> Later[RemoveRaftVoterResponse]:
+def _remove(core: Core, ask: RemoveRaftVoterRequest) -> Promise[RemoveRaftVoterResponse]:
     _check_request(core, ask.cluster_id, ask.voter_id, ask.voter_directory_id, "Remove")
     leader = _leader_free_to_change(core, "removing")
     key = ReplicaKey(ask.voter_id, bytes(ask.voter_directory_id))
@@ -111,7 +113,7 @@ def _remove(core: Core, ask: RemoveRaftVoterRequest) -> Later[RemoveRaftVoterRes
     if voters is None:
         message = f"Cannot remove voter {key} from the voters {core.voters}."
         raise KafkaError(ErrorCode.VOTER_NOT_FOUND, message)
-    answer: Later[RemoveRaftVoterResponse] = Later()
+    answer: Promise[RemoveRaftVoterResponse] = Promise()
     due_ms = core.now_ms + core.settings.request_timeout_ms
     change = VoterChange(Voter(key), due_ms, answer, response=RemoveRaftVoterResponse)
     leader.removing = change

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from moldau.base.errors import ErrorCode
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.raft.election import Tally
 from moldau.raft.ports import SnapshotDownload
 from moldau.raft.progress import Progress
@@ -121,7 +121,7 @@ class ParkedFetch:
     wanted: FetchPartition
     bytes_max: int
     due_ms: int
-    answer: Later[Any]
+    answer: Promise[Any]
 
 
 @dataclass(slots=True, eq=False)
@@ -130,7 +130,7 @@ class VoterChange:
 
     voter: Voter
     due_ms: int
-    answer: Later[Any]
+    answer: Promise[Any]
     ack_when_committed: bool = True
     commit_offset: int | None = None
     """Behind the record of the change, once it is in the log."""

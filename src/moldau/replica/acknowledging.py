@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 
 from moldau.base.errors import ErrorCode
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 
-Waiting = deque[tuple[int, Later[ErrorCode]]]
+Waiting = deque[tuple[int, Promise[ErrorCode]]]
 
 
 def tell_passed(waiting: Waiting, offset: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import Uuid
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.metadata.image import PartitionState
 from moldau.replica.progress import NEVER_MS, Progress
 from moldau.replica.replication import UNKNOWN_BROKER_EPOCH, IsrProposal, Replication
@@ -46,7 +46,7 @@ class Leadership:
         self._node_id = node_id
         self._replication = replication
         self._not_before_ms = NEVER_MS
-        self._deletions: list[tuple[int, Later[ErrorCode]]] = []
+        self._deletions: list[tuple[int, Promise[ErrorCode]]] = []
         self.adopt(state)
 
     def adopt(self, state: PartitionState) -> None:
@@ -152,11 +152,11 @@ class Leadership:
         ]
         return min([own_start_offset, *starts])
 
-    def deleted_below(self, offset: int, own_start_offset: int) -> Later[ErrorCode] | None:
+    def deleted_below(self, offset: int, own_start_offset: int) -> Promise[ErrorCode] | None:
         """None if no live replica has anything below the offset, else a promise of that."""
         if self.low_watermark(own_start_offset) >= offset:
             return None
-        promise: Later[ErrorCode] = Later()
+        promise: Promise[ErrorCode] = Promise()
         self._deletions.append((offset, promise))
         return promise
 

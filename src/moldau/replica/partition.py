@@ -14,7 +14,7 @@ from functools import partial
 
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.ids import TopicPartition, Uuid
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.log.log import Appended, Log
 from moldau.log.validate import Origin
 from moldau.metadata.image import PartitionState
@@ -220,7 +220,7 @@ class Partition:
             self._flusher.request(self)
         return appended
 
-    def acknowledged(self, last_offset: int, acks: int = ACKS_ALL) -> Later[ErrorCode] | None:
+    def acknowledged(self, last_offset: int, acks: int = ACKS_ALL) -> Promise[ErrorCode] | None:
         """None if it is acknowledged already, else a promise that it will be: by all in-sync replicas, that is when the
         high watermark has passed it, or by this one."""
         if last_offset < self.high_watermark:
@@ -230,7 +230,7 @@ class Partition:
             if last_offset < self.durable_offset:
                 return None
             waiting = self._waiting_for_disk = self._waiting_for_disk or deque()
-        promise: Later[ErrorCode] = Later()
+        promise: Promise[ErrorCode] = Promise()
         waiting.append((last_offset, promise))
         return promise
 

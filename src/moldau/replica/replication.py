@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from moldau.base.clock import Clock
 from moldau.base.errors import KafkaError
 from moldau.base.ids import Uuid
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.metadata.image import BrokerImage
 
 UNKNOWN_BROKER_EPOCH = -1
@@ -42,7 +42,7 @@ class IsrDecision(NamedTuple):
 
 
 class Proposals(Protocol):
-    def propose(self, proposal: IsrProposal) -> Later[IsrDecision | KafkaError]:
+    def propose(self, proposal: IsrProposal) -> Promise[IsrDecision | KafkaError]:
         """Sees to it that the controller learns of it, however long that takes. Never answers inside the call."""
         ...
 

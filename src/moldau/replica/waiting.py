@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from moldau.base.clock import Timer, Timers
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.replica.sessions import CONSUMER, FetchSession
 
 R = TypeVar("R")
@@ -27,7 +27,7 @@ class ParkedFetches(Generic[R]):
     def __len__(self) -> int:
         return len(self._parked)
 
-    def park(self, session: FetchSession, missing: Missing, max_wait_ms: int, collect: Collect[R]) -> Later[R]:
+    def park(self, session: FetchSession, missing: Missing, max_wait_ms: int, collect: Collect[R]) -> Promise[R]:
         fetch = _ParkedFetch(session, missing, collect, self._timers, self._parked.pop)
         self._parked[fetch] = None
         fetch.timer = self._timers.after_ms(max_wait_ms, fetch.time_is_up)
@@ -79,7 +79,7 @@ class _ParkedFetch(Generic[R]):
         self._timers = timers
         self._done = done
         self._is_woken = False
-        self.answer: Later[R] = Later()
+        self.answer: Promise[R] = Promise()
         self.timer: Timer | None = None
         session.on_touch = self._touched
         if not session.id:

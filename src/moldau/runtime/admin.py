@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from moldau.base.config_def import BrokerLayers
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.base.topic_configs import check_topic_configs, effective_topic_configs
 from moldau.metadata.controller.configs import broker_layers, decide_alter_configs, decide_incremental_alter_configs
 from moldau.metadata.controller.decision import Decision
@@ -67,7 +67,7 @@ class Admin:
     def __contains__(self, api: ApiKey) -> bool:
         return api in self._decisions
 
-    def ask(self, api: ApiKey, request: Message) -> Later[Any]:
+    def ask(self, api: ApiKey, request: Message) -> Promise[Any]:
         """The answer, or a KafkaError NOT_CONTROLLER where this node does not lead."""
         decide = self._decisions[api]
         return self._controller.submit(lambda image: decide(image, request))

@@ -9,7 +9,7 @@ from typing import Any
 
 from moldau.base.clock import Clock
 from moldau.base.config_def import BrokerLayers
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.metadata.controller.alter_partition import decide_alter_partition
 from moldau.metadata.controller.broker_registration import decide_broker_registration
 from moldau.metadata.controller.broker_sessions import BrokerSessions
@@ -55,7 +55,7 @@ class BrokerReports:
     def __contains__(self, api: ApiKey) -> bool:
         return api in self._decisions
 
-    def ask(self, api: ApiKey, request: Message) -> Later[Any]:
+    def ask(self, api: ApiKey, request: Message) -> Promise[Any]:
         """The answer, or a KafkaError NOT_CONTROLLER where this node does not lead."""
         decide = self._decisions[api]
         answer = self._controller.submit(lambda image: decide(image, request))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later, kept
+from moldau.base.promise import Promise, resolved
 from moldau.client.peers import Peers
 from moldau.metadata.current import CurrentImage
 from moldau.wire.apis import ApiKey
@@ -15,7 +15,7 @@ from moldau.wire.schema import Message
 
 log = logging.getLogger("moldau.transactions")
 TIMEOUT_MS: Final = 30_000
-AskHere = Callable[[ApiKey, Message], Message | Later[Any]]
+AskHere = Callable[[ApiKey, Message], Message | Promise[Any]]
 
 
 class Brokers:
@@ -31,21 +31,21 @@ class Brokers:
         self._purpose = purpose
         self._here = here
 
-    def ask(self, node_id: int, api: ApiKey, request: Message) -> Later[Any]:
+    def ask(self, node_id: int, api: ApiKey, request: Message) -> Promise[Any]:
         """The response, or a KafkaError: BROKER_NOT_AVAILABLE where nobody knows how to reach it, else as `Peer`."""
         if node_id == self._node_id:
             return self._ask_here(api, request)
         broker = self._current.image.brokers.get(node_id)
         endpoint = None if broker is None or broker.fenced else broker.endpoint(self._listener)
         if endpoint is None:
-            return kept(KafkaError(ErrorCode.BROKER_NOT_AVAILABLE))
+            return resolved(KafkaError(ErrorCode.BROKER_NOT_AVAILABLE))
         return self._peers.to(endpoint.host, endpoint.port, self._purpose).ask(api, request, TIMEOUT_MS)
 
-    def _ask_here(self, api: ApiKey, request: Message) -> Later[Any]:
+    def _ask_here(self, api: ApiKey, request: Message) -> Promise[Any]:
         try:
             answer = self._here(api, request)
         except Exception as fault:
             # Another node would close the connection, and whoever asked would go on.
             log.exception("%s failed here", api.name)
-            return kept(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(fault)))
-        return kept(answer)
+            return resolved(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(fault)))
+        return resolved(answer)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.runtime.log_cleaner_ports import CleaningFailed, Order
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class CleaningProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._talk: Connection | None = None
         """Belongs to the thread while a job runs."""
-        self._job: Later[Cleaned | CleaningFailed] | None = None
+        self._job: Promise[Cleaned | CleaningFailed] | None = None
         self._idling: asyncio.TimerHandle | None = None
         self._rate = float("inf")
 
@@ -58,10 +58,10 @@ class CleaningProcess:
         """Of the process, if there is one."""
         return None if self._process is None else self._process.pid
 
-    def clean(self, job: CleaningJob, bytes_per_second: float) -> Later[Cleaned | CleaningFailed]:
+    def clean(self, job: CleaningJob, bytes_per_second: float) -> Promise[Cleaned | CleaningFailed]:
         assert self._job is None, "one job at a time"
         self._rate = bytes_per_second
-        done: Later[Cleaned | CleaningFailed] = Later()
+        done: Promise[Cleaned | CleaningFailed] = Promise()
         self._job = done
         if self._idling is not None:
             self._idling.cancel()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.metadata.apply import Changes, apply
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.current import CurrentImage
@@ -53,7 +53,7 @@ class _Parked(NamedTuple):
     image: MetadataImage
     changes: Changes | None
     """None where there is nothing new."""
-    answer: Later[Any]
+    answer: Promise[Any]
     response: Any
 
 
@@ -81,11 +81,11 @@ class Controller:
         """That of the first record of the next decision."""
         return self._writer.end_offset
 
-    def submit(self, decide: Callable[[MetadataImage], Decision[R]]) -> Later[R]:
+    def submit(self, decide: Callable[[MetadataImage], Decision[R]]) -> Promise[R]:
         """Decides by what is known now; the answer comes when what it rests on is committed. It comes to a KafkaError:
         NOT_CONTROLLER where this node does not lead, or leads no more by then; KAFKA_STORAGE_ERROR if its disk would
         not take what was decided."""
-        answer: Later[Any] = Later()
+        answer: Promise[Any] = Promise()
         if not self._is_active:
             answer.complete(KafkaError(ErrorCode.NOT_CONTROLLER))
             return answer
@@ -113,7 +113,7 @@ class Controller:
         end_offset = self._writer.end_offset
         self._image, changes = self._committed.read(end_offset)
         self._is_active = True
-        self._parked.append(_Parked(end_offset, self._image, changes, Later(), None))
+        self._parked.append(_Parked(end_offset, self._image, changes, Promise(), None))
         self._release()
         for duties in self._duties:
             duties.take_over()

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.client.peers import Peer, Peers
 from moldau.wire.apis import APIS, ApiKey, response_class
 from moldau.wire.frames import read_response, request_frame
@@ -37,7 +37,7 @@ class Leadership(Protocol):
 
 
 class TopicCreator(Protocol):
-    def create_topics(self, request: CreateTopicsRequest) -> Later[CreateTopicsResponse | KafkaError]:
+    def create_topics(self, request: CreateTopicsRequest) -> Promise[CreateTopicsResponse | KafkaError]:
         """For topics that a broker itself finds it needs."""
         ...
 
@@ -48,7 +48,7 @@ class ControllerChannel:
     def __init__(
         self,
         leadership: Leadership,
-        local: Callable[[ApiKey, Message, int], Later[Any]] | None,
+        local: Callable[[ApiKey, Message, int], Promise[Any]] | None,
         peers: Peers,
         clock: Clock,
         timers: Timers,
@@ -63,15 +63,17 @@ class ControllerChannel:
 
     def ask(
         self, api: ApiKey, request: Message, purpose: str = "control", timeout_ms: int = FORWARD_TIMEOUT_MS
-    ) -> Later[Any]:
+    ) -> Promise[Any]:
         """A request of this broker's own. The response, or a KafkaError if there was none in time."""
         return self._begin(_Asked(api, request, purpose, self._clock.elapsed_ms() + timeout_ms, None))
 
-    def forward(self, api: ApiKey, request: Message, version: int, timeout_ms: int = FORWARD_TIMEOUT_MS) -> Later[Any]:
+    def forward(
+        self, api: ApiKey, request: Message, version: int, timeout_ms: int = FORWARD_TIMEOUT_MS
+    ) -> Promise[Any]:
         """A client's request, in the version in which it came."""
         return self._begin(_Asked(api, request, "forward", self._clock.elapsed_ms() + timeout_ms, version))
 
-    def create_topics(self, request: CreateTopicsRequest) -> Later[CreateTopicsResponse | KafkaError]:
+    def create_topics(self, request: CreateTopicsRequest) -> Promise[CreateTopicsResponse | KafkaError]:
         return self.forward(ApiKey.CREATE_TOPICS, request, CREATE_TOPICS_VERSION)
 
     def leader_changed(self) -> None:
@@ -86,7 +88,7 @@ class ControllerChannel:
                 peer.close()
         self._address = address
 
-    def _begin(self, asked: _Asked) -> Later[Any]:
+    def _begin(self, asked: _Asked) -> Promise[Any]:
         self._try(asked)
         return asked.answer
 
@@ -149,4 +151,4 @@ class _Asked:
         self.purpose = purpose
         self.deadline_ms = deadline_ms
         self.version = version
-        self.answer: Later[Any] = Later()
+        self.answer: Promise[Any] = Promise()

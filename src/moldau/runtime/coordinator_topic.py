@@ -10,7 +10,7 @@ from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.base.later import Later, kept
+from moldau.base.promise import Promise, resolved
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
@@ -31,10 +31,10 @@ class CoordinatorTopic:
         self._creator = creator
         self._count = 0
 
-    def open(self) -> Later[ErrorCode]:
+    def open(self) -> Promise[ErrorCode]:
         """Makes the topic if it is not there."""
         if self.name in self._current.image.topics:
-            return kept(ErrorCode.NONE)
+            return resolved(ErrorCode.NONE)
         made = self._creator.create_topics(CreateTopicsRequest([self._topic]))
         return made.map(
             lambda given: given.code if isinstance(given, KafkaError) else ErrorCode(given.topics[0].error_code)

@@ -8,8 +8,8 @@ from typing import Final, TypeVar
 
 from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later
 from moldau.base.names import CONSUMER_OFFSETS_TOPIC
+from moldau.base.promise import Promise
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.machine import Outcome, ProducerIdAndEpoch
@@ -54,13 +54,15 @@ class GroupCoordinator:
 
     # --- requests -----------------------------------------------------------------------------------------------
 
-    def submit(self, group_id: str, decide: Callable[[Groups], Outcome[R]], may_be_empty: bool = False) -> R | Later[R]:
+    def submit(
+        self, group_id: str, decide: Callable[[Groups], Outcome[R]], may_be_empty: bool = False
+    ) -> R | Promise[R]:
         """Puts a request to the shard of its group. KafkaError if there is none here, and a promise may come to one."""
         if not (group_id or may_be_empty) or len(group_id.encode()) > GROUP_ID_BYTES_MAX:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         return self._shards.submit(group_id, decide)
 
-    def submit_all(self, decide: Callable[[Groups], Outcome[R]]) -> list[R | Later[R]]:
+    def submit_all(self, decide: Callable[[Groups], Outcome[R]]) -> list[R | Promise[R]]:
         return self._shards.submit_all(decide)
 
     def find(self, group_id: str) -> int:
@@ -69,7 +71,7 @@ class GroupCoordinator:
 
     def end_transaction(
         self, index: int, producer: ProducerIdAndEpoch, marker: EndTxnMarker, transaction_version: int
-    ) -> Later[ErrorCode]:
+    ) -> Promise[ErrorCode]:
         """Decides which offsets that were committed in a transaction count, in one partition of the groups' topic.
         KafkaError if it cannot be done here, and a promise may come to one."""
         return self._shards.end_transaction(index, producer, marker, transaction_version)

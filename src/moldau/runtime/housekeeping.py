@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable
 from moldau.base.clock import Clock
 from moldau.base.errors import StorageFault
 from moldau.base.ids import TopicPartition
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.log.store import LogStore
 from moldau.replica.flushing import Flusher
 from moldau.replica.partition import Partition
 
 log = logging.getLogger("moldau.housekeeping")
 
-Apart = Callable[[Callable[[], None]], Later[StorageFault | None]]
+Apart = Callable[[Callable[[], None]], Promise[StorageFault | None]]
 """Does work that waits for the disk while everything else goes on; comes to the fault that ended it, if one did."""
 
 
@@ -36,7 +36,7 @@ class Housekeeping:
         self._clock = clock
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._is_cleaning = is_cleaning
-        self._writing: Later[StorageFault | None] | None = None
+        self._writing: Promise[StorageFault | None] | None = None
 
     def write_checkpoints(self, apart: Apart, on_fault: Callable[[StorageFault], None]) -> None:
         """Writes how far the logs are safe, where they begin and how far consumers may read."""

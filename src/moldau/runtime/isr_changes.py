@@ -11,7 +11,7 @@ from typing import Any, Final
 from moldau.base.clock import Timer, Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.replica.partitions import Partitions
 from moldau.replica.replication import IsrDecision, IsrProposal
 from moldau.wire.apis import ApiKey
@@ -26,7 +26,7 @@ from moldau.wire.messages.alter_partition import (
 from moldau.wire.schema import Message
 
 log = logging.getLogger("moldau.replication")
-AskController = Callable[[ApiKey, Message], Later[Any]]
+AskController = Callable[[ApiKey, Message], Promise[Any]]
 RETRY_MS: Final = 50
 ANSWERS: Final = frozenset(
     {
@@ -43,7 +43,7 @@ ANSWERS: Final = frozenset(
 )
 """What a controller can say to a proposal that asking again would not change."""
 Key = tuple[Uuid, int]
-Asked = tuple[IsrProposal, Later[IsrDecision | KafkaError]]
+Asked = tuple[IsrProposal, Promise[IsrDecision | KafkaError]]
 
 
 class IsrChanges:
@@ -72,9 +72,9 @@ class IsrChanges:
 
         self._beat = self._timers.after_ms(interval_ms, beat)
 
-    def propose(self, proposal: IsrProposal) -> Later[IsrDecision | KafkaError]:
+    def propose(self, proposal: IsrProposal) -> Promise[IsrDecision | KafkaError]:
         """A proposal that was not sent yet gives way to a later one of the same partition: nobody waits for it."""
-        promise: Later[IsrDecision | KafkaError] = Later()
+        promise: Promise[IsrDecision | KafkaError] = Promise()
         self._unsent[proposal.topic_id, proposal.partition_index] = (proposal, promise)
         self._send_soon()
         return promise

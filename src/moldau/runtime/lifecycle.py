@@ -14,7 +14,7 @@ from moldau.base.clock import Clock, Timer, Timers
 from moldau.base.cluster_settings import BrokerSessionSettings
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
@@ -56,18 +56,18 @@ class BrokerLifecycle:
         """Why the last registration was; told once."""
         self._is_asking = False
         self._timer: Timer | None = None
-        self._serving: Later[None] = Later()
-        self._left: Later[None] = Later()
+        self._serving: Promise[None] = Promise()
+        self._left: Promise[None] = Promise()
         self._is_leaving = self._is_over = False
 
-    def start(self, registration: BrokerRegistrationRequest) -> Later[None]:
+    def start(self, registration: BrokerRegistrationRequest) -> Promise[None]:
         """Registers, and comes when this broker may serve."""
         registration.incarnation_id = self.incarnation_id
         self._registration = registration
         self._register()
         return self._serving
 
-    def leave(self) -> Later[None]:
+    def leave(self) -> Promise[None]:
         """Hands over what this broker leads; comes when that is done, or has taken too long."""
         if self._left.done or self._is_leaving:
             return self._left

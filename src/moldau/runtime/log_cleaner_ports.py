@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from moldau.base.errors import MalformedData, StorageFault
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.log.files import Files
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Order(NamedTuple):
 
 
 class Cleans(Protocol):
-    def clean(self, job: CleaningJob, bytes_per_second: float) -> Later[Cleaned | CleaningFailed]:
+    def clean(self, job: CleaningJob, bytes_per_second: float) -> Promise[Cleaned | CleaningFailed]:
         """One job at a time."""
         ...
 
@@ -64,7 +64,7 @@ class CleansApart:
         self._files = files
         self._apart = apart
 
-    def clean(self, job: CleaningJob, bytes_per_second: float) -> Later[Cleaned | CleaningFailed]:
+    def clean(self, job: CleaningJob, bytes_per_second: float) -> Promise[Cleaned | CleaningFailed]:
         from moldau.log.cleaning.clean import clean  # only a broker with something to clean pays for it
 
         outcome: list[Cleaned | CleaningFailed] = []

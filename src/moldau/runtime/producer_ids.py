@@ -6,29 +6,29 @@ from collections import deque
 from collections.abc import Callable
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.runtime.controller_channel import ControllerChannel
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
 
 class ProducerIds:
-    def __init__(self, allocate: Callable[[], Later[range | KafkaError]]) -> None:
+    def __init__(self, allocate: Callable[[], Promise[range | KafkaError]]) -> None:
         self._allocate = allocate
         self._block = range(0)
-        self._waiting: deque[Later[int | KafkaError]] = deque()
+        self._waiting: deque[Promise[int | KafkaError]] = deque()
         self._is_asked = False
 
-    def next(self) -> Later[int | KafkaError]:
+    def next(self) -> Promise[int | KafkaError]:
         """An id nobody else has or ever had; a KafkaError if the controller grants none."""
-        answer: Later[int | KafkaError] = Later()
+        answer: Promise[int | KafkaError] = Promise()
         self._waiting.append(answer)
         if not self._block and not self._is_asked:
             self._ask()
         self._give()
         return answer
 
-    def ready(self) -> Later[KafkaError | None] | None:
+    def ready(self) -> Promise[KafkaError | None] | None:
         """None if an id is at hand for `take`; else a promise of that, or of why not."""
         if self._block:
             return None
@@ -74,7 +74,7 @@ class ProducerIds:
 
 def allocate_by(
     channel: ControllerChannel, broker_id: int, broker_epoch: Callable[[], int]
-) -> Callable[[], Later[range | KafkaError]]:
+) -> Callable[[], Promise[range | KafkaError]]:
     """Blocks of ids, asked of the active controller."""
 
     def granted(given: AllocateProducerIdsResponse | KafkaError) -> range | KafkaError:
@@ -84,7 +84,7 @@ def allocate_by(
             return KafkaError(ErrorCode(given.error_code))
         return range(given.producer_id_start, given.producer_id_start + given.producer_id_len)
 
-    def allocate() -> Later[range | KafkaError]:
+    def allocate() -> Promise[range | KafkaError]:
         ask = AllocateProducerIdsRequest(broker_id, broker_epoch())
         return channel.ask(ApiKey.ALLOCATE_PRODUCER_IDS, ask, "ids").map(granted)
 

@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 from moldau.base.clock import Clock, Timer, Timers
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.client.peers import Peers
 from moldau.log.log import Log
 from moldau.raft.followers import QuorumFollower
@@ -54,7 +54,7 @@ class QuorumDriver:
         self._flush_asked_to: int | None = None
         self._is_settling = False
         self._is_running = False
-        self._resigned: Later[None] | None = None
+        self._resigned: Promise[None] | None = None
 
     # --- what is known ------------------------------------------------------------------------------------------
 
@@ -111,9 +111,9 @@ class QuorumDriver:
         self._quorum.start()
         self._settle()
 
-    def resign(self) -> Later[None]:
+    def resign(self) -> Promise[None]:
         """Gives the lead away. Comes when another leader is known, or nobody took over in an election's time."""
-        done: Later[None] = Later()
+        done: Promise[None] = Promise()
         if not self.is_leader or len(self._quorum.voters) == 1:
             self._guarded(self._quorum.resign)
             done.complete(None)
@@ -155,7 +155,7 @@ class QuorumDriver:
         self._settle()
         return end_offset
 
-    def answer(self, ask: Message, version: int) -> Message | Later[Any]:
+    def answer(self, ask: Message, version: int) -> Message | Promise[Any]:
         """Any of the quorum's requests, from whichever listener."""
         answered = self._quorum.answer(ask)
         self._settle()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.client.peers import Peer
 from moldau.replica.partition import Partition
 from moldau.wire.apis import ApiKey
@@ -23,9 +23,9 @@ Found = dict[Partition, tuple[int, int] | KafkaError]
 _Offsets = dict[tuple[str, int], int | KafkaError]
 
 
-def ask_offsets(peer: Peer, node_id: int, partitions: Sequence[Partition], timeout_ms: int) -> Later[Found]:
+def ask_offsets(peer: Peer, node_id: int, partitions: Sequence[Partition], timeout_ms: int) -> Promise[Found]:
     """(start, end) of each log, or why there is none: a follower is told the very end, not the high watermark."""
-    found: Later[Found] = Later()
+    found: Promise[Found] = Promise()
     starts = peer.ask(ApiKey.LIST_OFFSETS, _request(node_id, partitions, EARLIEST), timeout_ms)
     ends = peer.ask(ApiKey.LIST_OFFSETS, _request(node_id, partitions, LATEST), timeout_ms)
 

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from moldau.base.clock import Clock, Timer, Timers
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.coordinator.machine import Answer, CoordinatorRecord, Outcome, ProducerIdAndEpoch
 from moldau.log.validate import Origin
 from moldau.replica.partition import ACKS_ALL, Partition
@@ -74,7 +74,7 @@ class Shard:
 
     # --- requests -----------------------------------------------------------------------------------------------
 
-    def submit(self, decide: Callable[[], Outcome[R]]) -> R | Later[R]:
+    def submit(self, decide: Callable[[], Outcome[R]]) -> R | Promise[R]:
         """The answer, or a promise of it. Raises KafkaError, and a promise may come to one instead of its answer."""
         if self._refusal is not None:
             raise KafkaError(self._refusal)
@@ -85,7 +85,7 @@ class Shard:
             except KafkaError as refused:
                 _tell([Answer(each.waiting, refused) for each in outcome.answers])
                 raise
-        answer: R | Later[R] = self._park(outcome)
+        answer: R | Promise[R] = self._park(outcome)
         self._arm()
         return answer
 
@@ -140,9 +140,9 @@ class Shard:
             return response
         turn = self._answers if self._records else self._unacknowledged[-1]
         turn += outcome.answers
-        if isinstance(response, Later):
+        if isinstance(response, Promise):
             return response
-        waiting: Later[Any] = Later()
+        waiting: Promise[Any] = Promise()
         turn.append(Answer(waiting, response))
         return waiting
 
@@ -199,7 +199,7 @@ class Shard:
 
     def end_transaction(
         self, producer: ProducerIdAndEpoch, marker: EndTxnMarker, transaction_version: int
-    ) -> Later[ErrorCode]:
+    ) -> Promise[ErrorCode]:
         """Writes the marker that decides a producer's transaction. KafkaError if the log does not take it; the promise
         is of its commit, and may come to a KafkaError instead."""
         if self._refusal is not None:
@@ -208,7 +208,7 @@ class Shard:
         batch = end_txn_batch(marker, self._clock.now_ms(), *producer)
         last_offset = self._append_for_producer(batch, transaction_version)
         machine.end_transaction(producer.producer_id, marker.committed)
-        written: Later[ErrorCode] = Later()
+        written: Promise[ErrorCode] = Promise()
         self._await_commit(last_offset, [Answer(written, ErrorCode.NONE)])
         return written
 

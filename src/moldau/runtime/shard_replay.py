@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final, Protocol, runtime_checkable
 
 from moldau.base.errors import MalformedData
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.coordinator.machine import Action, CoordinatorRecord
 from moldau.log.walk import walk_batches
 from moldau.replica.partition import Partition
@@ -35,7 +35,7 @@ class Machine(Protocol):
 
     def due(self, now_ms: int) -> Iterator[Action]: ...
 
-    def waiting(self) -> Iterator[Later[Any]]: ...
+    def waiting(self) -> Iterator[Promise[Any]]: ...
 
 
 @runtime_checkable

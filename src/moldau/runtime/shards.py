@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeVar
 
 from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.coordinator.machine import Outcome, ProducerIdAndEpoch
 from moldau.metadata.apply import Changes
 from moldau.metadata.image import MetadataImage
@@ -58,7 +58,7 @@ class Shards(Generic[M]):
     def partition_of(self, key: str) -> int:
         return self._topic.partition_of(key).partition
 
-    def submit(self, key: str, decide: Callable[[M], Outcome[R]]) -> R | Later[R]:
+    def submit(self, key: str, decide: Callable[[M], Outcome[R]]) -> R | Promise[R]:
         """Puts a request to the machine that `key` belongs to. KafkaError if that is not here, or not ready."""
         found = self._shards.get(self.partition_of(key))
         if found is None:
@@ -68,14 +68,14 @@ class Shards(Generic[M]):
 
     def end_transaction(
         self, index: int, producer: ProducerIdAndEpoch, marker: EndTxnMarker, transaction_version: int
-    ) -> Later[ErrorCode]:
+    ) -> Promise[ErrorCode]:
         """Writes a marker into one of the topic's partitions. KafkaError if that is not here, or will not have it."""
         found = self._shards.get(index)
         if found is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         return found[0].end_transaction(producer, marker, transaction_version)
 
-    def submit_all(self, decide: Callable[[M], Outcome[R]]) -> list[R | Later[R]]:
+    def submit_all(self, decide: Callable[[M], Outcome[R]]) -> list[R | Promise[R]]:
         """The same to every machine. KafkaError if one is not ready."""
         return [shard.submit(partial(decide, machine)) for shard, machine in self._shards.values()]
 

@@ -7,8 +7,8 @@ from typing import Final, TypeVar
 
 from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later
 from moldau.base.names import TRANSACTION_STATE_TOPIC
+from moldau.base.promise import Promise
 from moldau.coordinator.machine import Outcome
 from moldau.coordinator.transaction.markers import TransactionMarkers
 from moldau.coordinator.transaction.settings import TransactionSettings
@@ -69,7 +69,7 @@ class TransactionCoordinator:
 
     # --- requests -----------------------------------------------------------------------------------------------
 
-    def submit(self, transactional_id: str, decide: Callable[[Transactions], Outcome[R]]) -> R | Later[R]:
+    def submit(self, transactional_id: str, decide: Callable[[Transactions], Outcome[R]]) -> R | Promise[R]:
         """Puts a request to the shard of its transactional id. KafkaError if there is none here, and a promise may
         come to one."""
         if not transactional_id:
@@ -77,14 +77,14 @@ class TransactionCoordinator:
         _check_length(transactional_id)
         return self._shards.submit(transactional_id, decide)
 
-    def submit_all(self, decide: Callable[[Transactions], Outcome[R]]) -> list[R | Later[R]]:
+    def submit_all(self, decide: Callable[[Transactions], Outcome[R]]) -> list[R | Promise[R]]:
         return self._shards.submit_all(decide)
 
-    def with_producer_id(self, ask: Callable[[], R | Later[R]]) -> R | Later[R]:
+    def with_producer_id(self, ask: Callable[[], R | Promise[R]]) -> R | Promise[R]:
         """Asks once a producer id is at hand, should one be needed; a promise may come to a KafkaError. If the
         controller grants none, only who needs one is refused."""
         ready = self._producer_ids.ready()
-        return ask() if ready is None else ready.lead_to(lambda _: ask())
+        return ask() if ready is None else ready.and_then(lambda _: ask())
 
     def find(self, transactional_id: str) -> int:
         """The node that coordinates it; KafkaError if nobody does now, or ever can."""

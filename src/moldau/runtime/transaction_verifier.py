@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.base.later import Later
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
+from moldau.base.promise import Promise
 from moldau.runtime.brokers import Brokers
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.add_partitions_to_txn import (
@@ -53,7 +53,7 @@ class _Asked:
 
     def __init__(self) -> None:
         self.partitions: set[TopicPartition] = set()
-        self.waiting: list[tuple[frozenset[TopicPartition], Later[Codes]]] = []
+        self.waiting: list[tuple[frozenset[TopicPartition], Promise[Codes]]] = []
 
 
 class TransactionVerifier:
@@ -65,10 +65,10 @@ class TransactionVerifier:
         self._queues: dict[int, dict[InTransaction, _Asked]] = {}
         self._under_way: set[int] = set()
 
-    def verify(self, transaction: InTransaction, partitions: Iterable[TopicPartition]) -> Later[Codes]:
+    def verify(self, transaction: InTransaction, partitions: Iterable[TopicPartition]) -> Promise[Codes]:
         """Comes to what is wrong, by partition: nothing if they are part of the transaction."""
         wanted = frozenset(partitions)
-        answer: Later[Codes] = Later()
+        answer: Promise[Codes] = Promise()
         try:
             node_id = self._coordinator_of(transaction.transactional_id)
         except KafkaError as refused:

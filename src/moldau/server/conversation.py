@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import Callable
 
 from moldau.base.errors import MalformedData
-from moldau.base.later import Later
 from moldau.base.limits import FRAME_TRUSTED_BYTES, REQUESTS_IN_FLIGHT_MAX, UNSENT_BYTES_MAX
+from moldau.base.promise import Promise
 from moldau.wire.codec import Outgoing
 
-Reply = Outgoing | Later[Outgoing] | None
+Reply = Outgoing | Promise[Outgoing] | None
 """What a request comes to: bytes now, bytes later, or nothing at all (produce with acks=0)."""
 
 
@@ -68,7 +68,7 @@ class Conversation:
         self._wake = wake
         self._frame_bytes_max = frame_bytes_max
         self._budget = budget
-        self._due: deque[Outgoing | Later[Outgoing]] = deque()
+        self._due: deque[Outgoing | Promise[Outgoing]] = deque()
         self._due_bytes = 0
         self.held = b""
         """Requests that came while too many replies were owed; nothing more is read until they are answered."""
@@ -134,7 +134,7 @@ class Conversation:
         if not due:
             return None
         head = due[0]
-        if isinstance(head, Later):
+        if isinstance(head, Promise):
             if not head.done:
                 return None
             due.popleft()
@@ -157,12 +157,12 @@ class Conversation:
         reply = self._answer(frame)
         if reply is not None:
             self._due.append(reply)
-            if isinstance(reply, Later):
+            if isinstance(reply, Promise):
                 reply.then(lambda _: self._ready(reply))
             else:
                 self._due_bytes += len(reply)
 
-    def _ready(self, reply: Later[Outgoing]) -> None:
+    def _ready(self, reply: Promise[Outgoing]) -> None:
         if self._due and self._due[0] is reply:
             self._wake()
 

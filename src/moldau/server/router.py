@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from moldau.base.errors import MalformedData, StorageFault
-from moldau.base.later import Later
 from moldau.base.limits import PLAIN_REQUEST_BYTES_MAX
+from moldau.base.promise import Promise
 from moldau.server.conversation import Reply
 from moldau.wire.apis import APIS, ApiKey, request_class
 from moldau.wire.codec import UNREADABLE, Decoder, Outgoing, decoder, malformed
@@ -42,7 +42,7 @@ class Handler(Protocol):
     @property
     def versions(self) -> tuple[int, int]: ...
 
-    def answer(self, ask: Any, caller: Caller) -> Message | Later[Any] | None: ...
+    def answer(self, ask: Any, caller: Caller) -> Message | Promise[Any] | None: ...
 
 
 _new_caller = partial(tuple.__new__, Caller)
@@ -53,7 +53,7 @@ class _Route(NamedTuple):
     """All that a request of one API in one version needs, looked up once."""
 
     name: str
-    answer: Callable[[Any, Caller], Message | Later[Any] | None]
+    answer: Callable[[Any, Caller], Message | Promise[Any] | None]
     request: type[Message]
     decode: Decoder
     response: Framing
@@ -94,7 +94,7 @@ class Router:
             raise malformed(route.request, version, bad) from bad
         return self._carry_out(route, ask, correlation_id, _new_caller((listener, address, client_id, version)))
 
-    def ask_here(self, api: ApiKey, ask: Message) -> Message | Later[Any]:
+    def ask_here(self, api: ApiKey, ask: Message) -> Message | Promise[Any]:
         """What a node asks itself as it would ask another, without the way over the network."""
         handler = self._handlers[api]
         answer = handler.answer(ask, Caller("", "", None, handler.versions[1]))
@@ -132,7 +132,7 @@ class Router:
             response = route.answer(ask, caller)
             if response is None:
                 return None
-            if isinstance(response, Later):
+            if isinstance(response, Promise):
                 return response.map(lambda ready: _late_frame(route, correlation_id, ready))
             return route.response.frame(correlation_id, response)
         except (MalformedData, StorageFault) as fault:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from moldau.base.errors import StorageFault
-from moldau.base.later import Later, kept
+from moldau.base.promise import Promise, resolved
 from moldau.client.peers import Peer
 
 
-def at_once(work: Callable[[], None]) -> Later[StorageFault | None]:
+def at_once(work: Callable[[], None]) -> Promise[StorageFault | None]:
     """In place of a thread for what blocks."""
     try:
         work()
     except StorageFault as fault:
-        return kept(fault)
-    return kept(None)
+        return resolved(fault)
+    return resolved(None)
 
 
 class NoPeers:

@@ -10,7 +10,7 @@ from typing import Any
 from patience import PATIENCE_S
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.client.peer_connections import PeerConnection
 from moldau.node import new_loop
 from moldau.wire.apis import ApiKey
@@ -112,7 +112,7 @@ async def until(holds: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
-async def answer_to(later: Later[Any]) -> Any:
+async def answer_to(later: Promise[Any]) -> Any:
     """What a promise came to, once it has."""
     assert not later.done, "it came before the one who asked could have looked"
     await until(lambda: later.done)

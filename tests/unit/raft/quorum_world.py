@@ -13,7 +13,7 @@ from typing import Any
 from memory_raft_log import MemoryRaftLog, MemoryStateStore
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.raft.machine import Quorum
 from moldau.raft.member import Member, RaftSettings
 from moldau.raft.snapshots import BOOTSTRAP, SnapshotId, bootstrap_snapshot
@@ -238,12 +238,12 @@ class _Peer:
         self._life = life
         self._other_id = other_id
 
-    def ask(self, api: ApiKey, request: Any, timeout_ms: int, version: int | None = None) -> Later[Any]:
-        answer: Later[Any] = Later()
+    def ask(self, api: ApiKey, request: Any, timeout_ms: int, version: int | None = None) -> Promise[Any]:
+        answer: Promise[Any] = Promise()
         self._node.world.carry(self._node, self._life, self._other_id, request, self._settle_once(answer), timeout_ms)
         return answer
 
-    def _settle_once(self, answer: Later[Any]) -> Callable[[Any], None]:
+    def _settle_once(self, answer: Promise[Any]) -> Callable[[Any], None]:
         def settle(outcome: Any) -> None:
             if not answer.done:
                 self._life.act(lambda: None if answer.done else answer.complete(outcome))
@@ -316,7 +316,7 @@ class World:
             answered: Any = ApiVersionsResponse(supported_features=[feature])
         else:
             answered = driver.answer(request, 0)
-        if isinstance(answered, Later):
+        if isinstance(answered, Promise):
             answered.then(lambda response: self._return(from_id, to_id, response, settle))
         else:
             self._return(from_id, to_id, answered, settle)

@@ -10,7 +10,7 @@ from memory_raft_log import MemoryRaftLog, MemoryStateStore
 from quorum_world import CLUSTER_ID, LISTENER, SETTINGS, directory_of
 
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.raft.machine import Quorum
 from moldau.raft.member import Member
 from moldau.raft.roles import Asked, Candidate, Follower, Leader, Prospective, Resigned, Unattached
@@ -285,7 +285,7 @@ def test_pieces_of_a_snapshot_are_bounded_and_within_it(position: int, end_offse
 def test_a_fetch_waits_no_longer_than_it_asked_to_and_gets_what_came() -> None:
     replica = Replica().lead()
     answer = replica.ask(fetch_request(3, 1, 1, 1, wait_ms=300))
-    assert isinstance(answer, Later)
+    assert isinstance(answer, Promise)
     replica.wait(299)
     assert replica.quorum.take_replies() == []
     replica.wait(1)

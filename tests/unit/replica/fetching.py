@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rooms import Rooms
 
 from moldau.base.ids import ZERO_UUID
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.server.router import Caller
 from moldau.wire.messages.fetch import (
     FetchPartition,
@@ -38,9 +38,9 @@ def seen(data: PartitionData) -> Seen:
     return Seen(data.error_code, data.high_watermark, data.log_start_offset, size)
 
 
-def shown(answer: FetchResponse | Later[FetchResponse]) -> dict[Key, Seen]:
+def shown(answer: FetchResponse | Promise[FetchResponse]) -> dict[Key, Seen]:
     """Everything an answer mentions, in its order."""
-    response = answer.value() if isinstance(answer, Later) else answer
+    response = answer.value() if isinstance(answer, Promise) else answer
     assert len({topic.topic or topic.topic_id for topic in response.responses}) == len(response.responses)
     return {
         (topic.topic if topic.topic_id == ZERO_UUID else topic.topic_id, data.partition_index): seen(data)
@@ -65,7 +65,7 @@ def fetch(
     last_fetched_epoch: int = -1,
     isolation_level: int = 0,
     replica_id: int = -1,
-) -> FetchResponse | Later[FetchResponse]:
+) -> FetchResponse | Promise[FetchResponse]:
     topics: list[FetchTopic] = []
     for (topic, index), offset in (positions or {}).items():
         wanted = FetchPartition(
@@ -91,13 +91,13 @@ def fetch(
     return rooms.fetch.answer(ask, Caller("PLAINTEXT", "test:1", "test", version))
 
 
-def now(answer: FetchResponse | Later[FetchResponse]) -> FetchResponse:
+def now(answer: FetchResponse | Promise[FetchResponse]) -> FetchResponse:
     """An answer that had nothing to wait for."""
-    assert not isinstance(answer, Later), "it waits"
+    assert not isinstance(answer, Promise), "it waits"
     return answer
 
 
-def waiting(answer: FetchResponse | Later[FetchResponse]) -> Later[FetchResponse]:
-    assert isinstance(answer, Later), "it did not wait"
+def waiting(answer: FetchResponse | Promise[FetchResponse]) -> Promise[FetchResponse]:
+    assert isinstance(answer, Promise), "it did not wait"
     assert not answer.done, "it did not wait"
     return answer

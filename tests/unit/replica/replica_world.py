@@ -13,8 +13,8 @@ from random import Random
 from typing import Any
 
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
-from moldau.base.later import Later
 from moldau.base.persistent_map import PersistentMap
+from moldau.base.promise import Promise
 from moldau.base.topic_configs import topic_config_texts
 from moldau.log.config import LogConfig
 from moldau.log.store import LogStore
@@ -279,8 +279,8 @@ class Node:
     def to(self, host: str, port: int, purpose: str) -> ToyPeer:
         return ToyPeer(self, int(host.removeprefix("host")))
 
-    def _ask_controller(self, api: ApiKey, request: Message) -> Later[Any]:
-        answer: Later[Any] = Later()
+    def _ask_controller(self, api: ApiKey, request: Message) -> Promise[Any]:
+        answer: Promise[Any] = Promise()
         assert isinstance(request, AlterPartitionRequest)
 
         def arrive() -> None:
@@ -315,9 +315,9 @@ class ToyPeer:
     def close(self) -> None:
         """Nothing is kept of a connection that could be closed."""
 
-    def ask(self, api: ApiKey, request: Message, timeout_ms: int, version: int | None = None) -> Later[Any]:
+    def ask(self, api: ApiKey, request: Message, timeout_ms: int, version: int | None = None) -> Promise[Any]:
         world, node = self._node.world, self._node
-        answer: Later[Any] = Later()
+        answer: Promise[Any] = Promise()
         target = world.nodes.get(self._target_id)
 
         def fail() -> None:
@@ -348,7 +348,7 @@ class ToyPeer:
                 return
             reply = target.router.answer(LISTENER, "peer:1", frame)
             assert reply is not None
-            if isinstance(reply, Later):
+            if isinstance(reply, Promise):
                 reply.then(send_back)
             else:
                 send_back(reply)

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from moldau.assembly import Assembly, World
 from moldau.base.errors import ErrorCode
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.log.log import Log
 from moldau.metadata.image import MetadataImage
 from moldau.replica.flushing import Flushable
@@ -157,7 +157,7 @@ class Rooms:
         grown = self.committed(self.admin.ask(ApiKey.CREATE_PARTITIONS, ask)).results[0]
         assert grown.error_code == ErrorCode.NONE, grown.error_message
 
-    def committed(self, answer: Later[R]) -> R:
+    def committed(self, answer: Promise[R]) -> R:
         self.flush()
         return answer.value()
 

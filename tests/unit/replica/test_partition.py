@@ -9,7 +9,7 @@ from rooms import HeldFlusher, batch
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.log.config import LogConfig
 from moldau.log.store import LogStore
 from moldau.metadata.image import PartitionState
@@ -199,7 +199,7 @@ def test_a_compacted_topic_keeps_its_records() -> None:
 
 def test_at_the_end_everyone_is_told_why() -> None:
     room = Room(SAFE)
-    promises: list[Later[ErrorCode] | None] = []
+    promises: list[Promise[ErrorCode] | None] = []
     for offset in range(3):
         room.append()
         promises.append(room.partition.acknowledged(offset))

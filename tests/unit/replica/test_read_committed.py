@@ -9,7 +9,7 @@ from fetching import Key, fetch, now, shown, waiting
 from rooms import Rooms
 from transacting import end, write
 
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.replica.partition import Partition
 from moldau.server.handlers.list_offsets import ListOffsets
 from moldau.server.router import Caller
@@ -37,12 +37,12 @@ def committed(rooms: Rooms, positions: dict[Key, int] | None = None, **kwargs: A
     return fetch(rooms, positions, isolation_level=1, **kwargs)
 
 
-def told(answer: FetchResponse | Later[FetchResponse], key: Key = A) -> PartitionData:
-    response = answer.value() if isinstance(answer, Later) else answer
+def told(answer: FetchResponse | Promise[FetchResponse], key: Key = A) -> PartitionData:
+    response = answer.value() if isinstance(answer, Promise) else answer
     return next(each for topic in response.responses for each in topic.partitions if each.partition_index == key[1])
 
 
-def aborted(answer: FetchResponse | Later[FetchResponse]) -> list[tuple[int, int]] | None:
+def aborted(answer: FetchResponse | Promise[FetchResponse]) -> list[tuple[int, int]] | None:
     found = told(answer).aborted_transactions
     return None if found is None else [(each.producer_id, each.first_offset) for each in found]
 

@@ -12,7 +12,7 @@ from rooms import HeldFlusher, batch
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.log.config import LogConfig
 from moldau.log.store import LogStore
 from moldau.metadata.image import BrokerImage, PartitionState
@@ -33,10 +33,10 @@ class Controller:
     """Remembers what it was asked; a test answers for it."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[IsrProposal, Later[IsrDecision | KafkaError]]] = []
+        self.asked: list[tuple[IsrProposal, Promise[IsrDecision | KafkaError]]] = []
 
-    def propose(self, proposal: IsrProposal) -> Later[IsrDecision | KafkaError]:
-        promise: Later[IsrDecision | KafkaError] = Later()
+    def propose(self, proposal: IsrProposal) -> Promise[IsrDecision | KafkaError]:
+        promise: Promise[IsrDecision | KafkaError] = Promise()
         self.asked.append((proposal, promise))
         return promise
 
@@ -95,7 +95,7 @@ class Room:
         return self.partition.high_watermark
 
 
-def waits(promise: Later[ErrorCode] | None) -> Later[ErrorCode]:
+def waits(promise: Promise[ErrorCode] | None) -> Promise[ErrorCode]:
     assert promise is not None
     assert not promise.done
     return promise

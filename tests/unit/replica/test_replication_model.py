@@ -14,7 +14,7 @@ from replica_world import TOPIC, Node, World
 
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.log.walk import walk_batches
 from moldau.replica.partition import Partition
 from moldau.server.router import Caller
@@ -47,7 +47,7 @@ class Producer:
         self._id = producer_id
         self._sequence = 0
         self.acknowledged: dict[int, bytes] = {}
-        self._answer: Later[ProduceResponse] | None = None
+        self._answer: Promise[ProduceResponse] | None = None
 
     @property
     def value(self) -> bytes:
@@ -65,10 +65,10 @@ class Producer:
         data = [TopicProduceData(ZERO_UUID, TOPIC, [PartitionProduceData(0, memoryview(batch))])]
         answer = node.produce.answer(ProduceRequest(acks=-1, timeout_ms=300, topic_data=data), CALLER)
         assert answer is not None
-        if not isinstance(answer, Later):
+        if not isinstance(answer, Promise):
             self._take(answer, self._is_leader(node))
             return
-        waiting: Later[ProduceResponse] = Later()
+        waiting: Promise[ProduceResponse] = Promise()
         self._answer = waiting
         answer.then(lambda response: None if waiting.done else waiting.complete(response))
         # The broker may die, and then nobody answers.

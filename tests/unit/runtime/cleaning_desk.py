@@ -8,7 +8,7 @@ from random import Random
 from rooms import Rooms
 
 from moldau.base.errors import StorageFault
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.log.cleaning.job import Cleaned, CleaningJob
 from moldau.log.log import Log
 from moldau.runtime.housekeeping import Housekeeping
@@ -38,10 +38,10 @@ class HeldApart:
     """What would be done in a thread, done when it is told to be."""
 
     def __init__(self) -> None:
-        self.waiting: list[tuple[Callable[[], None], Later[StorageFault | None]]] = []
+        self.waiting: list[tuple[Callable[[], None], Promise[StorageFault | None]]] = []
 
-    def __call__(self, work: Callable[[], None]) -> Later[StorageFault | None]:
-        done: Later[StorageFault | None] = Later()
+    def __call__(self, work: Callable[[], None]) -> Promise[StorageFault | None]:
+        done: Promise[StorageFault | None] = Promise()
         self.waiting.append((work, done))
         return done
 
@@ -66,12 +66,12 @@ class WatchedCleans(CleansApart):
         self.abandoned = 0
         self.failures: list[CleaningFailed] = []
 
-    def clean(self, job: CleaningJob, bytes_per_second: float) -> Later[Cleaned | CleaningFailed]:
+    def clean(self, job: CleaningJob, bytes_per_second: float) -> Promise[Cleaned | CleaningFailed]:
         self.jobs.append(job)
         self.rates.append(bytes_per_second)
         if not self.failures:
             return super().clean(job, bytes_per_second)
-        failed: Later[Cleaned | CleaningFailed] = Later()
+        failed: Promise[Cleaned | CleaningFailed] = Promise()
         failed.complete(self.failures.pop(0))
         return failed
 

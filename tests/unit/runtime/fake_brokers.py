@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from moldau.base.later import Later
 from moldau.base.persistent_map import PersistentMap
+from moldau.base.promise import Promise
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
 from moldau.runtime.brokers import Brokers
@@ -17,14 +17,14 @@ from moldau.wire.schema import Message
 class FakeBrokers(Brokers):
     def __init__(self) -> None:
         super().__init__(1, CurrentImage(), NoPeers(), "PLAINTEXT", "test", lambda api, ask: ask)
-        self.asked: list[tuple[int, Any, Later[Any]]] = []
+        self.asked: list[tuple[int, Any, Promise[Any]]] = []
 
-    def ask(self, node_id: int, api: ApiKey, request: Message) -> Later[Any]:
-        answer: Later[Any] = Later()
+    def ask(self, node_id: int, api: ApiKey, request: Message) -> Promise[Any]:
+        answer: Promise[Any] = Promise()
         self.asked.append((node_id, request, answer))
         return answer
 
-    def take(self) -> tuple[int, Any, Later[Any]]:
+    def take(self) -> tuple[int, Any, Promise[Any]]:
         """The next that was asked: node, request, and where the answer is awaited."""
         return self.asked.pop(0)
 

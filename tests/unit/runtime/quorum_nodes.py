@@ -9,8 +9,8 @@ from typing import Any
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import METADATA_TOPIC_UUID, TopicPartition
-from moldau.base.later import Later
 from moldau.base.names import METADATA_TOPIC
+from moldau.base.promise import Promise
 from moldau.log.config import LogConfig
 from moldau.log.store import LogStore
 from moldau.raft.machine import Quorum
@@ -144,8 +144,8 @@ class _Peer:
         self._node = node
         self._other_id = other_id
 
-    def ask(self, api: ApiKey, request: Any, timeout_ms: int, version: int | None = None) -> Later[Any]:
-        answer: Later[Any] = Later()
+    def ask(self, api: ApiKey, request: Any, timeout_ms: int, version: int | None = None) -> Promise[Any]:
+        answer: Promise[Any] = Promise()
         cluster = self._node.cluster
         spoken = APIS[api].highest if version is None else version
         arrived = over_the_wire(request, request_class(api), spoken)
@@ -203,7 +203,7 @@ class Cluster:
             if not self.silent & {from_id, to_id}:
                 self.timers.after_ms(1, lambda: settle(arrived))
 
-        if isinstance(answered, Later):
+        if isinstance(answered, Promise):
             answered.then(send_back)
         else:
             send_back(answered)

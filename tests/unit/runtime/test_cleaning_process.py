@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from patience import PATIENCE_S, wait_until
 
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.log.cleaning.job import Cleaned, CleaningJob, SourceSegment
 from moldau.platforms.processes import PROCESSES
 from moldau.runtime.cleaning_process import COMMAND, CleaningProcess
@@ -80,13 +80,13 @@ def with_process(
     asyncio.run(run())
 
 
-async def outcome(promise: Later[Cleaned | CleaningFailed]) -> Cleaned | CleaningFailed:
+async def outcome(promise: Promise[Cleaned | CleaningFailed]) -> Cleaned | CleaningFailed:
     future: asyncio.Future[Cleaned | CleaningFailed] = asyncio.get_running_loop().create_future()
     promise.then(future.set_result)
     return await future
 
 
-async def pid_of(promise: Later[Cleaned | CleaningFailed]) -> int:
+async def pid_of(promise: Promise[Cleaned | CleaningFailed]) -> int:
     """Of the process that did the job."""
     cleaned = await outcome(promise)
     assert isinstance(cleaned, Cleaned), cleaned

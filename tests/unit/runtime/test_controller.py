@@ -11,7 +11,7 @@ import pytest
 from rooms import NODE_ID, Rooms
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.metadata.apply import Changes
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.producer_ids import decide_allocate
@@ -125,7 +125,7 @@ def test_one_decision_is_one_batch_all_or_nothing(rooms: Rooms) -> None:
 
 def test_nothing_is_published_of_a_decision_the_disk_refused(rooms: Rooms) -> None:
     rooms.files.bytes_left = 0
-    refused: Later[object] = rooms.controller.submit(lambda _: feature("x"))
+    refused: Promise[object] = rooms.controller.submit(lambda _: feature("x"))
     assert isinstance(error := refused.value(), KafkaError)
     assert error.code is ErrorCode.KAFKA_STORAGE_ERROR
     rooms.files.bytes_left = None

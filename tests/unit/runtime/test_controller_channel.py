@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.runtime.controller_channel import RETRY_MS, ControllerChannel
 from moldau.server.handlers.controller.envelope import Envelope
 from moldau.server.router import Caller
@@ -30,14 +30,14 @@ CALLER = Caller("CONTROLLER", "1.2.3.4:5", None, 0)
 class Sent:
     def __init__(self, address: tuple[str, int], purpose: str, api: ApiKey, request: Any) -> None:
         self.address, self.purpose, self.api, self.request = address, purpose, api, request
-        self.answer: Later[Any] = Later()
+        self.answer: Promise[Any] = Promise()
 
 
 class NotedPeer:
     def __init__(self, address: tuple[str, int], purpose: str, sent: list[Sent]) -> None:
         self._address, self._purpose, self._sent = address, purpose, sent
 
-    def ask(self, api: ApiKey, request: Message, timeout_ms: int, version: int | None = None) -> Later[Any]:
+    def ask(self, api: ApiKey, request: Message, timeout_ms: int, version: int | None = None) -> Promise[Any]:
         self._sent.append(Sent(self._address, self._purpose, api, request))
         return self._sent[-1].answer
 
@@ -64,13 +64,13 @@ class Desk:
     def leader_address(self) -> tuple[str, int] | None:
         return self.address
 
-    def local(self, api: ApiKey, request: Message, version: int) -> Later[Any]:
+    def local(self, api: ApiKey, request: Message, version: int) -> Promise[Any]:
         self.asked_here.append(api)
-        answer: Later[Any] = Later()
+        answer: Promise[Any] = Promise()
         answer.complete(BrokerHeartbeatResponse())
         return answer
 
-    def heartbeat(self, timeout_ms: int = 1_000) -> Later[Any]:
+    def heartbeat(self, timeout_ms: int = 1_000) -> Promise[Any]:
         return self.channel.ask(ApiKey.BROKER_HEARTBEAT, BrokerHeartbeatRequest(), timeout_ms=timeout_ms)
 
 
@@ -162,14 +162,14 @@ def opened(envelope: EnvelopeRequest, given: Any) -> tuple[EnvelopeResponse, lis
     """What the other side makes of an envelope when its controller says `given`."""
     seen: list[tuple[ApiKey, Any, int]] = []
 
-    def ask(api: ApiKey, request: Message, version: int) -> Later[Any]:
+    def ask(api: ApiKey, request: Message, version: int) -> Promise[Any]:
         seen.append((api, request, version))
-        answer: Later[Any] = Later()
+        answer: Promise[Any] = Promise()
         answer.complete(given)
         return answer
 
     answered = Envelope(ask).answer(envelope, CALLER)
-    return (answered.value() if isinstance(answered, Later) else answered), seen
+    return (answered.value() if isinstance(answered, Promise) else answered), seen
 
 
 def test_a_clients_request_travels_as_it_came(desk: Desk) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.replica.replication import IsrDecision, IsrProposal
 from moldau.runtime.isr_changes import RETRY_MS, IsrChanges
 from moldau.testing.clock import FakeTimers
@@ -22,7 +22,7 @@ from moldau.wire.schema import Message
 
 NODE_ID, BROKER_EPOCH = 1, 77
 A, B = b"a" * 16, b"b" * 16
-Answer = Later[IsrDecision | KafkaError]
+Answer = Promise[IsrDecision | KafkaError]
 
 
 def proposal(topic_id: bytes = A, index: int = 0, *members: int, partition_epoch: int = 3) -> IsrProposal:
@@ -33,14 +33,14 @@ class Room:
     def __init__(self) -> None:
         self.timers = FakeTimers()
         self.requests: list[AlterPartitionRequest] = []
-        self.answers: list[Later[Any]] = []
+        self.answers: list[Promise[Any]] = []
         self.changes = IsrChanges(NODE_ID, lambda: BROKER_EPOCH, self.ask, self.timers)
 
-    def ask(self, api: ApiKey, request: Message) -> Later[Any]:
+    def ask(self, api: ApiKey, request: Message) -> Promise[Any]:
         assert api is ApiKey.ALTER_PARTITION
         assert isinstance(request, AlterPartitionRequest)
         self.requests.append(request)
-        self.answers.append(Later())
+        self.answers.append(Promise())
         return self.answers[-1]
 
     def propose(self, *proposals: IsrProposal) -> list[Answer]:

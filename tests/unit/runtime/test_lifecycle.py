@@ -6,8 +6,8 @@ from typing import Any
 
 from moldau.base.cluster_settings import BrokerSessionSettings
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later
 from moldau.base.persistent_map import PersistentMap
+from moldau.base.promise import Promise
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import BrokerImage, MetadataImage
@@ -28,7 +28,7 @@ class Life:
     def __init__(self, is_shutdown_controlled: bool = True, is_alone: bool = False) -> None:
         self.is_alone = is_alone
         self.timers = FakeTimers()
-        self.asked: list[tuple[ApiKey, Any, Later[Any]]] = []
+        self.asked: list[tuple[ApiKey, Any, Promise[Any]]] = []
         self.current = CurrentImage()
         settings = BrokerSessionSettings(BEAT_MS, 9_000, is_shutdown_controlled)
         self.lifecycle = BrokerLifecycle(
@@ -43,8 +43,8 @@ class Life:
         self.current.follow(self.lifecycle.follow)
         self.serving = self.lifecycle.start(BrokerRegistrationRequest(broker_id=NODE_ID))
 
-    def ask(self, api: ApiKey, request: Message, purpose: str = "", timeout_ms: int = 0) -> Later[Any]:
-        self.asked.append((api, request, Later()))
+    def ask(self, api: ApiKey, request: Message, purpose: str = "", timeout_ms: int = 0) -> Promise[Any]:
+        self.asked.append((api, request, Promise()))
         return self.asked[-1][2]
 
     def answer(self, given: Any) -> None:

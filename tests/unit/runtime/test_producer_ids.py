@@ -7,7 +7,7 @@ from itertools import count
 from rooms import Rooms
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.runtime.producer_ids import ProducerIds
 
 
@@ -15,12 +15,12 @@ class Allocator:
     """A controller that takes its time."""
 
     def __init__(self, size: int) -> None:
-        self.asked: list[Later[range]] = []
+        self.asked: list[Promise[range]] = []
         self._size = size
         self._next = count(0, size)
 
-    def __call__(self) -> Later[range]:
-        self.asked.append(Later())
+    def __call__(self) -> Promise[range]:
+        self.asked.append(Promise())
         return self.asked[-1]
 
     def grant(self) -> None:
@@ -59,9 +59,9 @@ def test_more_who_wait_than_a_block_holds() -> None:
 def test_an_allocator_that_answers_at_once() -> None:
     blocks = count(0, 2)
 
-    def allocate() -> Later[range]:
+    def allocate() -> Promise[range]:
         first = next(blocks)
-        granted: Later[range] = Later()
+        granted: Promise[range] = Promise()
         granted.complete(range(first, first + 2))
         return granted
 

@@ -8,7 +8,7 @@ import pytest
 from quorum_nodes import CLUSTER_ID, LISTENER, Cluster, QuorumNode
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.raft.snapshots import bootstrap_snapshot
 from moldau.raft.voters import SUPPORTED_KRAFT_VERSIONS, Endpoint, ReplicaKey, Voter, VoterSet
 from moldau.wire.messages.add_raft_voter import AddRaftVoterRequest, Listener
@@ -173,7 +173,7 @@ def ask(cluster: Cluster, request: Any) -> Any:
     leader = cluster.elect()
     assert leader.driver is not None
     answer = leader.driver.answer(request, 0)
-    if isinstance(answer, Later):
+    if isinstance(answer, Promise):
         cluster.until(lambda: answer.done)
         return answer.value()
     return answer
@@ -267,7 +267,7 @@ def test_the_leader_describes_everyone_and_nobody_else_does() -> None:
     other = next(node for node in cluster.nodes.values() if node is not leader)
     assert other.driver is not None
     refused = other.driver.answer(DESCRIBE, 2)
-    assert not isinstance(refused, Later)
+    assert not isinstance(refused, Promise)
     assert refused.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER  # type: ignore[attr-defined]
 
 
@@ -277,7 +277,7 @@ def test_a_snapshot_request_without_topics_is_refused_and_harms_nobody() -> None
     for node in cluster.nodes.values():
         assert node.driver is not None
         answer = node.driver.answer(FetchSnapshotRequest(CLUSTER_ID, 2), 1)
-        assert not isinstance(answer, Later)
+        assert not isinstance(answer, Promise)
         assert answer.error_code == ErrorCode.INVALID_REQUEST  # type: ignore[attr-defined]
     fill(cluster, 1)
 

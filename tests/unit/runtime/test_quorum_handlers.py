@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from quorum_nodes import Cluster
 
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.server.handlers.quorum import VERSIONS, quorum_handlers
 from moldau.server.router import Router
 from moldau.wire.apis import APIS, ApiKey, request_class, response_class
@@ -34,7 +34,7 @@ def test_a_request_without_anything_in_it_is_answered(router: Router, api: ApiKe
     frame = request_frame(api, version, 7, "test", request)
     reply = router.answer("CONTROLLER", "test", memoryview(bytes(frame))[4:])
     assert reply is not None
-    assert not isinstance(reply, Later)
+    assert not isinstance(reply, Promise)
     assert isinstance(reply, Outgoing)
     correlation_id, _ = read_response(response_class(api), bytes(reply)[4:], api, version)
     assert correlation_id == 7

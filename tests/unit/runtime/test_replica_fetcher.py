@@ -12,7 +12,7 @@ from rooms import batch
 
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.log.walk import walk_batches
 from moldau.metadata.image import PartitionState
 from moldau.replica.partition import Partition
@@ -40,7 +40,7 @@ from moldau.wire.schema import Message
 CALLER = Caller("PLAINTEXT", "test:1", "test", 12)
 
 
-def append(world: World, count: int = 1, index: int = 0, *, acks: int = -1, **header: int) -> Later[ErrorCode] | None:
+def append(world: World, count: int = 1, index: int = 0, *, acks: int = -1, **header: int) -> Promise[ErrorCode] | None:
     """To the leader, as the controller sees it."""
     node = world.nodes[world.controller.partitions[index].leader]
     partition = node.partition(index)
@@ -71,11 +71,11 @@ class Tap:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, asker: int) -> None:
         self.said: list[tuple[int, ApiKey, Any]] = []
-        real: Callable[..., Later[Any]] = ToyPeer.ask
+        real: Callable[..., Promise[Any]] = ToyPeer.ask
 
         def ask(
             peer: ToyPeer, api: ApiKey, request: Message, timeout_ms: int, version: int | None = None
-        ) -> Later[Any]:
+        ) -> Promise[Any]:
             if peer._node.id == asker:
                 self.said.append((peer._target_id, api, request))
             return real(peer, api, request, timeout_ms, version)
@@ -295,19 +295,19 @@ def test_deleted_records_are_deleted_everywhere_before_it_is_said() -> None:
     world.run(700)
     ask = DeleteRecordsRequest([DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, 4)])], timeout_ms=1_000)
     answer = world.nodes[1].delete_records.answer(ask, CALLER)
-    assert isinstance(answer, Later)
+    assert isinstance(answer, Promise)
     world.run(20)
     assert [node.partition().log.start_offset for node in world.nodes.values()] == [4, 4, 4]
     assert told(answer) == (0, 4)
     world.cuts.add(frozenset({1, 3}))
     ask = DeleteRecordsRequest([DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, 5)])], timeout_ms=1_000)
     late = world.nodes[1].delete_records.answer(ask, CALLER)
-    assert isinstance(late, Later)
+    assert isinstance(late, Promise)
     world.run(1_000)
     assert told(late) == (ErrorCode.REQUEST_TIMED_OUT, -1)
 
 
-def told(answer: Later[DeleteRecordsResponse]) -> tuple[int, int]:
+def told(answer: Promise[DeleteRecordsResponse]) -> tuple[int, int]:
     (result,) = answer.value().topics[0].partitions
     return result.error_code, result.low_watermark
 
@@ -437,8 +437,8 @@ def consume(node: Node, offset: int, *, rack: str = "", version: int = 12, wait_
     return node.fetch.answer(ask, CALLER._replace(version=version))
 
 
-def only(response: FetchResponse | Later[FetchResponse]) -> PartitionData:
-    found = response.value() if isinstance(response, Later) else response
+def only(response: FetchResponse | Promise[FetchResponse]) -> PartitionData:
+    found = response.value() if isinstance(response, Promise) else response
     return found.responses[0].partitions[0]
 
 

@@ -10,7 +10,7 @@ import pytest
 from rooms import Rooms
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.coordinator.machine import Action, Answer, CoordinatorRecord, Deadlines, Outcome
 from moldau.log.walk import walk_headers
 from moldau.metadata.apply import Changes
@@ -36,7 +36,7 @@ class Notebook:
 
     notes: list[str] = field(default_factory=list)
     deadlines: Deadlines = field(default_factory=Deadlines)
-    parked: list[Later[Any]] = field(default_factory=list)
+    parked: list[Promise[Any]] = field(default_factory=list)
     is_loaded: bool = False
 
     def encode(self, record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
@@ -61,7 +61,7 @@ class Notebook:
     def due(self, now_ms: int) -> Iterator[Action]:
         return self.deadlines.due(now_ms)
 
-    def waiting(self) -> Iterator[Later[Any]]:
+    def waiting(self) -> Iterator[Promise[Any]]:
         yield from self.parked
 
     def write(
@@ -137,7 +137,7 @@ def test_a_turn_that_is_too_much_for_one_batch_is_several() -> None:
 
 def test_others_are_answered_with_the_record_they_wait_for() -> None:
     world = World(flush_messages="1")
-    other: Later[str] = Later()
+    other: Promise[str] = Promise()
     world.write("a", answers=[Answer(other, "your turn")])
     world.rooms.timers.run_soon()
     assert not other.done
@@ -151,7 +151,7 @@ def test_what_is_too_large_is_refused_and_changes_nothing() -> None:
         world.write("x" * 500)
     assert refused.value.code is ErrorCode.RECORD_LIST_TOO_LARGE
     assert (world.notebook.notes, world.read()) == ([], [])
-    told: Later[str] = Later()
+    told: Promise[str] = Promise()
     said = Outcome(None, [CoordinatorRecord(Note("small"), None)], [Answer(told, "too large")])
     answer = world.write("x" * 500, refused=lambda error: said)
     world.rooms.timers.run_soon()
@@ -185,7 +185,7 @@ def test_a_log_that_refuses_takes_the_machine_with_it_and_a_new_one_is_made_from
     world.write("kept")
     world.rooms.timers.run_soon()
     world.rooms.files.bytes_left = 0
-    parked: Later[Any] = Later()
+    parked: Promise[Any] = Promise()
     world.notebook.parked.append(parked)
     lost, read = world.write("lost"), world.read()
     world.rooms.timers.run_soon()
@@ -288,7 +288,7 @@ def test_a_deadline_that_fails_does_not_stop_the_others() -> None:
 def test_a_topic_that_is_deleted_takes_its_shards_with_it() -> None:
     world = World()
     world.rooms.current.follow(world.shards.follow)
-    parked: Later[Any] = Later()
+    parked: Promise[Any] = Promise()
     world.notebook.parked.append(parked)
     world.rooms.delete_topic(TOPIC)
     assert parked.value().code is ErrorCode.NOT_COORDINATOR

@@ -6,8 +6,8 @@ from fake_brokers import FakeBrokers
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.base.later import Later
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
+from moldau.base.promise import Promise
 from moldau.runtime.transaction_verifier import Codes, InTransaction, TransactionVerifier
 from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
@@ -35,7 +35,7 @@ class Verifying:
             raise KafkaError(self.coordinator)
         return self.coordinator
 
-    def verify(self, name: str, *partitions: TopicPartition, adds: bool = False, epoch: int = 3) -> Later[Codes]:
+    def verify(self, name: str, *partitions: TopicPartition, adds: bool = False, epoch: int = 3) -> Promise[Codes]:
         return self.verifier.verify(InTransaction(name, 7, epoch, adds), partitions)
 
     def asked(self) -> list[tuple[str, int, bool, list[TopicPartition]]]:

@@ -13,8 +13,8 @@ from typing import Any
 
 from moldau.assembly import Assembly, World
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
-from moldau.base.later import Later
 from moldau.base.local_cluster import NodeAddress, node_properties
+from moldau.base.promise import Promise
 from moldau.replica.flushing import Flushable
 from moldau.server.router import Router
 from moldau.settings import from_properties
@@ -85,7 +85,7 @@ def put(router: Router, frame: bytes | bytearray, sent: Sent, listener: str = "C
             raise AssertionError(f"{sent.api.name} v{sent.version} broke its handler") from cause
         sent.came_to(Refused())
         return sent
-    if isinstance(reply, Later):
+    if isinstance(reply, Promise):
         reply.then(sent.replied)
     elif reply is None:
         sent.came_to(Refused())
@@ -102,8 +102,8 @@ class _Line:
         self._wires = wires
         self._port = port
 
-    def ask(self, api: ApiKey, request: Message, timeout_ms: int, version: int | None = None) -> Later[Any]:
-        answer: Later[Any] = Later()
+    def ask(self, api: ApiKey, request: Message, timeout_ms: int, version: int | None = None) -> Promise[Any]:
+        answer: Promise[Any] = Promise()
         router = self._wires.routers.get(self._port)
         timers = self._wires.timers
         if router is None:

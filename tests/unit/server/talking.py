@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.server.conversation import Conversation, ReceiveBudget, Reply
 from moldau.wire.codec import Outgoing
 
@@ -36,7 +36,7 @@ class Talk:
         self.budget_bytes = budget_bytes
         self.budget = ReceiveBudget(budget_bytes)
         self.asked: list[bytes] = []
-        self.late: list[tuple[bytes, Later[Outgoing]]] = []
+        self.late: list[tuple[bytes, Promise[Outgoing]]] = []
         self.replies: list[bytes] = []
         self.wakes = 0
         self.on_wake: Callable[[], None] = lambda: None
@@ -48,7 +48,7 @@ class Talk:
         if body.startswith(NEVER.encode()):
             return None
         if body.startswith(LATER.encode()):
-            promise: Later[Outgoing] = Later()
+            promise: Promise[Outgoing] = Promise()
             self.late.append((body, promise))
             return promise
         return Outgoing(reply_to(body))

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from talking import BUDGET_BYTES, LATER, NEVER, NOW, Talk, expected_replies, frame, request
 
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.server.conversation import Conversation, ReceiveBudget
 from moldau.wire.codec import Outgoing
 
@@ -50,7 +50,7 @@ def test_only_the_head_of_the_queue_wakes() -> None:
 
 
 def test_a_promise_kept_before_it_was_given_wakes_too() -> None:
-    kept: Later[Outgoing] = Later()
+    kept: Promise[Outgoing] = Promise()
     kept.complete(Outgoing(b"done"))
     wakes: list[int] = []
     conversation = Conversation(lambda _: kept, lambda: wakes.append(1), 1000, ReceiveBudget(1000))

@@ -13,8 +13,8 @@ from besieged import Sent
 from besieged_transactions import NAMED, Transacting, batch, produced
 
 from moldau.base.errors import ErrorCode
-from moldau.base.later import Later
 from moldau.base.names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from moldau.base.promise import Promise
 from moldau.runtime.transaction_coordinator import TransactionCoordinator
 from moldau.server.handlers import produce
 from moldau.server.handlers.transactions.gate import Passed, TransactionGate
@@ -161,7 +161,7 @@ def test_markers_of_nobody_change_nothing_that_is_there(alone: Transacting, prod
 def test_a_topic_made_anew_while_the_coordinator_is_asked_takes_nothing_meant_for_the_old_one(
     alone: Transacting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    passed: Later[Passed] = Later()
+    passed: Promise[Passed] = Promise()
     alone.besieged.create("short-lived")
     producer = alone.init("tx")
     monkeypatch.setattr(TransactionGate, "pass_through", lambda *_: passed)
@@ -252,7 +252,7 @@ def test_a_shard_that_cannot_commit_holds_up_no_question_about_others(
     monkeypatch.setattr(
         TransactionCoordinator,
         "submit",
-        lambda self, name, decide: Later() if name == "stuck" else submit(self, name, decide),
+        lambda self, name, decide: Promise() if name == "stuck" else submit(self, name, decide),
     )
     sent = [alone.begin_write(name, producer) for name, producer in (("stuck", stuck), ("free", free))]
     alone.besieged.timers.advance(QUESTION_LATE_MS)

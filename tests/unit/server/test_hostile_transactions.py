@@ -15,8 +15,8 @@ from depth import deep
 from operations import operations_of
 
 from moldau.base.errors import ErrorCode
-from moldau.base.later import Later
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
+from moldau.base.promise import Promise
 from moldau.runtime import coordinator_topic
 from moldau.runtime.coordinator_topic import _kept_hash
 from moldau.wire.apis import ApiKey
@@ -150,7 +150,7 @@ class Explosion:
     def go_off(self) -> None:
         router = self._alone.besieged.routers[9001]
         reply = router.answer("PLAINTEXT", "198.51.100.7:666", memoryview(bytearray(self._frame[4:])))
-        if isinstance(reply, Later):
+        if isinstance(reply, Promise):
             reply.then(self._replies.append)
         else:
             self._replies.append(reply)

@@ -13,7 +13,7 @@ import pytest
 from patience import PATIENCE_S
 from talking import until
 
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.server import listener as listener_module
 from moldau.server.conversation import ReceiveBudget
 from moldau.server.listener import Listener
@@ -32,13 +32,13 @@ class Heartbeats:
     versions = (0, 4)
 
     def __init__(self) -> None:
-        self.late: list[Later[HeartbeatResponse]] = []
+        self.late: list[Promise[HeartbeatResponse]] = []
         self.is_late = False
 
-    def answer(self, ask: HeartbeatRequest, caller: Caller) -> HeartbeatResponse | Later[HeartbeatResponse]:
+    def answer(self, ask: HeartbeatRequest, caller: Caller) -> HeartbeatResponse | Promise[HeartbeatResponse]:
         if not self.is_late:
             return HeartbeatResponse()
-        self.late.append(Later())
+        self.late.append(Promise())
         return self.late[-1]
 
 

@@ -7,7 +7,7 @@ from rooms import Rooms, batch
 
 from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.ids import ZERO_UUID
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.server.router import Caller
 from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
@@ -24,7 +24,7 @@ def rooms() -> Rooms:
 
 def produce(
     rooms: Rooms, *where: tuple[str, int], acks: int = -1, version: int = 9, topic_id: bytes = ZERO_UUID
-) -> ProduceResponse | Later[ProduceResponse] | None:
+) -> ProduceResponse | Promise[ProduceResponse] | None:
     topics = [
         TopicProduceData(topic_id, topic, [PartitionProduceData(index, batch(timestamp=rooms.clock.now_ms()))])
         for topic, index in where
@@ -33,15 +33,15 @@ def produce(
     return rooms.produce.answer(ask, Caller("PLAINTEXT", "test:1", "test", version))
 
 
-def told(answer: ProduceResponse | Later[ProduceResponse] | None) -> list[tuple[int, int]]:
+def told(answer: ProduceResponse | Promise[ProduceResponse] | None) -> list[tuple[int, int]]:
     """(error, base offset) of every partition, in the order asked."""
-    response = answer.value() if isinstance(answer, Later) else answer
+    response = answer.value() if isinstance(answer, Promise) else answer
     assert response is not None
     return [(each.error_code, each.base_offset) for topic in response.responses for each in topic.partition_responses]
 
 
-def waits(answer: object) -> Later[ProduceResponse]:
-    assert isinstance(answer, Later)
+def waits(answer: object) -> Promise[ProduceResponse]:
+    assert isinstance(answer, Promise)
     assert not answer.done
     return answer
 

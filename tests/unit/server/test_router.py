@@ -10,7 +10,7 @@ import pytest
 from rooms import Rooms
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.server.handlers.controlled import controlled
 from moldau.server.router import Caller, Router
 from moldau.wire.apis import ApiKey
@@ -70,9 +70,9 @@ def test_a_reply_carries_the_correlation_id_and_the_version(version: int) -> Non
 
 
 def test_a_late_reply_is_framed_when_it_comes() -> None:
-    later: Later[HeartbeatResponse] = Later()
+    later: Promise[HeartbeatResponse] = Promise()
     reply = routed(heartbeats(lambda *_: later), ApiKey.HEARTBEAT, 4, ASK)
-    assert isinstance(reply, Later)
+    assert isinstance(reply, Promise)
     assert not reply.done
     later.complete(HeartbeatResponse(error_code=27))
     framed = reply.value()
@@ -147,7 +147,7 @@ def test_a_reply_that_cannot_be_written_ends_this_connection_and_no_other(caplog
     """Late, it must not stop whoever completes it: that is somebody in the middle of other clients' business."""
     with pytest.raises(MalformedData, match="failed here"):
         routed(heartbeats(lambda *_: HeartbeatResponse(error_code=1 << 20)), ApiKey.HEARTBEAT, 4, ASK)
-    later: Later[HeartbeatResponse] = Later()
+    later: Promise[HeartbeatResponse] = Promise()
     reply = routed(heartbeats(lambda *_: later), ApiKey.HEARTBEAT, 4, ASK)
     later.complete(HeartbeatResponse(error_code=1 << 20))
     assert reply.value() == Outgoing()
@@ -176,7 +176,7 @@ def test_a_refusal_that_quotes_the_longest_of_names_can_be_written(version: int)
     other = rooms.allocate_producer_ids()
     rooms.flush()
     assert other.done, "nobody else waits for it"
-    assert isinstance(reply, Later)
+    assert isinstance(reply, Promise)
     _, body = read_response(CreateTopicsResponse, reply.value()[4:], ApiKey.CREATE_TOPICS, version)
     assert [each.error_code for each in body.topics] == [0, 17, 40, 40]
     assert all(len(each.error_message or "") <= 1000 for each in body.topics)

@@ -13,8 +13,8 @@ import pytest
 from patience import PATIENCE_S
 from talking import LATER, NEVER, NOW, frame, reply_to, request, until
 
-from moldau.base.later import Later
 from moldau.base.limits import REQUESTS_IN_FLIGHT_MAX, SCRATCH_BYTES
+from moldau.base.promise import Promise
 from moldau.log.log import Slice
 from moldau.server.conversation import ReceiveBudget, Reply
 from moldau.server.socket_connection import SocketConnection
@@ -108,13 +108,13 @@ def test_as_many_requests_at_once_as_a_client_likes(count: int) -> None:
 
 def test_late_replies_keep_the_order_and_let_the_held_back_go_on() -> None:
     async def talk() -> None:
-        promises: list[tuple[bytes, Later[Outgoing]]] = []
+        promises: list[tuple[bytes, Promise[Outgoing]]] = []
 
         def answer(view: memoryview) -> Reply:
             body = bytes(view)
             if not body.startswith(LATER.encode()):
                 return Outgoing(reply_to(body))
-            promise: Later[Outgoing] = Later()
+            promise: Promise[Outgoing] = Promise()
             promises.append((body, promise))
             return promise
 
@@ -252,7 +252,7 @@ def test_a_lie_among_the_held_back_ends_it_too() -> None:
 
 def test_a_client_that_leaves_is_no_fault_and_its_late_replies_are_dropped() -> None:
     async def talk() -> None:
-        promise: Later[Outgoing] = Later()
+        promise: Promise[Outgoing] = Promise()
         with line(lambda _: promise) as this:
             await this.send(frame(b"x") + b"\0\0\0\x10half")
             await until(lambda: this.asked)
@@ -267,10 +267,10 @@ def test_a_client_that_leaves_is_no_fault_and_its_late_replies_are_dropped() -> 
 
 def test_a_reply_that_could_not_be_written_ends_the_connection_behind_those_before_it() -> None:
     async def talk() -> None:
-        promises: list[Later[Outgoing]] = []
+        promises: list[Promise[Outgoing]] = []
 
         def answer(_: memoryview) -> Reply:
-            promises.append(Later())
+            promises.append(Promise())
             return promises[-1]
 
         with line(answer) as this:
@@ -287,10 +287,10 @@ def test_a_reply_that_could_not_be_written_ends_the_connection_behind_those_befo
 
 def test_after_stop_reading_what_was_asked_is_answered_and_no_more_is_read() -> None:
     async def talk() -> None:
-        promises: list[Later[Outgoing]] = []
+        promises: list[Promise[Outgoing]] = []
 
         def answer(_: memoryview) -> Reply:
-            promises.append(Later())
+            promises.append(Promise())
             return promises[-1]
 
         with line(answer) as this:

@@ -9,7 +9,7 @@ from rooms import Rooms
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.replica.verification import Verifications
 from moldau.runtime.transaction_verifier import Codes, InTransaction, TransactionVerifier
 from moldau.server.handlers.transactions.gate import Passed, Patience, TransactionGate
@@ -22,10 +22,10 @@ class Coordinator(TransactionVerifier):
     """Answers what a test tells it to."""
 
     def __init__(self) -> None:
-        self.asked: list[Later[Codes]] = []
+        self.asked: list[Promise[Codes]] = []
 
-    def verify(self, transaction: InTransaction, partitions: object) -> Later[Codes]:
-        self.asked.append(Later())
+    def verify(self, transaction: InTransaction, partitions: object) -> Promise[Codes]:
+        self.asked.append(Promise())
         return self.asked[-1]
 
 
@@ -45,7 +45,7 @@ class Gate:
             lambda: verifies,
         )
 
-    def ask(self, *, adds: bool = True, knows_abortable: bool = True, sequence: int = 0) -> Passed | Later[Passed]:
+    def ask(self, *, adds: bool = True, knows_abortable: bool = True, sequence: int = 0) -> Passed | Promise[Passed]:
         self.transaction = InTransaction("tx", 7, 1, adds)
         return self.gate.pass_through(self.transaction, [(self.partition, sequence)], knows_abortable)
 
@@ -60,18 +60,18 @@ class Gate:
             waited_ms += 1
         return waited_ms
 
-    def code_at_the_append(self, passed: Passed | Later[Passed]) -> ErrorCode:
+    def code_at_the_append(self, passed: Passed | Promise[Passed]) -> ErrorCode:
         try:
             self.gate.check(
-                self.partition, self.transaction, 0, passed.value() if isinstance(passed, Later) else passed
+                self.partition, self.transaction, 0, passed.value() if isinstance(passed, Promise) else passed
             )
         except KafkaError as refused:
             return refused.code
         return ErrorCode.NONE
 
 
-def are_done(asked: Sequence[Passed | Later[Passed]]) -> list[bool]:
-    return [not isinstance(each, Later) or each.done for each in asked]
+def are_done(asked: Sequence[Passed | Promise[Passed]]) -> list[bool]:
+    return [not isinstance(each, Promise) or each.done for each in asked]
 
 
 def test_what_is_part_of_the_transaction_passes() -> None:
@@ -190,8 +190,8 @@ def test_without_verification_who_added_it_beforehand_is_believed() -> None:
 def test_what_a_producer_sent_first_is_not_overtaken_while_it_waits() -> None:
     world = Gate()
     first, second = world.ask(), world.ask()
-    assert isinstance(first, Later)
-    assert isinstance(second, Later)
+    assert isinstance(first, Promise)
+    assert isinstance(second, Promise)
     world.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
     world.await_question()
     world.coordinator.asked.reverse()

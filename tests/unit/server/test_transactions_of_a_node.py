@@ -10,8 +10,8 @@ from rooms import Rooms
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID
-from moldau.base.later import Later
 from moldau.base.names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from moldau.base.promise import Promise
 from moldau.server.router import Caller, Handler
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -55,7 +55,7 @@ class Node:
     def ask(self, api: ApiKey, ask: Any, version: int | None = None) -> Any:
         answer = self.begin(api, ask, version)
         self.settle()
-        return answer.value() if isinstance(answer, Later) else answer
+        return answer.value() if isinstance(answer, Promise) else answer
 
     def settle(self) -> None:
         """All that can happen without a step of the clock."""
@@ -195,8 +195,8 @@ def test_only_who_needs_a_producer_id_waits_for_the_controller_to_grant_one(node
     """And is told to try again, whatever the controller said."""
     producer = node.init()
 
-    def refuse() -> Later[range | KafkaError]:
-        refused: Later[range | KafkaError] = Later()
+    def refuse() -> Promise[range | KafkaError]:
+        refused: Promise[range | KafkaError] = Promise()
         refused.complete(KafkaError(ErrorCode.STALE_BROKER_EPOCH))
         return refused
 
@@ -309,7 +309,7 @@ def test_a_node_that_dies_between_the_decision_and_its_markers_finishes_what_it_
     producer = node.init()
     write(node, producer, "a")
     answer = node.begin(ApiKey.END_TXN, EndTxnRequest(TX, *producer, committed), 5)
-    while not (isinstance(answer, Later) and answer.done):
+    while not (isinstance(answer, Promise) and answer.done):
         node.rooms.flush()
         assert node.rooms.timers.run_one_soon(), "the decision is never made"
     assert node.stable == 0, "no marker is written yet"

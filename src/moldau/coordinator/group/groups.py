@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from moldau.base.clock import Clock
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.coordinator.group import listing, offset_removal, serde
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.classic.groups import ClassicGroups
@@ -122,7 +122,7 @@ class Groups:
         removed = offset_removal.of_deleted_topics(self.state, changes.removed, image)
         return Outcome(None, removed, is_divisible=True)
 
-    def waiting(self) -> Iterator[Later[Any]]:
+    def waiting(self) -> Iterator[Promise[Any]]:
         """All who have not been answered yet, for when this machine is given up."""
         for group in self.state.groups.values():
             if isinstance(group, ClassicGroup):

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from moldau.base.clock import Clock
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.coordinator.machine import (
     NOTHING,
     Action,
@@ -182,7 +182,7 @@ class Transactions:
         if not prepared.partitions:
             return self._change(response, prepared, ending.completed(prepared, self._clock.now_ms()))
         markers = self._markers(prepared)
-        committed: Later[Any] = Later()
+        committed: Promise[Any] = Promise()
         committed.then(lambda told: None if isinstance(told, KafkaError) else self._send(markers))
         outcome = self._change(response, prepared, markers=markers)
         outcome.answers = [Answer(committed, None)]
@@ -235,7 +235,7 @@ class Transactions:
             if is_idle and transaction.last_update_ms <= oldest_ms:
                 yield Outcome(None, [tombstone_of(transaction)])
 
-    def waiting(self) -> Iterator[Later[Any]]:
+    def waiting(self) -> Iterator[Promise[Any]]:
         """Nobody: all are answered when what was decided is committed."""
         return iter(())
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from moldau.base.clock import Timers
 from moldau.base.errors import KafkaError
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.coordinator.machine import Client
 from moldau.server.router import Caller
 
@@ -29,23 +29,23 @@ def client_of(caller: Caller) -> Client:
     return Client(caller.client_id or "", "/" + caller.address.rpartition(":")[0].strip("[]"), caller.version)
 
 
-def answered(ask: Callable[[], R | Later[R]], refusal: Callable[[KafkaError], R]) -> R | Later[R]:
+def answered(ask: Callable[[], R | Promise[R]], refusal: Callable[[KafkaError], R]) -> R | Promise[R]:
     """What `ask` gives or promises; a KafkaError, raised or come to, in the form `refusal` gives it."""
     try:
         answer = ask()
     except KafkaError as refused:
         return refusal(refused)
-    if isinstance(answer, Later):
+    if isinstance(answer, Promise):
         return answer.map(lambda value: refusal(value) if isinstance(value, KafkaError) else value)
     return answer
 
 
-def gathered(answers: list[Any], combine: Callable[[list[Any]], R], limit: Limit | None = None) -> R | Later[R]:
+def gathered(answers: list[Any], combine: Callable[[list[Any]], R], limit: Limit | None = None) -> R | Promise[R]:
     """One answer made of several, when the last of them is there, or when time is up."""
-    left = sum(isinstance(answer, Later) for answer in answers)
+    left = sum(isinstance(answer, Promise) for answer in answers)
     if not left:
         return combine(answers)
-    whole: Later[R] = Later()
+    whole: Promise[R] = Promise()
     values = list(answers)
 
     def arrived(place: int, value: Any) -> None:
@@ -61,12 +61,12 @@ def gathered(answers: list[Any], combine: Callable[[list[Any]], R], limit: Limit
 
     def time_is_up() -> None:
         assert limit is not None
-        told = [limit.late(place) if isinstance(value, Later) else value for place, value in enumerate(values)]
+        told = [limit.late(place) if isinstance(value, Promise) else value for place, value in enumerate(values)]
         whole.complete(combine(told))
 
     timer = None if limit is None else limit.timers.after_ms(limit.wait_ms, time_is_up)
 
     for place, answer in enumerate(answers):
-        if isinstance(answer, Later):
+        if isinstance(answer, Promise):
             answer.then(partial(arrived, place))
     return whole

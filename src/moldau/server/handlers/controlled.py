@@ -13,14 +13,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from moldau.base.errors import KafkaError
-from moldau.base.later import Later
 from moldau.base.limits import CONTROLLED_REQUEST_BYTES_MAX
+from moldau.base.promise import Promise
 from moldau.server.handlers.refusals import refusal
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.schema import Message
 
-Ask = Callable[[ApiKey, Message, int], Later[Any]]
+Ask = Callable[[ApiKey, Message, int], Promise[Any]]
 """Puts a request in that version to the controller; the answer may be a KafkaError."""
 
 CONTROLLED: Final[dict[ApiKey, tuple[int, int]]] = {
@@ -50,7 +50,7 @@ class Controlled:
         self.versions = versions
         self._ask = ask
 
-    def answer(self, ask: Message, caller: Caller) -> Later[Message]:
+    def answer(self, ask: Message, caller: Caller) -> Promise[Message]:
         answered = self._ask(self.api, ask, caller.version)
         return answered.map(lambda given: refusal(ask, given) if isinstance(given, KafkaError) else given)
 

@@ -9,7 +9,7 @@ from functools import partial
 
 from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
 from moldau.server.router import Caller
@@ -23,7 +23,7 @@ from moldau.wire.messages.delete_records import (
 )
 
 NO_LOW_WATERMARK = -1
-Waiting = list[tuple[DeleteRecordsPartitionResult, Partition, Later[ErrorCode]]]
+Waiting = list[tuple[DeleteRecordsPartitionResult, Partition, Promise[ErrorCode]]]
 
 
 class DeleteRecords:
@@ -34,7 +34,9 @@ class DeleteRecords:
         self._partitions = partitions
         self._timers = timers
 
-    def answer(self, ask: DeleteRecordsRequest, caller: Caller) -> DeleteRecordsResponse | Later[DeleteRecordsResponse]:
+    def answer(
+        self, ask: DeleteRecordsRequest, caller: Caller
+    ) -> DeleteRecordsResponse | Promise[DeleteRecordsResponse]:
         waiting: Waiting = []
         response = DeleteRecordsResponse(
             topics=[
@@ -64,8 +66,8 @@ class DeleteRecords:
 
     def _when_deleted(
         self, response: DeleteRecordsResponse, waiting: Waiting, timeout_ms: int
-    ) -> Later[DeleteRecordsResponse]:
-        answer: Later[DeleteRecordsResponse] = Later()
+    ) -> Promise[DeleteRecordsResponse]:
+        answer: Promise[DeleteRecordsResponse] = Promise()
         left = len(waiting)
 
         def settle(result: DeleteRecordsPartitionResult, partition: Partition, code: ErrorCode) -> None:

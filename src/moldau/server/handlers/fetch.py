@@ -10,7 +10,7 @@ from __future__ import annotations
 from moldau.base.clock import Clock
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID, Uuid
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.metadata.current import CurrentImage
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
@@ -85,7 +85,7 @@ class Fetch:
             for from_followers in (False, True)
         }
 
-    def answer(self, ask: FetchRequest, caller: Caller) -> FetchResponse | Later[FetchResponse]:
+    def answer(self, ask: FetchRequest, caller: Caller) -> FetchResponse | Promise[FetchResponse]:
         uses_topic_ids = caller.version >= TOPIC_ID_FROM_VERSION
         try:
             reads = self._reads(ask, caller)
@@ -302,7 +302,7 @@ class _Answer:
         partition = entry.partition
         return partition is None or self._reads.is_read_up(entry, partition, data)
 
-    def park(self, parked: ParkedFetches[FetchResponse], wait_ms: int) -> Later[FetchResponse]:
+    def park(self, parked: ParkedFetches[FetchResponse], wait_ms: int) -> Promise[FetchResponse]:
         """Waits for data in any of the partitions, for the client's time to be up, or for the server to stop."""
         return parked.park(self._session, lambda: self._ask.min_bytes - self._size, wait_ms, self.collect)
 

@@ -7,7 +7,7 @@ before.
 from __future__ import annotations
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.runtime.producer_ids import ProducerIds
 from moldau.runtime.transaction_coordinator import TransactionCoordinator
 from moldau.server.handlers.answering import answered, client_of
@@ -28,7 +28,7 @@ class InitProducerId:
 
     def answer(
         self, ask: InitProducerIdRequest, caller: Caller
-    ) -> InitProducerIdResponse | Later[InitProducerIdResponse]:
+    ) -> InitProducerIdResponse | Promise[InitProducerIdResponse]:
         transactional_id = ask.transactional_id
         if transactional_id == "" or (ask.producer_id < 0) != (ask.producer_epoch < 0):
             return _refused(ErrorCode.INVALID_REQUEST)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID
-from moldau.base.later import Later
 from moldau.base.names import INTERNAL_TOPICS, topic_name_problem
+from moldau.base.promise import Promise
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage, TopicImage
 from moldau.runtime.controller_channel import TopicCreator
@@ -46,7 +46,7 @@ class Metadata:
         self._cluster_id = cluster_id
         self._auto_create = auto_create
 
-    def answer(self, ask: MetadataRequest, caller: Caller) -> MetadataResponse | Later[MetadataResponse]:
+    def answer(self, ask: MetadataRequest, caller: Caller) -> MetadataResponse | Promise[MetadataResponse]:
         image = self._current.image
         if ask.topics is None or (caller.version == 0 and not ask.topics):
             live = {broker.id for broker in image.live_brokers()}

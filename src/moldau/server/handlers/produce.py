@@ -12,9 +12,9 @@ from functools import partial
 
 from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
-from moldau.base.later import Later
 from moldau.base.limits import UNVERIFIED_BYTES_MAX
 from moldau.base.names import INTERNAL_TOPICS
+from moldau.base.promise import Promise
 from moldau.log.log import Appended
 from moldau.log.validate import RecordsRejected
 from moldau.metadata.current import CurrentImage
@@ -41,7 +41,7 @@ ZSTD_FROM_VERSION = 7
 LEADER_FROM_VERSION = 10
 TOPIC_ID_FROM_VERSION = 13
 ADMIN_CLIENT_ID = "__admin_client"
-Waiting = list[tuple[PartitionProduceResponse, Later[ErrorCode]]]
+Waiting = list[tuple[PartitionProduceResponse, Promise[ErrorCode]]]
 
 
 class Produce:
@@ -58,17 +58,19 @@ class Produce:
         self._timers = timers
         self._unverified_bytes = 0
 
-    def answer(self, ask: ProduceRequest, caller: Caller) -> ProduceResponse | Later[ProduceResponse] | None:
+    def answer(self, ask: ProduceRequest, caller: Caller) -> ProduceResponse | Promise[ProduceResponse] | None:
         if ask.transactional_id is None:
             return self._produce(ask, caller, None)
         return self._produce_verified(ask, caller)
 
-    def _produce_verified(self, ask: ProduceRequest, caller: Caller) -> ProduceResponse | Later[ProduceResponse] | None:
+    def _produce_verified(
+        self, ask: ProduceRequest, caller: Caller
+    ) -> ProduceResponse | Promise[ProduceResponse] | None:
         written = written_in(ask, caller.version, self._named, self._partitions)
         if written is None:
             return self._produce(ask, caller, None)
         passed = self._gate.pass_through(written.transaction, written.partitions, written.knows_abortable)
-        if not isinstance(passed, Later):
+        if not isinstance(passed, Promise):
             return self._produce(ask, caller, written.passed(passed))
         size = _size(ask)
         if self._unverified_bytes + size > UNVERIFIED_BYTES_MAX and self._unverified_bytes:
@@ -79,13 +81,13 @@ class Produce:
             passed.then(lambda passed: self._produce_unheard(ask, caller, written.passed(passed), size))
             return None
 
-        def go_on(passed: Passed) -> ProduceResponse | Later[ProduceResponse]:
+        def go_on(passed: Passed) -> ProduceResponse | Promise[ProduceResponse]:
             self._unverified_bytes -= size
             done = self._produce(ask, caller, written.passed(passed))
             assert done is not None, "only who asks for no acknowledgement gets no answer"
             return done
 
-        return passed.lead_to(go_on)
+        return passed.and_then(go_on)
 
     def _produce_unheard(self, ask: ProduceRequest, caller: Caller, written: Written, size: int) -> None:
         """Without acknowledgement, and after a question to another node: there is nobody left to tell of an error."""
@@ -98,7 +100,7 @@ class Produce:
 
     def _produce(
         self, ask: ProduceRequest, caller: Caller, written: Written | None
-    ) -> ProduceResponse | Later[ProduceResponse] | None:
+    ) -> ProduceResponse | Promise[ProduceResponse] | None:
         now_ms = self._clock.now_ms()
         waiting: Waiting = []
         refused: list[PartitionProduceResponse] = []
@@ -173,9 +175,9 @@ class Produce:
 
     def _when_acknowledged(
         self, response: ProduceResponse, waiting: Waiting, timeout_ms: int
-    ) -> Later[ProduceResponse]:
+    ) -> Promise[ProduceResponse]:
         """Answers when all partitions are acknowledged, or says which were not when the client's time is up."""
-        answer: Later[ProduceResponse] = Later()
+        answer: Promise[ProduceResponse] = Promise()
         left = len(waiting)
 
         def settle(done: PartitionProduceResponse, code: ErrorCode) -> None:

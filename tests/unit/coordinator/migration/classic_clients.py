@@ -14,7 +14,7 @@ from migration_rooms import MigrationRooms
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.coordinator.machine import Client
 from moldau.wire.consumer_protocol import Assignment, Subscription, TopicPartitions, read, write
 from moldau.wire.messages.heartbeat import HeartbeatRequest
@@ -42,7 +42,7 @@ class ClassicClient:
     """Another goes by its instance id."""
     shares: dict[str, bytes] = field(default_factory=dict)
     """What it has to say as the leader."""
-    waiting: Later[Any] | None = None
+    waiting: Promise[Any] | None = None
 
     @property
     def protocol(self) -> str:

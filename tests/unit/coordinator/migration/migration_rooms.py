@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.coordinator.group.classic.group import ClassicGroup, ClassicMember, State
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.group import Group
@@ -55,15 +55,15 @@ class MigrationRooms:
 
     # --- the machine --------------------------------------------------------------------------------------------
 
-    def ask(self, decide: Decide) -> Later[Any]:
+    def ask(self, decide: Decide) -> Promise[Any]:
         """The answer, or a KafkaError; it may be long in coming."""
-        told: Later[Any] = Later()
+        told: Promise[Any] = Promise()
         try:
             outcome = decide(self.groups)
-            if isinstance(outcome.response, Later):
+            if isinstance(outcome.response, Promise):
                 told = outcome.response
             self.take(outcome)
-            if not isinstance(outcome.response, Later):
+            if not isinstance(outcome.response, Promise):
                 told.complete(outcome.response)
         except KafkaError as refused:
             told.complete(refused)

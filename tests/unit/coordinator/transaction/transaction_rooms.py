@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.coordinator.machine import Answer, Client, Outcome, ProducerIdAndEpoch
 from moldau.coordinator.transaction.markers import TransactionMarkers
 from moldau.coordinator.transaction.serde import decode_record
@@ -141,7 +141,7 @@ class TransactionRooms:
             assert not outcome.answers
         if not self._batches:
             return outcome.response
-        waiting: Later[Any] = Later()
+        waiting: Promise[Any] = Promise()
         self._batches[-1].answers.extend([*outcome.answers, Answer(waiting, outcome.response)])
         if not self.is_committing:
             return waiting

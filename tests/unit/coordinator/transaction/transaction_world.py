@@ -16,7 +16,7 @@ from transaction_rooms import NOBODY, TransactionRooms
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.coordinator.machine import ProducerIdAndEpoch
 from moldau.coordinator.transaction.markers import TransactionMarkers
 
@@ -194,7 +194,7 @@ class TransactionWorld:
             if not isinstance(value, KafkaError):
                 hear(value, not is_deaf)
 
-        if isinstance(answer, Later):
+        if isinstance(answer, Promise):
             answer.then(tell)
         else:
             tell(answer)

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.coordinator.group.group import PartitionCheck
 from moldau.coordinator.group.records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from moldau.coordinator.machine import CoordinatorRecord
@@ -59,9 +59,9 @@ class ClassicMember:
     session_timeout_ms: int
     protocols: tuple[Protocol, ...]
     assignment: bytes = b""
-    joining: Later[JoinGroupResponse] | None = None
+    joining: Promise[JoinGroupResponse] | None = None
     """Its JoinGroup, while that waits for the others."""
-    syncing: Later[SyncGroupResponse] | None = None
+    syncing: Promise[SyncGroupResponse] | None = None
     is_new: bool = False
     """It has not been told a generation yet: it may be expelled although it waits."""
 

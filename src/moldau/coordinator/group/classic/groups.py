@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.coordinator.group.classic.group import ClassicGroup, State
 from moldau.coordinator.group.classic.joining import Joining
 from moldau.coordinator.group.classic.rebalance import Effects, Rebalance, answer_sync
@@ -63,13 +63,13 @@ class ClassicGroups:
             return Outcome(_share(group, member.assignment))
         effects = Effects()
         answer_sync(member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS), effects)
-        member.syncing = Later()
+        member.syncing = Promise()
         if group.leader != member.member_id:
             return Outcome(member.syncing, answers=effects.answers)
         return self._share_out(group, ask, member.syncing, effects)
 
     def _share_out(
-        self, group: ClassicGroup, ask: SyncGroupRequest, waiting: Later[SyncGroupResponse], effects: Effects
+        self, group: ClassicGroup, ask: SyncGroupRequest, waiting: Promise[SyncGroupResponse], effects: Effects
     ) -> Outcome[SyncGroupResponse]:
         """The leader's word goes to the log; with it the group is stable, and those who wait get their shares."""
         shares = {each.member_id: bytes(each.assignment) for each in ask.assignments}

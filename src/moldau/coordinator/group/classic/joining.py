@@ -6,7 +6,7 @@ import uuid
 from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.coordinator.group.classic.group import ClassicGroup, ClassicMember, Protocol, State
 from moldau.coordinator.group.classic.rebalance import (
     NEW_MEMBER_JOIN_TIMEOUT_MS,
@@ -40,7 +40,7 @@ class Joining:
         if not group.supports(ask.protocol_type, [protocol.name for protocol in ask.protocols]):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         self._state.groups[group.group_id] = group
-        waiting: Later[JoinGroupResponse] = Later()
+        waiting: Promise[JoinGroupResponse] = Promise()
         if ask.member_id:
             return self._known(group, ask, client, waiting, effects)
         if ask.group_instance_id is not None:
@@ -76,7 +76,7 @@ class Joining:
         ask: JoinGroupRequest,
         client: Client,
         member_id: str,
-        waiting: Later[JoinGroupResponse],
+        waiting: Promise[JoinGroupResponse],
         effects: Effects,
     ) -> Outcome[JoinGroupResponse]:
         member = ClassicMember(
@@ -104,7 +104,7 @@ class Joining:
         group: ClassicGroup,
         ask: JoinGroupRequest,
         client: Client,
-        waiting: Later[JoinGroupResponse],
+        waiting: Promise[JoinGroupResponse],
         effects: Effects,
     ) -> Outcome[JoinGroupResponse]:
         """One who was here before, or was given its id a moment ago."""
@@ -131,7 +131,7 @@ class Joining:
         member: ClassicMember,
         ask: JoinGroupRequest,
         client: Client,
-        waiting: Later[JoinGroupResponse],
+        waiting: Promise[JoinGroupResponse],
         effects: Effects,
     ) -> None:
         """The member as it is now, waiting for the others. An older request of its own waits no longer."""
@@ -148,7 +148,7 @@ class Joining:
         group: ClassicGroup,
         ask: JoinGroupRequest,
         client: Client,
-        waiting: Later[JoinGroupResponse],
+        waiting: Promise[JoinGroupResponse],
         effects: Effects,
     ) -> Outcome[JoinGroupResponse]:
         instance_id = ask.group_instance_id or ""

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
-from moldau.base.later import Later
 from moldau.base.limits import CONTROLLED_REQUEST_BYTES_MAX
+from moldau.base.promise import Promise
 from moldau.server.handlers.controlled import CONTROLLED, Ask
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey, request_class
@@ -29,7 +29,7 @@ class Envelope:
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
 
-    def answer(self, ask: EnvelopeRequest, caller: Caller) -> EnvelopeResponse | Later[EnvelopeResponse]:
+    def answer(self, ask: EnvelopeRequest, caller: Caller) -> EnvelopeResponse | Promise[EnvelopeResponse]:
         data = memoryview(ask.request_data)
         try:
             header, position = read_request_header(data)

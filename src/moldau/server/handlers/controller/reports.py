@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later
 from moldau.base.limits import ALTER_PARTITION_BYTES_MAX, QUORUM_REQUEST_BYTES_MAX
+from moldau.base.promise import Promise
 from moldau.server.handlers.controlled import Ask
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey, response_class
@@ -35,7 +35,7 @@ class Report:
         is_long = api is ApiKey.ALTER_PARTITION
         self.request_bytes_max = ALTER_PARTITION_BYTES_MAX if is_long else QUORUM_REQUEST_BYTES_MAX
 
-    def answer(self, ask: Message, caller: Caller) -> Later[Message]:
+    def answer(self, ask: Message, caller: Caller) -> Promise[Message]:
         answered = self._ask(self.api, ask, caller.version)
         if isinstance(ask, BrokerHeartbeatRequest):
             broker_id = ask.broker_id

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.coordinator.machine import Outcome
 from moldau.runtime.group_coordinator import GroupCoordinator
 from moldau.server.handlers.answering import answered, client_of, gathered
@@ -34,7 +34,7 @@ class ConsumerGroupHeartbeat:
 
     def answer(
         self, ask: ConsumerGroupHeartbeatRequest, caller: Caller
-    ) -> ConsumerGroupHeartbeatResponse | Later[ConsumerGroupHeartbeatResponse]:
+    ) -> ConsumerGroupHeartbeatResponse | Promise[ConsumerGroupHeartbeatResponse]:
         client = client_of(caller)
         return answered(
             lambda: self._coordinator.submit(ask.group_id, lambda groups: groups.consumer_heartbeat(ask, client)),
@@ -59,7 +59,7 @@ class ConsumerGroupDescribe:
 
     def answer(
         self, ask: ConsumerGroupDescribeRequest, caller: Caller
-    ) -> ConsumerGroupDescribeResponse | Later[ConsumerGroupDescribeResponse]:
+    ) -> ConsumerGroupDescribeResponse | Promise[ConsumerGroupDescribeResponse]:
         found = [self._described(group_id, ask.include_authorized_operations) for group_id in ask.group_ids]
         return gathered(found, lambda groups: ConsumerGroupDescribeResponse(groups=groups))
 

@@ -6,8 +6,8 @@ Key type 0 is a group, 1 a transactional id, 2 (from v6) a share group, of which
 from __future__ import annotations
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later
 from moldau.base.limits import COORDINATORS_FOUND_BYTES_MAX
+from moldau.base.promise import Promise
 from moldau.metadata.current import CurrentImage
 from moldau.runtime.group_coordinator import GroupCoordinator
 from moldau.runtime.transaction_coordinator import TransactionCoordinator
@@ -36,7 +36,7 @@ class FindCoordinator:
 
     def answer(
         self, ask: FindCoordinatorRequest, caller: Caller
-    ) -> FindCoordinatorResponse | Later[FindCoordinatorResponse]:
+    ) -> FindCoordinatorResponse | Promise[FindCoordinatorResponse]:
         keys = list(dict.fromkeys(ask.coordinator_keys)) if caller.version >= SEVERAL_FROM else [ask.key]
         coordinator = self._coordinators.get(ask.key_type)
         if coordinator is None:

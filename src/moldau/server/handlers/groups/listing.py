@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from moldau.base.errors import KafkaError
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.coordinator.machine import Outcome
 from moldau.runtime.group_coordinator import GroupCoordinator
 from moldau.server.handlers.answering import answered, gathered
@@ -23,7 +23,7 @@ class ListGroups:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
-    def answer(self, ask: ListGroupsRequest, caller: Caller) -> ListGroupsResponse | Later[ListGroupsResponse]:
+    def answer(self, ask: ListGroupsRequest, caller: Caller) -> ListGroupsResponse | Promise[ListGroupsResponse]:
         try:
             found = self._coordinator.submit_all(
                 lambda groups: Outcome(groups.listed(ask.states_filter, ask.types_filter))
@@ -49,7 +49,7 @@ class DescribeGroups:
 
     def answer(
         self, ask: DescribeGroupsRequest, caller: Caller
-    ) -> DescribeGroupsResponse | Later[DescribeGroupsResponse]:
+    ) -> DescribeGroupsResponse | Promise[DescribeGroupsResponse]:
         found = [self._described(group_id, ask, caller.version) for group_id in ask.groups]
         return gathered(found, lambda groups: DescribeGroupsResponse(groups=groups))
 
@@ -71,7 +71,7 @@ class DeleteGroups:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
-    def answer(self, ask: DeleteGroupsRequest, caller: Caller) -> DeleteGroupsResponse | Later[DeleteGroupsResponse]:
+    def answer(self, ask: DeleteGroupsRequest, caller: Caller) -> DeleteGroupsResponse | Promise[DeleteGroupsResponse]:
         found = [self._deleted(group_id) for group_id in dict.fromkeys(ask.groups_names)]
         return gathered(found, lambda results: DeleteGroupsResponse(results=results))
 

@@ -8,7 +8,7 @@ is for several members.
 from __future__ import annotations
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later, once_there
+from moldau.base.promise import Promise, when_ready
 from moldau.runtime.group_coordinator import GroupCoordinator
 from moldau.server.handlers.answering import answered, client_of
 from moldau.server.router import Caller
@@ -29,13 +29,13 @@ class JoinGroup:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
-    def answer(self, ask: JoinGroupRequest, caller: Caller) -> JoinGroupResponse | Later[JoinGroupResponse]:
+    def answer(self, ask: JoinGroupRequest, caller: Caller) -> JoinGroupResponse | Promise[JoinGroupResponse]:
         client = client_of(caller)
         answer = answered(
             lambda: self._coordinator.submit(ask.group_id, lambda groups: groups.join(ask, client)),
             lambda refused: JoinGroupResponse(error_code=_code(refused), member_id=ask.member_id),
         )
-        return once_there(answer, lambda response: _fitting(response, caller.version))
+        return when_ready(answer, lambda response: _fitting(response, caller.version))
 
 
 def _fitting(response: JoinGroupResponse, version: int) -> JoinGroupResponse:
@@ -51,7 +51,7 @@ class SyncGroup:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
-    def answer(self, ask: SyncGroupRequest, caller: Caller) -> SyncGroupResponse | Later[SyncGroupResponse]:
+    def answer(self, ask: SyncGroupRequest, caller: Caller) -> SyncGroupResponse | Promise[SyncGroupResponse]:
         client = client_of(caller)
         return answered(
             lambda: self._coordinator.submit(ask.group_id, lambda groups: groups.sync(ask, client)),
@@ -66,7 +66,7 @@ class Heartbeat:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
-    def answer(self, ask: HeartbeatRequest, caller: Caller) -> HeartbeatResponse | Later[HeartbeatResponse]:
+    def answer(self, ask: HeartbeatRequest, caller: Caller) -> HeartbeatResponse | Promise[HeartbeatResponse]:
         client = client_of(caller)
         return answered(
             lambda: self._coordinator.submit(ask.group_id, lambda groups: groups.heartbeat(ask, client)),
@@ -84,7 +84,7 @@ class LeaveGroup:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
-    def answer(self, ask: LeaveGroupRequest, caller: Caller) -> LeaveGroupResponse | Later[LeaveGroupResponse]:
+    def answer(self, ask: LeaveGroupRequest, caller: Caller) -> LeaveGroupResponse | Promise[LeaveGroupResponse]:
         client = client_of(caller)
         is_one = caller.version < LEAVE_SEVERAL_FROM
         if is_one:
@@ -95,7 +95,7 @@ class LeaveGroup:
         )
         if not is_one:
             return answer
-        return once_there(answer, _of_one)
+        return when_ready(answer, _of_one)
 
 
 def _leave_refused(ask: LeaveGroupRequest, refused: KafkaError) -> LeaveGroupResponse:

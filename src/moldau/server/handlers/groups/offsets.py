@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.coordinator.machine import Client
 from moldau.runtime.group_coordinator import GroupCoordinator
 from moldau.server.handlers.answering import answered, client_of, gathered
@@ -44,7 +44,7 @@ class OffsetCommit:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
-    def answer(self, ask: OffsetCommitRequest, caller: Caller) -> OffsetCommitResponse | Later[OffsetCommitResponse]:
+    def answer(self, ask: OffsetCommitRequest, caller: Caller) -> OffsetCommitResponse | Promise[OffsetCommitResponse]:
         client = client_of(caller)
         return answered(
             lambda: self._coordinator.submit(
@@ -77,7 +77,7 @@ class OffsetFetch:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
-    def answer(self, ask: OffsetFetchRequest, caller: Caller) -> OffsetFetchResponse | Later[OffsetFetchResponse]:
+    def answer(self, ask: OffsetFetchRequest, caller: Caller) -> OffsetFetchResponse | Promise[OffsetFetchResponse]:
         client = client_of(caller)
         if caller.version >= SEVERAL_FROM:
             found = [self._of_group(group, client, ask.require_stable) for group in ask.groups]
@@ -142,7 +142,7 @@ class OffsetDelete:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
-    def answer(self, ask: OffsetDeleteRequest, caller: Caller) -> OffsetDeleteResponse | Later[OffsetDeleteResponse]:
+    def answer(self, ask: OffsetDeleteRequest, caller: Caller) -> OffsetDeleteResponse | Promise[OffsetDeleteResponse]:
         return answered(
             lambda: self._coordinator.submit(ask.group_id, lambda groups: groups.offsets.delete(ask)),
             lambda refused: OffsetDeleteResponse(error_code=refused.code),

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from moldau.base.later import Later
 from moldau.base.limits import QUORUM_REQUEST_BYTES_MAX
+from moldau.base.promise import Promise
 from moldau.runtime.quorum_driver import QuorumDriver
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
@@ -39,7 +39,7 @@ class OfQuorum:
         self.versions = VERSIONS[api]
         self._driver = driver
 
-    def answer(self, ask: Message, caller: Caller) -> Message | Later[Any]:
+    def answer(self, ask: Message, caller: Caller) -> Message | Promise[Any]:
         return self._driver.answer(ask, caller.version)
 
 

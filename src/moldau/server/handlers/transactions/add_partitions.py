@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.base.later import Later
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.names import INTERNAL_TOPICS
+from moldau.base.promise import Promise
 from moldau.coordinator.machine import Outcome
 from moldau.coordinator.transaction.transactions import Transactions
 from moldau.metadata.current import CurrentImage
@@ -55,7 +55,7 @@ class AddPartitionsToTxn:
 
     def answer(
         self, ask: AddPartitionsToTxnRequest, caller: Caller
-    ) -> AddPartitionsToTxnResponse | Later[AddPartitionsToTxnResponse]:
+    ) -> AddPartitionsToTxnResponse | Promise[AddPartitionsToTxnResponse]:
         if caller.version >= BROKERS_FROM_VERSION:
             results = [self._result(each, caller.version) for each in ask.transactions]
             limit = Limit(self._timers, COMMIT_WAIT_MS, lambda place: _late(ask.transactions[place]))
@@ -74,7 +74,7 @@ class AddPartitionsToTxn:
 
     def _result(
         self, ask: AddPartitionsToTxnTransaction, version: int
-    ) -> AddPartitionsToTxnResult | Later[AddPartitionsToTxnResult]:
+    ) -> AddPartitionsToTxnResult | Promise[AddPartitionsToTxnResult]:
         named = [TopicPartition(topic.name, index) for topic in ask.topics for index in topic.partitions]
         partitions = list(dict.fromkeys(named))
         refused = {each: code for each in partitions if (code := self._refusal(each, version))}
@@ -147,7 +147,7 @@ class AddOffsetsToTxn:
 
     def answer(
         self, ask: AddOffsetsToTxnRequest, caller: Caller
-    ) -> AddOffsetsToTxnResponse | Later[AddOffsetsToTxnResponse]:
+    ) -> AddOffsetsToTxnResponse | Promise[AddOffsetsToTxnResponse]:
         def add(transactions: Transactions) -> Outcome[ErrorCode]:
             kept_in = self._groups.topic.partition_of(ask.group_id)
             return transactions.add_partitions(

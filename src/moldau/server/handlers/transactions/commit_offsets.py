@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later, once_there
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
+from moldau.base.promise import Promise, when_ready
 from moldau.coordinator.machine import Client
 from moldau.metadata.current import CurrentImage
 from moldau.replica.partition import Partition
@@ -37,7 +37,7 @@ _TOLD = {
 }
 """What clients of a coordinator are told of what befell its log, or another coordinator's."""
 
-Response = TxnOffsetCommitResponse | Later[TxnOffsetCommitResponse]
+Response = TxnOffsetCommitResponse | Promise[TxnOffsetCommitResponse]
 
 
 class TxnOffsetCommit:
@@ -75,7 +75,7 @@ class TxnOffsetCommit:
         passed = self._gate.pass_through(
             transaction, [(partition, NO_SEQUENCE)], client.version >= KNOWS_ABORTABLE_FROM
         )
-        return once_there(passed, lambda passed: self._commit(ask, client, partition, transaction, passed))
+        return when_ready(passed, lambda passed: self._commit(ask, client, partition, transaction, passed))
 
     def _commit(
         self,

@@ -6,8 +6,8 @@ late is refused.
 
 from __future__ import annotations
 
-from moldau.base.later import Later
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
+from moldau.base.promise import Promise
 from moldau.runtime.transaction_coordinator import TransactionCoordinator
 from moldau.server.handlers.answering import answered, client_of
 from moldau.server.router import Caller
@@ -23,7 +23,7 @@ class EndTxn:
     def __init__(self, coordinator: TransactionCoordinator) -> None:
         self._coordinator = coordinator
 
-    def answer(self, ask: EndTxnRequest, caller: Caller) -> EndTxnResponse | Later[EndTxnResponse]:
+    def answer(self, ask: EndTxnRequest, caller: Caller) -> EndTxnResponse | Promise[EndTxnResponse]:
         client = client_of(caller)
         return answered(
             lambda: self._coordinator.submit(ask.transactional_id, lambda transactions: transactions.end(ask, client)),

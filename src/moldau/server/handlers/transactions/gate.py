@@ -15,7 +15,7 @@ from typing import NamedTuple
 from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.base.later import Later
+from moldau.base.promise import Promise
 from moldau.replica.partition import Partition
 from moldau.replica.verification import Guard, Verifications
 from moldau.runtime.transaction_verifier import Codes, InTransaction, TransactionVerifier
@@ -46,7 +46,7 @@ class _InLine:
     give_up_ms: int
     wait_ms: int
     """Before the next question, if there has to be one."""
-    answer: Later[Passed] = field(default_factory=Later)
+    answer: Promise[Passed] = field(default_factory=Promise)
     passed: Passed | None = None
     """What came of it, while others go first."""
 
@@ -79,7 +79,9 @@ class TransactionGate:
         self._lines: dict[InTransaction, deque[_InLine]] = {}
         """Those who wait. Nobody of the same transaction goes first: what a producer sent first is written first."""
 
-    def pass_through(self, transaction: InTransaction, wanted: Wanted, knows_abortable: bool) -> Passed | Later[Passed]:
+    def pass_through(
+        self, transaction: InTransaction, wanted: Wanted, knows_abortable: bool
+    ) -> Passed | Promise[Passed]:
         """`wanted` are partitions with the first sequence that is to be written; `knows_abortable` says whether the
         client has heard of TRANSACTION_ABORTABLE."""
         if not transaction.adds and not self._verifies():

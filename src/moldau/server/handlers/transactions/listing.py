@@ -6,8 +6,8 @@ from typing import Any
 
 from moldau.base.clock import Timers
 from moldau.base.errors import KafkaError
-from moldau.base.later import Later, once_there
 from moldau.base.limits import COORDINATORS_FOUND_BYTES_MAX, TRANSACTION_REQUEST_BYTES_MAX
+from moldau.base.promise import Promise, when_ready
 from moldau.coordinator.transaction.listing import TransactionFilter, filter_of
 from moldau.runtime.transaction_coordinator import TransactionCoordinator
 from moldau.server.handlers.answering import answered, gathered
@@ -22,7 +22,7 @@ from moldau.wire.messages.list_transactions import ListTransactionsRequest, List
 
 MATCHED_IN_A_TURN = 4_096
 """Characters of transactional ids; the worst of patterns takes 10 µs for one."""
-Response = ListTransactionsResponse | Later[ListTransactionsResponse]
+Response = ListTransactionsResponse | Promise[ListTransactionsResponse]
 
 
 class ListTransactions:
@@ -52,12 +52,12 @@ class ListTransactions:
         )
         if wanted.pattern is None:
             return listed
-        return once_there(listed, lambda whole: self._matched(wanted.pattern, whole))
+        return when_ready(listed, lambda whole: self._matched(wanted.pattern, whole))
 
-    def _matched(self, pattern: Any, listed: ListTransactionsResponse) -> Later[ListTransactionsResponse]:
+    def _matched(self, pattern: Any, listed: ListTransactionsResponse) -> Promise[ListTransactionsResponse]:
         """Keeps what the pattern matches, a piece in each turn of the loop: a bad one takes its time."""
         left, matching = iter(listed.transaction_states), []
-        answer: Later[ListTransactionsResponse] = Later()
+        answer: Promise[ListTransactionsResponse] = Promise()
 
         def go_on() -> None:
             characters = 0
@@ -89,12 +89,12 @@ class DescribeTransactions:
 
     def answer(
         self, ask: DescribeTransactionsRequest, caller: Caller
-    ) -> DescribeTransactionsResponse | Later[DescribeTransactionsResponse]:
+    ) -> DescribeTransactionsResponse | Promise[DescribeTransactionsResponse]:
         # Each once: a transaction may have thousands of partitions, and its id may be two bytes.
         found = [self._described(each) for each in dict.fromkeys(ask.transactional_ids)]
         return gathered(found, lambda states: DescribeTransactionsResponse(transaction_states=states))
 
-    def _described(self, transactional_id: str) -> TransactionState | Later[TransactionState]:
+    def _described(self, transactional_id: str) -> TransactionState | Promise[TransactionState]:
         return answered(
             lambda: self._coordinator.submit(
                 transactional_id, lambda transactions: transactions.described(transactional_id)

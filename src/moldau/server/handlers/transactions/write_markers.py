@@ -10,9 +10,9 @@ from functools import partial
 from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import TopicPartition
-from moldau.base.later import Later
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.names import CONSUMER_OFFSETS_TOPIC
+from moldau.base.promise import Promise
 from moldau.coordinator.machine import ProducerIdAndEpoch
 from moldau.log.validate import Origin
 from moldau.replica.partition import ACKS_ALL
@@ -37,7 +37,7 @@ NOT_READY = frozenset(
 )
 COMMIT_WAIT_MS = 5_000
 """A partition that lost its in-sync replicas may never commit its marker: the transactions beside it are to end."""
-Code = ErrorCode | Later[ErrorCode]
+Code = ErrorCode | Promise[ErrorCode]
 
 
 class WriteTxnMarkers:
@@ -61,7 +61,7 @@ class WriteTxnMarkers:
 
     def answer(
         self, ask: WriteTxnMarkersRequest, caller: Caller
-    ) -> WriteTxnMarkersResponse | Later[WriteTxnMarkersResponse]:
+    ) -> WriteTxnMarkersResponse | Promise[WriteTxnMarkersResponse]:
         wanted = [(marker, _partitions(marker)) for marker in ask.markers]
         codes = [
             answered(partial(self._write, marker, each), lambda refused: _told(refused.code))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.later import Later, kept, once_there
+from moldau.base.promise import Promise, resolved, when_ready
 
 
 def test_the_waiter_is_called_when_the_value_comes() -> None:
-    later: Later[int] = Later()
+    later: Promise[int] = Promise()
     seen: list[int] = []
     later.then(seen.append)
     assert not later.done
@@ -21,7 +21,7 @@ def test_the_waiter_is_called_when_the_value_comes() -> None:
 
 
 def test_who_comes_late_is_told_at_once() -> None:
-    later: Later[str] = Later()
+    later: Promise[str] = Promise()
     later.complete("there")
     seen: list[str] = []
     later.then(seen.append)
@@ -30,7 +30,7 @@ def test_who_comes_late_is_told_at_once() -> None:
 
 @pytest.mark.parametrize("value", [None, False, 0, ""])
 def test_an_empty_value_is_a_value(value: object) -> None:
-    later: Later[object] = Later()
+    later: Promise[object] = Promise()
     later.complete(value)
     seen: list[object] = []
     later.then(seen.append)
@@ -39,7 +39,7 @@ def test_an_empty_value_is_a_value(value: object) -> None:
 
 
 def test_only_once_and_only_to_one() -> None:
-    later: Later[int] = Later()
+    later: Promise[int] = Promise()
     with pytest.raises(AssertionError, match="before it was there"):
         later.value()
     later.then(lambda _: None)
@@ -51,7 +51,7 @@ def test_only_once_and_only_to_one() -> None:
 
 
 def test_the_value_is_there_while_the_waiter_is_told() -> None:
-    later: Later[int] = Later()
+    later: Promise[int] = Promise()
     seen: list[tuple[bool, int]] = []
     later.then(lambda value: seen.append((later.done, later.value() - value)))
     later.complete(3)
@@ -59,24 +59,24 @@ def test_the_value_is_there_while_the_waiter_is_told() -> None:
 
 
 def test_map_changes_the_value_on_the_way_early_or_late() -> None:
-    early: Later[int] = Later()
+    early: Promise[int] = Promise()
     changed = early.map(lambda n: f"<{n}>")
     assert not changed.done
     early.complete(1)
     assert changed.value() == "<1>"
-    done: Later[int] = Later()
+    done: Promise[int] = Promise()
     done.complete(2)
     assert done.map(str).map(lambda text: text * 2).value() == "22"
 
 
 def test_what_a_promise_leads_to_may_be_there_or_be_promised() -> None:
-    asked: Later[int] = Later()
-    further: Later[str] = Later()
-    there = asked.lead_to(lambda n: f"<{n}>")
+    asked: Promise[int] = Promise()
+    further: Promise[str] = Promise()
+    there = asked.and_then(lambda n: f"<{n}>")
     assert not there.done
     asked.complete(1)
     assert there.value() == "<1>"
-    promised = kept(2).lead_to(lambda n: further)
+    promised = resolved(2).and_then(lambda n: further)
     assert not promised.done
     further.complete("<2>")
     assert promised.value() == "<2>"
@@ -86,8 +86,8 @@ def test_a_refusal_on_the_way_is_what_the_promise_comes_to() -> None:
     def refuse(n: int) -> int:
         raise KafkaError(ErrorCode.NOT_COORDINATOR, str(n))
 
-    asked: Later[int] = Later()
-    led: Later[object] = asked.lead_to(refuse)
+    asked: Promise[int] = Promise()
+    led: Promise[object] = asked.and_then(refuse)
     asked.complete(7)
     refused = led.value()
     assert isinstance(refused, KafkaError)
@@ -95,18 +95,18 @@ def test_a_refusal_on_the_way_is_what_the_promise_comes_to() -> None:
 
 
 def test_a_mistake_of_ours_on_the_way_is_not_taken_for_an_answer() -> None:
-    asked: Later[int] = Later()
-    led = asked.lead_to(lambda n: 1 // n)
+    asked: Promise[int] = Promise()
+    led = asked.and_then(lambda n: 1 // n)
     with pytest.raises(ZeroDivisionError):
         asked.complete(0)
     assert not led.done
 
 
 def test_one_goes_on_at_once_with_what_is_there_and_later_with_what_is_promised() -> None:
-    assert once_there(1, lambda n: n + 1) == 2
-    asked: Later[int] = Later()
-    given = once_there(asked, lambda n: n + 1)
-    assert isinstance(given, Later)
+    assert when_ready(1, lambda n: n + 1) == 2
+    asked: Promise[int] = Promise()
+    given = when_ready(asked, lambda n: n + 1)
+    assert isinstance(given, Promise)
     assert not given.done
     asked.complete(2)
     assert given.value() == 3
@@ -117,11 +117,11 @@ def test_a_refusal_of_who_goes_on_at_once_is_raised_at_once() -> None:
         raise KafkaError(ErrorCode.NOT_COORDINATOR)
 
     with pytest.raises(KafkaError):
-        once_there(1, refuse)
+        when_ready(1, refuse)
 
 
 def test_what_is_there_can_be_promised_and_a_promise_is_one_already() -> None:
-    assert kept("there").value() == "there"
-    assert kept(None).done
-    asked: Later[int] = Later()
-    assert kept(asked) is asked
+    assert resolved("there").value() == "there"
+    assert resolved(None).done
+    asked: Promise[int] = Promise()
+    assert resolved(asked) is asked

@@ -1,0 +1,91 @@
+"""A value that comes later: what a handler returns when the answer must wait for a commit, a flush or new data.
+
+It is a future without an event loop: completing it calls the waiter at once, in the same thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar, cast
+
+from moldau.base.errors import KafkaError
+
+T = TypeVar("T")
+U = TypeVar("U")
+_PENDING = object()
+
+
+class Promise(Generic[T]):
+    __slots__ = ("_value", "_waiter")
+
+    def __init__(self) -> None:
+        self._value: object = _PENDING
+        self._waiter: Callable[[T], None] | None = None
+
+    @property
+    def done(self) -> bool:
+        return self._value is not _PENDING
+
+    def value(self) -> T:
+        assert self._value is not _PENDING, "asked before it was there"
+        return cast(T, self._value)
+
+    def complete(self, value: T) -> None:
+        assert self._value is _PENDING, "completed twice"
+        self._value = value
+        waiter = self._waiter
+        if waiter is not None:
+            # The waiter often refers to the promise. Break the cycle; don't leave it to the garbage collector.
+            self._waiter = _already_called
+            waiter(value)
+
+    def then(self, waiter: Callable[[T], None]) -> None:
+        """Calls `waiter` with the value, now if it is there already. One waiter only."""
+        assert self._waiter is None, "two waiters"
+        if self._value is _PENDING:
+            self._waiter = waiter
+        else:
+            self._waiter = _already_called
+            waiter(cast(T, self._value))
+
+    def map(self, change: Callable[[T], U]) -> Promise[U]:
+        """A promise of the changed value."""
+        changed: Promise[U] = Promise()
+        self.then(lambda value: changed.complete(change(value)))
+        return changed
+
+    def and_then(self, next_step: Callable[[T], U | Promise[U]]) -> Promise[U]:
+        """A promise of what `next_step` returns or promises once the value is there. If it raises a KafkaError, the
+        promise is completed with that error: there is no caller left to raise it to."""
+        promise: Promise[U] = Promise()
+
+        def on_value(value: T) -> None:
+            try:
+                result = next_step(value)
+            except KafkaError as error:
+                result = cast(U, error)
+            if isinstance(result, Promise):
+                result.then(promise.complete)
+            else:
+                promise.complete(result)
+
+        self.then(on_value)
+        return promise
+
+
+def _already_called(_: object) -> None:
+    """Takes the place of a waiter that has been called."""
+
+
+def when_ready(value: T | Promise[T], next_step: Callable[[T], U | Promise[U]]) -> U | Promise[U]:
+    """What `next_step` returns for the value: now if the value is there, else a promise of it."""
+    return value.and_then(next_step) if isinstance(value, Promise) else next_step(value)
+
+
+def resolved(value: T | Promise[T]) -> Promise[T]:
+    """A promise that is completed already; a promise stays as it is."""
+    if isinstance(value, Promise):
+        return value
+    promise: Promise[T] = Promise()
+    promise.complete(value)
+    return promise
