@@ -186,7 +186,7 @@ class Machine:
         try:
             self.assembly = assembly = Assembly(self.settings, ports)
             self._listen(assembly, life)
-            assembly.driver.follow(QuorumWatch(self._world, self.node_id))
+            assembly.driver.add_listener(QuorumWatch(self._world, self.node_id))
             assembly.start(self.settings.advertised_listeners).then(lambda _: self._serves(life))
         except StorageFault as fault:
             self._world.trace(f"{self.host} cannot start: {fault}")

@@ -170,7 +170,7 @@ class World:
             self.files = self.faults.reopened()
             self.timers.after_ms(1_000, self.start_process)
             return
-        process.current.follow(self._follow)
+        process.current.add_listener(self._follow)
         self._follow(process.current.image, None)
         self.process = process
         self.trace(f"process {self.lives} is up")

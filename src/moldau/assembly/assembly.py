@@ -86,11 +86,11 @@ class Assembly:
             )
         local = None if self.controller_side is None else self.controller_side.ask
         self.channel = ControllerChannel(self.driver, local, world.peers, world.clock, world.timers)
-        self.driver.follow(committed if self.controller_side is None else self.controller_side.controller)
-        self.driver.follow(self)
+        self.driver.add_listener(committed if self.controller_side is None else self.controller_side.controller)
+        self.driver.add_listener(self)
         between = settings.quorum.bytes_between_snapshots
         snapshots = MetadataSnapshots(self.driver, between, world.apart, world.on_fault)
-        self.current.follow(snapshots.follow)
+        self.current.add_listener(snapshots.on_image)
         self.broker_side: BrokerSide | None = None
         if settings.is_broker:
             self.broker_side = BrokerSide(

@@ -21,7 +21,7 @@ from moldau.metadata.controller.topics import new_uuid
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import ConfigResource
-from moldau.replica.follower import Follower
+from moldau.replica.follower_log import FollowerLog
 from moldau.replica.partitions import Partitions
 from moldau.replica.replication import Replication
 from moldau.replica.sessions import SessionCache
@@ -129,9 +129,9 @@ class BrokerSide:
         self.handlers = handlers(self._parts(channel))
         self.router.serve(self.handlers)
         self._laying_out = PieceByPiece(self._follow, world.timers)
-        registered = SinceRegistration(settings.node_id, self.lifecycle.incarnation_id, self._laying_out.follow)
-        current.follow(registered.follow)
-        current.follow(self.lifecycle.follow)
+        registered = SinceRegistration(settings.node_id, self.lifecycle.incarnation_id, self._laying_out.on_image)
+        current.add_listener(registered.on_image)
+        current.add_listener(self.lifecycle.on_image)
 
     def _partitions(self, store: LogStore) -> Partitions:
         world = self._world
@@ -145,7 +145,7 @@ class BrokerSide:
         return ReplicaFetchers(
             settings.node_id,
             self.partitions,
-            Follower(store, log.error),
+            FollowerLog(store, log.error),
             world.peers,
             settings.inter_broker_listener_name,
             lambda: self.lifecycle.epoch,
@@ -258,14 +258,14 @@ class BrokerSide:
 
     def _follow(self, image: MetadataImage, changes: Changes) -> None:
         """First the partitions, then those who live on them."""
-        self.partitions.follow(image, changes, self._world.clock.now_ms())
+        self.partitions.on_image(image, changes, self._world.clock.now_ms())
         self._follow_partitions(image, changes)
 
     def _follow_partitions(self, image: MetadataImage, changes: Changes) -> None:
-        self._throttles.follow(image, changes)
-        self._fetchers.follow(image, changes)
-        self.groups.follow(image, changes)
-        self.transactions.follow(image, changes)
+        self._throttles.on_image(image, changes)
+        self._fetchers.on_image(image, changes)
+        self.groups.on_image(image, changes)
+        self.transactions.on_image(image, changes)
 
         if any(kind == ConfigResource.BROKER for kind, _ in changes.configs):
             layers = broker_layers(image, self._settings.node_id, self._static)

@@ -1,4 +1,4 @@
-"""The image that is in force: what is committed. Handlers read it, followers are told when it changes."""
+"""The current image: what is committed. Handlers read it; listeners are called when it changes."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Callable
 from moldau.metadata.apply import Changes
 from moldau.metadata.image import MetadataImage
 
-Follower = Callable[[MetadataImage, Changes], None]
+ImageListener = Callable[[MetadataImage, Changes], None]
 
 
 class CurrentImage:
     def __init__(self) -> None:
         self.image = MetadataImage()
-        self._followers: list[Follower] = []
+        self._listeners: list[ImageListener] = []
 
-    def follow(self, follower: Follower) -> None:
-        self._followers.append(follower)
+    def add_listener(self, listener: ImageListener) -> None:
+        self._listeners.append(listener)
 
     def publish(self, image: MetadataImage, changes: Changes) -> None:
-        """First the followers act on it, so that whoever reads it finds what it speaks of."""
-        for follower in self._followers:
-            follower(image, changes)
+        """Listeners act on it first: a handler that sees a partition in the image finds it laid out."""
+        for on_image in self._listeners:
+            on_image(image, changes)
         self.image = image

@@ -139,8 +139,8 @@ class Partition:
         topic = (self.topic_id, self.name.partition)
         return Leadership(topic, state, self._node_id, self.epoch_start_offset, self._replication)
 
-    def follow(self, state: PartitionState) -> None:
-        """Another node leads the partition, or none does: who waits here waits in vain."""
+    def become_follower(self, state: PartitionState) -> None:
+        """Another node leads the partition, or none does. Requests that wait here are refused."""
         if self._is_stale(state) or (state == self.state and not self.is_leader):
             return
         self.state = state

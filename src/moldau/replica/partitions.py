@@ -77,7 +77,7 @@ class Partitions:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def follow(self, image: MetadataImage, changes: Changes, now_ms: int) -> None:
+    def on_image(self, image: MetadataImage, changes: Changes, now_ms: int) -> None:
         """Brings what is here in line with what the image says of it."""
         self._image = image
         if self._replication is not None:
@@ -122,7 +122,7 @@ class Partitions:
             if state.leader == self._node_id:
                 hosted[index].lead(state)
             else:
-                hosted[index].follow(state)
+                hosted[index].become_follower(state)
 
     def retry(self, image: MetadataImage, now_ms: int) -> list[str]:
         """Tries again to open what the disk refused before; gives the topics of which something was missing."""

@@ -70,7 +70,7 @@ class ThrottledReplicas:
     def holds_back(self, partition: TopicPartition) -> bool:
         return bool(self._throttled) and self.names(partition) and self.limit.is_exceeded
 
-    def follow(self, image: MetadataImage, changes: Changes) -> None:
+    def on_image(self, image: MetadataImage, changes: Changes) -> None:
         for topic in changes.removed:
             self._throttled.pop(topic.name, None)
         for kind, name in changes.configs:
@@ -102,6 +102,6 @@ class Throttles:
         self.leader = ThrottledReplicas("leader", node_id, static, clock)
         self.follower = ThrottledReplicas("follower", node_id, static, clock)
 
-    def follow(self, image: MetadataImage, changes: Changes) -> None:
-        self.leader.follow(image, changes)
-        self.follower.follow(image, changes)
+    def on_image(self, image: MetadataImage, changes: Changes) -> None:
+        self.leader.on_image(image, changes)
+        self.follower.on_image(image, changes)

@@ -78,9 +78,9 @@ class GroupCoordinator:
 
     # --- what goes on meanwhile ---------------------------------------------------------------------------------
 
-    def follow(self, image: MetadataImage, changes: Changes) -> None:
+    def on_image(self, image: MetadataImage, changes: Changes) -> None:
         self.topic.warn_of_loss(image, changes, LOSS)
-        self._shards.follow(image, changes)
+        self._shards.on_image(image, changes)
         if changes.topics or changes.removed:
             # The machines look at the image themselves, and it is not in force before all have followed.
             self._timers.soon(lambda: self._shards.tell(lambda groups: groups.topics_changed(image, changes)))

@@ -90,7 +90,7 @@ class BrokerLifecycle:
         if self.epoch != NO_EPOCH and not self._is_asking and not self._is_over:
             self._beat()
 
-    def follow(self, image: MetadataImage, changes: Changes) -> None:
+    def on_image(self, image: MetadataImage, changes: Changes) -> None:
         """Serving begins with the image that says so, not only with the controller's word."""
         broker = image.brokers.get(self._node_id)
         if broker is None or broker.fenced or broker.epoch != self.epoch or self._serving.done:

@@ -32,7 +32,7 @@ class MetadataSnapshots:
         """Of the log, when the last snapshot was taken."""
         self._is_writing = False
 
-    def follow(self, image: MetadataImage, changes: Changes) -> None:
+    def on_image(self, image: MetadataImage, changes: Changes) -> None:
         if not self._is_writing and self._driver.log.size_bytes - self._size_before >= self._bytes_between:
             self._begin(image)
 

@@ -11,14 +11,14 @@ from typing import Final
 
 from moldau.base.clock import Timers
 from moldau.metadata.apply import Changes
-from moldau.metadata.current import Follower
+from moldau.metadata.current import ImageListener
 from moldau.metadata.image import MetadataImage
 
 PARTITIONS_A_TURN: Final = 64
 
 
 class PieceByPiece:
-    def __init__(self, follower: Follower, timers: Timers) -> None:
+    def __init__(self, follower: ImageListener, timers: Timers) -> None:
         self._follower = follower
         self._timers = timers
         self._image = MetadataImage()
@@ -27,7 +27,7 @@ class PieceByPiece:
         self._is_going = False
         self._waiting: list[Callable[[], None]] = []
 
-    def follow(self, image: MetadataImage, changes: Changes) -> None:
+    def on_image(self, image: MetadataImage, changes: Changes) -> None:
         """A small change is shown whole, at once, even while a great one is still under way elsewhere."""
         self._image = image
         for name in [name for name in self._pending if name not in image.topics]:

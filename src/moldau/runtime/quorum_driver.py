@@ -15,7 +15,7 @@ from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.promise import Promise
 from moldau.client.peers import Peers
 from moldau.log.log import Log
-from moldau.raft.followers import QuorumFollower
+from moldau.raft.listener import QuorumListener
 from moldau.raft.machine import Quorum
 from moldau.raft.news import Committed, LeaderChanged, Leading, News, NoLongerLeading
 from moldau.raft.roles import NEVER_MS, Asked
@@ -48,7 +48,7 @@ class QuorumDriver:
         self._timers = timers
         self._flusher = flusher
         self._on_fault = on_fault
-        self._followers: list[QuorumFollower] = []
+        self._listeners: list[QuorumListener] = []
         self._timer: Timer | None = None
         self._due_ms = NEVER_MS
         self._flush_asked_to: int | None = None
@@ -102,8 +102,8 @@ class QuorumDriver:
 
     # --- what happens -------------------------------------------------------------------------------------------
 
-    def follow(self, follower: QuorumFollower) -> None:
-        self._followers.append(follower)
+    def add_listener(self, listener: QuorumListener) -> None:
+        self._listeners.append(listener)
 
     def start(self) -> None:
         """Joins the quorum; a quorum of one leads when this returns."""
@@ -219,16 +219,16 @@ class QuorumDriver:
             self._guarded(lambda: self._quorum.heed(asked, outcome))
 
     def _tell(self, news: News) -> None:
-        for follower in self._followers:
+        for listener in self._listeners:
             match news:
                 case Leading(epoch):
-                    follower.leading(epoch)
+                    listener.leading(epoch)
                 case NoLongerLeading():
-                    follower.resigned()
+                    listener.resigned()
                 case LeaderChanged(leader_id, epoch):
-                    follower.leader_changed(leader_id, epoch)
+                    listener.leader_changed(leader_id, epoch)
                 case Committed(high_watermark):
-                    follower.committed(high_watermark)
+                    listener.committed(high_watermark)
         if isinstance(news, LeaderChanged) and news.leader_id >= 0:
             self._give_up_waiting()
 

@@ -16,7 +16,7 @@ from typing import Final
 from moldau.base.clock import Clock, Timer, Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.client.peers import Peers
-from moldau.replica.follower import Follower
+from moldau.replica.follower_log import FollowerLog
 from moldau.replica.partition import Partition
 from moldau.replica.throttle import ThrottledReplicas
 from moldau.runtime.replica_fetch_session import Key, Position, ReplicaFetchSession
@@ -58,7 +58,7 @@ class FetcherParts:
     address: Callable[[int], tuple[str, int] | None]
     """Where brokers reach a broker."""
     peers: Peers
-    follower: Follower
+    follower: FollowerLog
     clock: Clock
     timers: Timers
     settings: ReplicaFetchSettings

@@ -12,7 +12,7 @@ from moldau.base.clock import Clock, Timers
 from moldau.client.peers import Peers
 from moldau.metadata.apply import Changes
 from moldau.metadata.image import MetadataImage
-from moldau.replica.follower import Follower
+from moldau.replica.follower_log import FollowerLog
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
 from moldau.replica.throttle import ThrottledReplicas
@@ -32,7 +32,7 @@ class ReplicaFetchers:
         self,
         node_id: int,
         partitions: Partitions,
-        follower: Follower,
+        follower: FollowerLog,
         peers: Peers,
         listener: str,
         broker_epoch: Callable[[], int],
@@ -51,7 +51,7 @@ class ReplicaFetchers:
             node_id, broker_epoch, self._address, peers, follower, clock, timers, settings, throttled
         )
 
-    def follow(self, image: MetadataImage, changes: Changes) -> None:
+    def on_image(self, image: MetadataImage, changes: Changes) -> None:
         """After the partitions have followed the same image."""
         if self._is_closed:
             return

@@ -94,7 +94,7 @@ class Shards(Generic[M]):
                 except KafkaError as refused:
                     log.warning("%s: %s", shard.partition.name, refused)
 
-    def follow(self, image: MetadataImage, changes: Changes) -> None:
+    def on_image(self, image: MetadataImage, changes: Changes) -> None:
         """Brings what is here in line with who leads what."""
         name = self._topic.name
         if any(removed.name == name for removed in changes.removed):

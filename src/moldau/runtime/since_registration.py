@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from moldau.base.ids import Uuid
 from moldau.metadata.apply import Changes
-from moldau.metadata.current import Follower
+from moldau.metadata.current import ImageListener
 from moldau.metadata.image import MetadataImage
 
 
 class SinceRegistration:
-    def __init__(self, node_id: int, incarnation_id: Uuid, follower: Follower) -> None:
+    def __init__(self, node_id: int, incarnation_id: Uuid, follower: ImageListener) -> None:
         self._node_id = node_id
         self._incarnation_id = incarnation_id
         self._follower = follower
         self._held: Changes | None = Changes()
 
-    def follow(self, image: MetadataImage, changes: Changes) -> None:
+    def on_image(self, image: MetadataImage, changes: Changes) -> None:
         held = self._held
         if held is None:
             self._follower(image, changes)

@@ -108,9 +108,9 @@ class TransactionCoordinator:
 
     # --- what goes on meanwhile ---------------------------------------------------------------------------------
 
-    def follow(self, image: MetadataImage, changes: Changes) -> None:
+    def on_image(self, image: MetadataImage, changes: Changes) -> None:
         self.topic.warn_of_loss(image, changes, LOSS)
-        self._shards.follow(image, changes)
+        self._shards.on_image(image, changes)
 
     def expire(self) -> None:
         """Forgets transactional ids that nobody has used for long."""

@@ -116,7 +116,7 @@ class Node:
         )
         life = _Life(self)
         self.driver = QuorumDriver(quorum, _Peers(self, life), world.timers.clock, life, _Disk(self, life))
-        self.driver.follow(self)
+        self.driver.add_listener(self)
         self.driver.start()
 
     def crash(self) -> None:

@@ -24,7 +24,7 @@ from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import BrokerImage, Endpoint, MetadataImage, PartitionState, TopicImage
 from moldau.metadata.records import ConfigResource
 from moldau.replica.flushing import Flushable
-from moldau.replica.follower import Follower
+from moldau.replica.follower_log import FollowerLog
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
 from moldau.replica.replication import Replication
@@ -231,7 +231,7 @@ class Node:
         self.fetchers = ReplicaFetchers(
             self.id,
             self.partitions,
-            Follower(self.store, self.reports.append),
+            FollowerLog(self.store, self.reports.append),
             self,
             LISTENER,
             lambda: self.epoch,
@@ -240,9 +240,9 @@ class Node:
             self,
             self.throttles.follower,
         )
-        self.current.follow(lambda image, changes: self.partitions.follow(image, changes, self.clock.now_ms()))
-        self.current.follow(self.throttles.follow)
-        self.current.follow(self.fetchers.follow)
+        self.current.add_listener(lambda image, changes: self.partitions.on_image(image, changes, self.clock.now_ms()))
+        self.current.add_listener(self.throttles.on_image)
+        self.current.add_listener(self.fetchers.on_image)
         isr_changes.look_for_laggards(self.partitions, self.world.lag_time_max_ms // 2)
         parked: ParkedFetches[FetchResponse] = ParkedFetches(self)
         self.sessions = SessionCache(100, 120_000, self.rng)

@@ -73,7 +73,7 @@ class Rooms:
         self.published: list[MetadataImage] = []
         self.assembly = Assembly(self._settings(session_slots, static or {}), self._world())
         self.current = self.assembly.current
-        self.current.follow(lambda image, _: self.published.append(image))
+        self.current.add_listener(lambda image, _: self.published.append(image))
         self.store = self.assembly.store
         controller, broker = self.assembly.controller_side, self.assembly.broker_side
         assert controller is not None

@@ -50,7 +50,7 @@ class Room:
         if state.leader == NODE_ID:
             self.partition.lead(state)
         else:
-            self.partition.follow(state)
+            self.partition.become_follower(state)
         self.spy = Spy()
         self.partition.watch(self.spy)
 

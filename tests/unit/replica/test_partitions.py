@@ -108,7 +108,7 @@ def test_only_what_is_ours_is_held() -> None:
         PartitionRecord(2, topic_id, [2, NODE_ID], [2], leader=2, leader_epoch=0, partition_epoch=0),
     ]
     image, changes = apply(MetadataImage(), records, 3, 1)
-    rooms.partitions.follow(image, changes, rooms.clock.now_ms())
+    rooms.partitions.on_image(image, changes, rooms.clock.now_ms())
     assert held(rooms) == ["a-0", "a-2"]
     assert [partition.state.leader for partition in rooms.partitions] == [NODE_ID, 2]
 
@@ -145,7 +145,7 @@ def test_a_config_of_a_topic_that_is_not_here_is_nothing_to_do(rooms: Rooms) -> 
     image, changes = apply(
         rooms.current.image, [ConfigRecord(ConfigResource.TOPIC, "elsewhere", "retention.ms", "1")], 99, 1
     )
-    rooms.partitions.follow(image, changes, 0)
+    rooms.partitions.on_image(image, changes, 0)
     assert held(rooms) == []
 
 
@@ -208,7 +208,7 @@ def test_a_log_of_another_topic_of_the_same_name_gives_way(rooms: Rooms) -> None
         PartitionRecord(0, topic_id, [NODE_ID], [NODE_ID], leader=NODE_ID, leader_epoch=0, partition_epoch=0),
     ]
     image, changes = apply(MetadataImage(), records, 1, 1)
-    stranger.partitions.follow(image, changes, stranger.clock.now_ms())
+    stranger.partitions.on_image(image, changes, stranger.clock.now_ms())
     assert stranger.partition("a").log.end_offset == 0
     assert stranger.store.topic_id(TopicPartition("a", 0)) == topic_id
 
@@ -216,7 +216,7 @@ def test_a_log_of_another_topic_of_the_same_name_gives_way(rooms: Rooms) -> None
 def test_the_removal_of_an_earlier_topic_does_not_touch_the_one_that_has_its_name(rooms: Rooms) -> None:
     rooms.create_topic("a")
     earlier = replace(rooms.current.image.topics["a"], id=b"an earlier topic")
-    rooms.partitions.follow(rooms.current.image, Changes(removed=[earlier]), rooms.clock.now_ms())
+    rooms.partitions.on_image(rooms.current.image, Changes(removed=[earlier]), rooms.clock.now_ms())
     assert held(rooms) == ["a-0"]
     assert rooms.append("a")
 

@@ -355,7 +355,7 @@ def test_an_image_that_is_behind_the_controllers_answer_changes_nothing() -> Non
     room.controller.agree()
     assert room.partition.state.isr == (LEADER, ONE, TWO)
     room.partition.lead(replace(STATE, isr=(LEADER, ONE)))
-    room.partition.follow(replace(STATE, leader=ONE, leader_epoch=4, partition_epoch=9))
+    room.partition.become_follower(replace(STATE, leader=ONE, leader_epoch=4, partition_epoch=9))
     assert room.partition.state.isr == (LEADER, ONE, TWO)
     assert room.partition.is_leader
     room.partition.lead(replace(STATE, replicas=(LEADER, ONE), isr=(LEADER, ONE), partition_epoch=11))
@@ -369,7 +369,7 @@ def test_who_leads_no_more_tells_all_who_wait() -> None:
     room = Room()
     last = room.append(1)
     promise = waits(room.partition.acknowledged(last))
-    room.partition.follow(replace(STATE, leader=ONE, leader_epoch=6, partition_epoch=11))
+    room.partition.become_follower(replace(STATE, leader=ONE, leader_epoch=6, partition_epoch=11))
     assert promise.value() is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert refusal(room.append) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert refusal(room.fetched, TWO, 0) is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -443,5 +443,5 @@ def test_who_waits_for_a_deletion_is_told_when_the_leader_goes() -> None:
     promise = waits(leadership.deleted_below(3, 3))
     room.partition.lead(replace(STATE, leader_epoch=6, partition_epoch=11))
     waits(promise)
-    room.partition.follow(replace(STATE, leader=ONE, leader_epoch=7, partition_epoch=12))
+    room.partition.become_follower(replace(STATE, leader=ONE, leader_epoch=7, partition_epoch=12))
     assert promise.value() is ErrorCode.NOT_LEADER_OR_FOLLOWER

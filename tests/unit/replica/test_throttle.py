@@ -47,11 +47,11 @@ def test_without_a_limit_nothing_is_exceeded() -> None:
     assert not limit.is_exceeded
 
 
-def follow(throttles: Throttles, key: tuple[int, str], **configs: str) -> None:
+def configure(throttles: Throttles, key: tuple[int, str], **configs: str) -> None:
     image = MetadataImage(
         configs=PersistentMap({key: {name.replace("_", "."): text for name, text in configs.items()}})
     )
-    throttles.follow(image, Changes(configs={key}))
+    throttles.on_image(image, Changes(configs={key}))
 
 
 @pytest.mark.parametrize(
@@ -60,26 +60,26 @@ def follow(throttles: Throttles, key: tuple[int, str], **configs: str) -> None:
 )
 def test_which_replicas_are_meant(text: str, named: list[int]) -> None:
     throttles = Throttles(NODE_ID, {}, FakeClock())
-    follow(throttles, TOPIC, leader_replication_throttled_replicas=text)
+    configure(throttles, TOPIC, leader_replication_throttled_replicas=text)
     assert [index for index in range(3) if throttles.leader.names(TopicPartition("a", index))] == named
     assert not throttles.leader.names(TopicPartition("b", 0))
     assert not throttles.follower.names(TopicPartition("a", 0))
     topic = TopicImage("a", bytes(16), ())
-    throttles.follow(MetadataImage(), Changes(removed=[topic]))
+    throttles.on_image(MetadataImage(), Changes(removed=[topic]))
     assert not throttles.leader.names(TopicPartition("a", named[0] if named else 0))
 
 
 def test_rates_come_from_the_file_and_change_while_running() -> None:
     throttles = Throttles(NODE_ID, {"follower.replication.throttled.rate": "500"}, FakeClock())
-    follow(throttles, TOPIC, follower_replication_throttled_replicas="*")
+    configure(throttles, TOPIC, follower_replication_throttled_replicas="*")
     partition = TopicPartition("a", 0)
     assert not throttles.follower.holds_back(partition)
     throttles.follower.limit.spend(500)
     assert throttles.follower.holds_back(partition)
-    follow(throttles, EVERYONE, follower_replication_throttled_rate="9000")
+    configure(throttles, EVERYONE, follower_replication_throttled_rate="9000")
     assert not throttles.follower.holds_back(partition)
     throttles.follower.limit.spend(9000)
-    follow(throttles, BROKER, follower_replication_throttled_rate="100")
+    configure(throttles, BROKER, follower_replication_throttled_rate="100")
     throttles.follower.limit.spend(99)
     assert not throttles.follower.holds_back(partition)
     throttles.follower.limit.spend(1)

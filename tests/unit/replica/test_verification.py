@@ -112,7 +112,7 @@ def test_what_was_asked_before_somebody_else_led_counts_no_more(partition: Parti
     verifications = Verifications()
     before = verifications.begin(partition, PRODUCER, EPOCH, 0, 0)
     state = partition.state
-    partition.follow(replace(state, leader=9, leader_epoch=state.leader_epoch + 1))
+    partition.become_follower(replace(state, leader=9, leader_epoch=state.leader_epoch + 1))
     with pytest.raises(KafkaError) as refused:
         verifications.begin(partition, PRODUCER, EPOCH, 0, 0)
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER

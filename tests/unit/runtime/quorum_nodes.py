@@ -77,7 +77,7 @@ class QuorumNode:
         rng = Random(self.cluster.rng.random())
         quorum = Quorum(me, self.cluster.static, bootstrap, self.metadata_log, state, rng, clock, SETTINGS)
         self.driver = QuorumDriver(quorum, _Peers(self), clock, timers, self)
-        self.driver.follow(self)
+        self.driver.add_listener(self)
         self.driver.start()
         return self.driver
 

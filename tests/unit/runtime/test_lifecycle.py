@@ -40,7 +40,7 @@ class Life:
             self.timers,
             b"i" * 16,
         )
-        self.current.follow(self.lifecycle.follow)
+        self.current.add_listener(self.lifecycle.on_image)
         self.serving = self.lifecycle.start(BrokerRegistrationRequest(broker_id=NODE_ID))
 
     def ask(self, api: ApiKey, request: Message, purpose: str = "", timeout_ms: int = 0) -> Promise[Any]:

@@ -41,13 +41,13 @@ MANY = [f"t{number:04}" for number in range(3 * PARTITIONS_A_TURN)]
 
 
 def test_a_small_change_is_shown_at_once(desk: Desk) -> None:
-    desk.pieces.follow(image(["a", "b"]), Changes({"a", "b"}))
+    desk.pieces.on_image(image(["a", "b"]), Changes({"a", "b"}))
     assert desk.topics() == ["a", "b"]
     assert desk.timers.run_soon() == 0
 
 
 def test_a_great_one_in_turns_each_topic_once(desk: Desk) -> None:
-    desk.pieces.follow(image(MANY), Changes(set(MANY)))
+    desk.pieces.on_image(image(MANY), Changes(set(MANY)))
     assert len(desk.topics()) == PARTITIONS_A_TURN
     desk.timers.run_soon()
     assert desk.topics() == MANY
@@ -55,16 +55,16 @@ def test_a_great_one_in_turns_each_topic_once(desk: Desk) -> None:
 
 
 def test_a_topic_is_never_torn_however_great_it_is(desk: Desk) -> None:
-    desk.pieces.follow(image(["a", "b"], 10 * PARTITIONS_A_TURN), Changes({"a", "b"}))
+    desk.pieces.on_image(image(["a", "b"], 10 * PARTITIONS_A_TURN), Changes({"a", "b"}))
     assert desk.topics() == ["a"]
     desk.timers.run_soon()
     assert desk.topics() == ["a", "b"]
 
 
 def test_what_comes_meanwhile_is_seen_as_it_is_by_then(desk: Desk) -> None:
-    desk.pieces.follow(image(MANY, mark=1), Changes(set(MANY)))
+    desk.pieces.on_image(image(MANY, mark=1), Changes(set(MANY)))
     gone = image(MANY, mark=1).topics[MANY[-1]]
-    desk.pieces.follow(image([*MANY[:-1], "new"], mark=2), Changes({"new", MANY[-2]}, [gone]))
+    desk.pieces.on_image(image([*MANY[:-1], "new"], mark=2), Changes({"new", MANY[-2]}, [gone]))
     assert desk.shown[1] == (2, ["new"], [MANY[-1]]), "the small change is not kept waiting"
     desk.timers.run_soon()
     assert sorted(desk.topics()) == sorted([*MANY[:-1], "new"])
@@ -75,7 +75,7 @@ def test_whoever_waits_for_the_end_is_told_once(desk: Desk) -> None:
     told: list[int] = []
     desk.pieces.when_done(lambda: told.append(0))
     assert told == [0]
-    desk.pieces.follow(image(MANY), Changes(set(MANY)))
+    desk.pieces.on_image(image(MANY), Changes(set(MANY)))
     desk.pieces.when_done(lambda: told.append(len(desk.topics())))
     assert told == [0]
     desk.timers.run_soon()

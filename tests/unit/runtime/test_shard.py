@@ -86,7 +86,7 @@ class World:
         if TOPIC not in self.rooms.current.image.topics:
             self.rooms.create_topic(TOPIC, 1, **config)
         self.shards = shards_of(self.rooms)
-        self.shards.follow(self.rooms.current.image, Changes({TOPIC}))
+        self.shards.on_image(self.rooms.current.image, Changes({TOPIC}))
         self.rooms.timers.run_soon()
 
     @property
@@ -216,7 +216,7 @@ def test_loading_gives_way_and_asks_for_patience() -> None:
         world.rooms.timers.run_soon()
     rooms = world.rooms.restart()
     shards = shards_of(rooms)
-    shards.follow(rooms.current.image, Changes({TOPIC}))
+    shards.on_image(rooms.current.image, Changes({TOPIC}))
     notebook = next(iter(shards))
     assert 0 < len(notebook.notes) <= LOAD_TURN_RECORDS + 500
     with pytest.raises(KafkaError) as refused:
@@ -287,7 +287,7 @@ def test_a_deadline_that_fails_does_not_stop_the_others() -> None:
 
 def test_a_topic_that_is_deleted_takes_its_shards_with_it() -> None:
     world = World()
-    world.rooms.current.follow(world.shards.follow)
+    world.rooms.current.add_listener(world.shards.on_image)
     parked: Promise[Any] = Promise()
     world.notebook.parked.append(parked)
     world.rooms.delete_topic(TOPIC)

@@ -118,7 +118,7 @@ class Groups:
                 yield Outcome(None, records, is_divisible=True)
 
     def topics_changed(self, image: MetadataImage, changes: Changes) -> Outcome[None]:
-        self.consumer.follow(image, changes)
+        self.consumer.on_image(image, changes)
         removed = offset_removal.of_deleted_topics(self.state, changes.removed, image)
         return Outcome(None, removed, is_divisible=True)
 

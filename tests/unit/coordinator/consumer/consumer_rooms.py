@@ -40,7 +40,7 @@ class ConsumerRooms:
         self._settings = settings or GroupSettings()
         self._migration = migration
         self._topics_made = 0
-        self.current.follow(lambda image, changes: self.groups.follow(image, changes))
+        self.current.add_listener(lambda image, changes: self.groups.on_image(image, changes))
         self._open()
 
     def _open(self) -> None:

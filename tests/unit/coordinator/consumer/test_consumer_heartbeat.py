@@ -175,7 +175,7 @@ def test_topics_concern_those_who_read_them(rooms: ConsumerRooms) -> None:
     assert concerned() == {"of all", "of x"}
     rooms.delete_topic("b")
     assert concerned() == {"of b", "of all"}
-    rooms.groups.follow(rooms.current.image, Changes())
+    rooms.groups.on_image(rooms.current.image, Changes())
     assert concerned() == set()
 
 

@@ -75,7 +75,7 @@ def test_patterns_nobody_uses_are_forgotten() -> None:
     assert patterns.topics("a.*") == {"a1"}
     assert patterns.topics("b.*") == frozenset()
     changes = Changes(topics={"a2", "b1"})
-    assert patterns.follow(changes, {"a.*"}) == {"a.*"}
+    assert patterns.affected_by(changes, {"a.*"}) == {"a.*"}
     assert patterns.topics("a.*") == {"a1", "a2"}
     assert patterns.topics("b.*") == frozenset(), "matched anew, with what the image has"
 

@@ -41,7 +41,7 @@ class MigrationRooms:
         """The log will not take what is decided next."""
         self._topics_made = 0
         self._rng = Random(1)
-        self.current.follow(self._follow)
+        self.current.add_listener(self._follow)
         self.groups = self._open()
         self._reader = self._open()
         """Another coordinator, which knows what is in the log and nothing else."""

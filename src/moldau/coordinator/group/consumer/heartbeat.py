@@ -163,12 +163,12 @@ class ConsumerGroups:
                     self.fencing.heard_of(group.group_id, member)
                     self.fencing.expect_revocation(group.group_id, member)
 
-    def follow(self, image: MetadataImage, changes: Changes) -> None:
+    def on_image(self, image: MetadataImage, changes: Changes) -> None:
         """Topics came, went or grew: the groups concerned look at them with their next heartbeat."""
         concerned: set[str] = set()
         for name in (*changes.topics, *(topic.name for topic in changes.removed)):
             concerned |= self._interest.topics.get(name, set())
-        for pattern in self.patterns.follow(changes, self._interest.patterns):
+        for pattern in self.patterns.affected_by(changes, self._interest.patterns):
             concerned |= self._interest.patterns[pattern]
         for group_id in concerned:
             group = self._state.groups.get(group_id)

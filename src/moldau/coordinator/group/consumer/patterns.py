@@ -41,7 +41,7 @@ class Patterns:
             self._topics[pattern] = found
         return found
 
-    def follow(self, changes: Changes, used: Container[str]) -> set[str]:
+    def affected_by(self, changes: Changes, used: Container[str]) -> set[str]:
         """Topics came or went; gives the patterns that stand for others now. Those not in use are forgotten."""
         for pattern in [pattern for pattern in self._topics if pattern not in used]:
             del self._topics[pattern], self._matchers[pattern]

@@ -13,7 +13,7 @@ from moldau.log.config import LogConfig
 from moldau.log.store import LogStore
 from moldau.log.walk import walk_batches
 from moldau.metadata.image import PartitionState
-from moldau.replica.follower import Follower, up_to_epoch
+from moldau.replica.follower_log import FollowerLog, up_to_epoch
 from moldau.replica.partition import Partition
 from moldau.testing.clock import START_MS
 from moldau.testing.files import MemoryFiles
@@ -38,9 +38,9 @@ class Room:
         log = self.store.create(NAME, bytes(16), config or LogConfig(), START_MS)
         self.flusher = HeldFlusher()
         self.partition = Partition(NAME, bytes(16), log, STATE, 1, 1, 0, self.flusher)
-        self.partition.follow(STATE)
+        self.partition.become_follower(STATE)
         self.reports: list[str] = []
-        self.follower = Follower(self.store, self.reports.append)
+        self.follower = FollowerLog(self.store, self.reports.append)
 
     def take(self, *batches: bytes) -> None:
         self.follower.take(self.partition, memoryview(b"".join(batches)), START_MS)

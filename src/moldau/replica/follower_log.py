@@ -21,7 +21,7 @@ from moldau.wire.batch import BATCH_HEADER_BYTES, LENGTH_PREFIX, read_header
 _LENGTH_AND_EPOCH: Final = struct.Struct(">8xii")
 
 
-class Follower:
+class FollowerLog:
     def __init__(self, store: LogStore, report: Callable[[str], None]) -> None:
         self._store = store
         self._report = report
