@@ -30,7 +30,7 @@ from moldau.log.files import DiskFiles, Files
 from moldau.platforms.boot import boot_id
 from moldau.platforms.open_files import allow_open_files, open_files_max
 from moldau.platforms.support import refusal
-from moldau.runtime.cleaning_process import CleaningProcess
+from moldau.runtime.cleaning.process import CleaningProcess
 from moldau.runtime.flusher import GroupFlusher
 from moldau.runtime.timers import LoopTimers
 from moldau.server.conversation import ReceiveBudget

@@ -20,7 +20,7 @@ from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.group.offsets import Offsets
 from moldau.coordinator.machine import NOTHING
 from moldau.replica.partition import Partition
-from moldau.runtime.shard import Shard
+from moldau.runtime.coordinators.shard import Shard
 
 Patch = pytest.MonkeyPatch
 Way = Callable[[Patch], None]

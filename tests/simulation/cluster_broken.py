@@ -14,9 +14,9 @@ from moldau.raft.roles import Role
 from moldau.replica import reading
 from moldau.replica.leadership import Leadership
 from moldau.replica.partition import Partition
-from moldau.runtime.metadata_log import MetadataLog
-from moldau.runtime.quorum_state_file import QuorumStateFile
-from moldau.runtime.shard import Shard
+from moldau.runtime.coordinators.shard import Shard
+from moldau.runtime.quorum.metadata_log import MetadataLog
+from moldau.runtime.quorum.state_file import QuorumStateFile
 from moldau.server.handlers import list_offsets
 
 Patch = pytest.MonkeyPatch

@@ -11,7 +11,7 @@ from cluster_client import ClusterClient
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.names import CONSUMER_OFFSETS_TOPIC
-from moldau.runtime.coordinator_topic import java_hash
+from moldau.runtime.coordinators.topic import java_hash
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from moldau.wire.messages.offset_commit import (

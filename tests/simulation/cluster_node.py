@@ -26,8 +26,8 @@ from moldau.log.flush import FlushWork
 from moldau.log.log import Log
 from moldau.replica.flushing import Flushable
 from moldau.replica.partition import Partition
+from moldau.runtime.cleaning.ports import CleaningFailed, CleansApart
 from moldau.runtime.housekeeping import Apart
-from moldau.runtime.log_cleaner_ports import CleaningFailed, CleansApart
 from moldau.settings import Settings, from_properties
 from moldau.testing.files import MemoryFiles
 from moldau.wire.batch import BatchHeader, split_batches

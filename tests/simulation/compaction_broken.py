@@ -12,7 +12,7 @@ from moldau.log.config import LogConfig
 from moldau.log.local_log import LocalLog
 from moldau.replica.leadership import Leadership
 from moldau.replica.partition import Partition
-from moldau.runtime.log_cleaner import LogCleaner, Swap
+from moldau.runtime.cleaning.cleaner import LogCleaner, Swap
 
 Patch = pytest.MonkeyPatch
 Way = Callable[[Patch], None]

@@ -21,7 +21,7 @@ from moldau.coordinator.group.settings import GroupSettings
 from moldau.log.flush import FlushWork
 from moldau.replica.flushing import Flushable
 from moldau.replica.partition import Partition
-from moldau.runtime.shard import Shard
+from moldau.runtime.coordinators.shard import Shard
 from moldau.settings import Settings, from_properties
 from moldau.testing.clock import FakeClock, FakeTimer, FakeTimers
 from moldau.testing.files import MemoryFiles

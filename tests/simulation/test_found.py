@@ -12,7 +12,7 @@ from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID
 from moldau.base.promise import Promise
 from moldau.coordinator.group.settings import GroupSettings
-from moldau.runtime.shards import RELOAD_MS
+from moldau.runtime.coordinators.shards import RELOAD_MS
 from moldau.server.router import Caller
 from moldau.testing.clock import FakeTimers
 from moldau.testing.files import MemoryFiles

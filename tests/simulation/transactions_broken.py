@@ -21,8 +21,9 @@ from moldau.log.log import Log
 from moldau.log.producers import Producers
 from moldau.replica.partition import Partition
 from moldau.replica.verification import Verifications
-from moldau.runtime import log_cleaner, log_cleaner_choice
-from moldau.runtime.marker_sender import MarkerSender
+from moldau.runtime.cleaning import choice as log_cleaner_choice
+from moldau.runtime.cleaning import cleaner as log_cleaner
+from moldau.runtime.coordinators.marker_sender import MarkerSender
 from moldau.server.handlers.transactions.gate import NOTHING, TransactionGate
 from moldau.server.handlers.transactions.write_markers import WriteTxnMarkers
 
@@ -34,7 +35,7 @@ Way = Callable[[Patch], None]
 
 
 def an_end_is_told_before_it_is_committed(patch: Patch) -> None:
-    from moldau.runtime.shard import Shard
+    from moldau.runtime.coordinators.shard import Shard
 
     def hasty(self: Shard, outcome: Any) -> Any:
         for waiting, response in outcome.answers:

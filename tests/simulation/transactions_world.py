@@ -25,7 +25,7 @@ from transactions_state import StateLedger, Successions
 
 from moldau.base.ids import Uuid
 from moldau.base.names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from moldau.runtime.coordinator_topic import java_hash
+from moldau.runtime.coordinators.topic import java_hash
 
 SIZES = cluster_world.SIZES
 SMALL = cluster_world.SMALL

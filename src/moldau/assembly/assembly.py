@@ -20,12 +20,12 @@ from moldau.metadata.current import CurrentImage
 from moldau.raft.machine import Quorum
 from moldau.raft.member import Member, RaftSettings
 from moldau.raft.voters import Endpoint, VoterSet, static_voters
-from moldau.runtime.committed_metadata import CommittedMetadata
-from moldau.runtime.controller_channel import ControllerChannel
-from moldau.runtime.metadata_log import MetadataLog
-from moldau.runtime.metadata_snapshots import MetadataSnapshots
-from moldau.runtime.quorum_driver import QuorumDriver
-from moldau.runtime.quorum_state_file import QuorumStateFile
+from moldau.runtime.controller.channel import ControllerChannel
+from moldau.runtime.quorum.committed_metadata import CommittedMetadata
+from moldau.runtime.quorum.driver import QuorumDriver
+from moldau.runtime.quorum.metadata_log import MetadataLog
+from moldau.runtime.quorum.snapshots import MetadataSnapshots
+from moldau.runtime.quorum.state_file import QuorumStateFile
 from moldau.settings import Settings
 
 log = logging.getLogger("moldau.node")

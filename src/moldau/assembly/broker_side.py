@@ -28,26 +28,26 @@ from moldau.replica.sessions import SessionCache
 from moldau.replica.throttle import Throttles
 from moldau.replica.verification import Verifications
 from moldau.replica.waiting import ParkedFetches
-from moldau.runtime.brokers import Brokers
+from moldau.runtime.broker.boot_marker import LastLife
+from moldau.runtime.broker.chunked_layout import ChunkedLayout
+from moldau.runtime.broker.lifecycle import BrokerLifecycle
+from moldau.runtime.broker.other_brokers import Brokers
+from moldau.runtime.broker.producer_ids import ProducerIds, allocate_by
+from moldau.runtime.broker.registration_gate import RegistrationGate
 from moldau.runtime.chores import Chores
-from moldau.runtime.controller_channel import ControllerChannel
-from moldau.runtime.coordinator_topic import CoordinatorTopic
+from moldau.runtime.cleaning.cleaner import LogCleaner
+from moldau.runtime.cleaning.ports import CleansApart
+from moldau.runtime.cleaning.settings import cleaner_settings
+from moldau.runtime.controller.channel import ControllerChannel
+from moldau.runtime.coordinators.group import GroupCoordinator, offsets_topic
+from moldau.runtime.coordinators.topic import CoordinatorTopic
+from moldau.runtime.coordinators.transaction import TransactionCoordinator, transaction_topic
+from moldau.runtime.coordinators.transaction_verifier import TransactionVerifier
 from moldau.runtime.fault_log import FaultLog
-from moldau.runtime.group_coordinator import GroupCoordinator, offsets_topic
 from moldau.runtime.housekeeping import Housekeeping
-from moldau.runtime.isr_changes import IsrChanges
-from moldau.runtime.last_life import LastLife
-from moldau.runtime.lifecycle import BrokerLifecycle
-from moldau.runtime.log_cleaner import LogCleaner
-from moldau.runtime.log_cleaner_ports import CleansApart
-from moldau.runtime.log_cleaner_settings import cleaner_settings
-from moldau.runtime.piece_by_piece import PieceByPiece
-from moldau.runtime.producer_ids import ProducerIds, allocate_by
-from moldau.runtime.replica_fetcher import ReplicaFetchSettings
-from moldau.runtime.replica_fetchers import ReplicaFetchers
-from moldau.runtime.since_registration import SinceRegistration
-from moldau.runtime.transaction_coordinator import TransactionCoordinator, transaction_topic
-from moldau.runtime.transaction_verifier import TransactionVerifier
+from moldau.runtime.replication.fetcher import ReplicaFetchSettings
+from moldau.runtime.replication.fetchers import ReplicaFetchers
+from moldau.runtime.replication.isr_changes import IsrChanges
 from moldau.server.handlers import Parts, handlers
 from moldau.server.handlers.transactions.gate import Patience, TransactionGate
 from moldau.server.router import Router
@@ -128,8 +128,8 @@ class BrokerSide:
         self.router = Router()
         self.handlers = handlers(self._parts(channel))
         self.router.serve(self.handlers)
-        self._laying_out = PieceByPiece(self._follow, world.timers)
-        registered = SinceRegistration(settings.node_id, self.lifecycle.incarnation_id, self._laying_out.on_image)
+        self._laying_out = ChunkedLayout(self._follow, world.timers)
+        registered = RegistrationGate(settings.node_id, self.lifecycle.incarnation_id, self._laying_out.on_image)
         current.add_listener(registered.on_image)
         current.add_listener(self.lifecycle.on_image)
 

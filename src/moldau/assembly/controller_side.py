@@ -14,12 +14,12 @@ from moldau.metadata.controller.broker_sessions import BrokerSessions
 from moldau.metadata.controller.configs import broker_layers
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
-from moldau.runtime.admin import Admin
-from moldau.runtime.broker_reports import BrokerReports
-from moldau.runtime.committed_metadata import CommittedMetadata
-from moldau.runtime.controller import Controller
-from moldau.runtime.controller_duties import ControllerDuties
-from moldau.runtime.quorum_driver import QuorumDriver
+from moldau.runtime.controller.active import Controller
+from moldau.runtime.controller.admin import Admin
+from moldau.runtime.controller.broker_requests import BrokerReports
+from moldau.runtime.controller.duties import ControllerDuties
+from moldau.runtime.quorum.committed_metadata import CommittedMetadata
+from moldau.runtime.quorum.driver import QuorumDriver
 from moldau.server.handlers.api_versions import ApiVersions
 from moldau.server.handlers.controlled import CONTROLLED, Controlled
 from moldau.server.handlers.controller.describe_cluster import DescribeControllers

@@ -10,8 +10,8 @@ from moldau.base.clock import Clock, Timers
 from moldau.client.peers import Peers
 from moldau.log.files import Files
 from moldau.replica.flushing import Flusher
+from moldau.runtime.cleaning.ports import Cleans
 from moldau.runtime.housekeeping import Apart
-from moldau.runtime.log_cleaner_ports import Cleans
 from moldau.server.handlers.describe_log_dirs import DiskSpace
 
 

@@ -27,7 +27,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.served_configs import SERVED
 from moldau.base.topic_configs import TOPIC_CONFIGS
 from moldau.log.config import LogConfig
-from moldau.runtime import log_cleaner_settings
+from moldau.runtime.cleaning import settings as log_cleaner_settings
 
 
 def test_no_key_is_told_twice_and_served_ones_are_explained() -> None:

@@ -18,7 +18,7 @@ from moldau.raft.machine import Quorum
 from moldau.raft.member import Member, RaftSettings
 from moldau.raft.snapshots import BOOTSTRAP, SnapshotId, bootstrap_snapshot
 from moldau.raft.voters import SUPPORTED_KRAFT_VERSIONS, Endpoint, ReplicaKey, Voter, VoterSet, static_voters
-from moldau.runtime.quorum_driver import QuorumDriver
+from moldau.runtime.quorum.driver import QuorumDriver
 from moldau.testing.clock import FakeTimer, FakeTimers
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.api_versions import ApiVersionsResponse, SupportedFeatureKey

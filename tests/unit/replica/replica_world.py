@@ -32,11 +32,11 @@ from moldau.replica.sessions import SessionCache
 from moldau.replica.throttle import Throttles
 from moldau.replica.verification import Verifications
 from moldau.replica.waiting import ParkedFetches
-from moldau.runtime.brokers import Brokers
-from moldau.runtime.isr_changes import IsrChanges
-from moldau.runtime.replica_fetcher import ReplicaFetchSettings
-from moldau.runtime.replica_fetchers import ReplicaFetchers
-from moldau.runtime.transaction_verifier import TransactionVerifier
+from moldau.runtime.broker.other_brokers import Brokers
+from moldau.runtime.coordinators.transaction_verifier import TransactionVerifier
+from moldau.runtime.replication.fetcher import ReplicaFetchSettings
+from moldau.runtime.replication.fetchers import ReplicaFetchers
+from moldau.runtime.replication.isr_changes import IsrChanges
 from moldau.server.handlers.delete_records import DeleteRecords
 from moldau.server.handlers.fetch import Fetch
 from moldau.server.handlers.list_offsets import ListOffsets

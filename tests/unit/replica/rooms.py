@@ -16,7 +16,7 @@ from moldau.log.log import Log
 from moldau.metadata.image import MetadataImage
 from moldau.replica.flushing import Flushable
 from moldau.replica.partition import Partition
-from moldau.runtime.producer_ids import allocate_by
+from moldau.runtime.broker.producer_ids import allocate_by
 from moldau.settings import Settings, from_properties
 from moldau.testing.clock import FakeClock, FakeTimers
 from moldau.testing.files import MemoryFiles

@@ -11,10 +11,10 @@ from moldau.base.errors import StorageFault
 from moldau.base.promise import Promise
 from moldau.log.cleaning.job import Cleaned, CleaningJob
 from moldau.log.log import Log
+from moldau.runtime.cleaning.cleaner import LogCleaner
+from moldau.runtime.cleaning.ports import CleaningFailed, CleansApart
+from moldau.runtime.cleaning.settings import CleanerSettings
 from moldau.runtime.housekeeping import Housekeeping
-from moldau.runtime.log_cleaner import LogCleaner
-from moldau.runtime.log_cleaner_ports import CleaningFailed, CleansApart
-from moldau.runtime.log_cleaner_settings import CleanerSettings
 from moldau.testing.files import MemoryFiles
 from moldau.wire.apis import ApiKey
 from moldau.wire.batch import split_batches

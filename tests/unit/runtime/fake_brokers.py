@@ -8,7 +8,7 @@ from moldau.base.persistent_map import PersistentMap
 from moldau.base.promise import Promise
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
-from moldau.runtime.brokers import Brokers
+from moldau.runtime.broker.other_brokers import Brokers
 from moldau.testing.ports import NoPeers
 from moldau.wire.apis import ApiKey
 from moldau.wire.schema import Message

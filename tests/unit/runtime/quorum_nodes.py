@@ -17,9 +17,9 @@ from moldau.raft.machine import Quorum
 from moldau.raft.member import Member, RaftSettings
 from moldau.raft.snapshots import BOOTSTRAP, SnapshotId
 from moldau.raft.voters import Endpoint, VoterSet, static_voters
-from moldau.runtime.metadata_log import MetadataLog
-from moldau.runtime.quorum_driver import QuorumDriver
-from moldau.runtime.quorum_state_file import QuorumStateFile
+from moldau.runtime.quorum.driver import QuorumDriver
+from moldau.runtime.quorum.metadata_log import MetadataLog
+from moldau.runtime.quorum.state_file import QuorumStateFile
 from moldau.testing.clock import FakeTimers
 from moldau.testing.files import MemoryFiles
 from moldau.wire.apis import APIS, ApiKey, request_class, response_class

@@ -19,9 +19,9 @@ from patience import PATIENCE_S, wait_until
 from moldau.base.promise import Promise
 from moldau.log.cleaning.job import Cleaned, CleaningJob, SourceSegment
 from moldau.platforms.processes import PROCESSES
-from moldau.runtime.cleaning_process import COMMAND, CleaningProcess
-from moldau.runtime.cleaning_process_worker import Pace
-from moldau.runtime.log_cleaner_ports import CleaningFailed
+from moldau.runtime.cleaning.ports import CleaningFailed
+from moldau.runtime.cleaning.process import COMMAND, CleaningProcess
+from moldau.runtime.cleaning.process_worker import Pace
 
 JOB = CleaningJob(
     directory="nowhere",

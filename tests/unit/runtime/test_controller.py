@@ -18,8 +18,8 @@ from moldau.metadata.controller.producer_ids import decide_allocate
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import ConfigRecord, ConfigResource, FeatureLevelRecord
-from moldau.runtime.committed_metadata import CommittedMetadata
-from moldau.runtime.controller import Controller
+from moldau.runtime.controller.active import Controller
+from moldau.runtime.quorum.committed_metadata import CommittedMetadata
 from moldau.wire.apis import ApiKey
 from moldau.wire.batch import BatchHeader, split_batches
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest

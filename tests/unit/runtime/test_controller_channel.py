@@ -8,7 +8,7 @@ import pytest
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
-from moldau.runtime.controller_channel import RETRY_MS, ControllerChannel
+from moldau.runtime.controller.channel import RETRY_MS, ControllerChannel
 from moldau.server.handlers.controller.envelope import Envelope
 from moldau.server.router import Caller
 from moldau.testing.clock import FakeTimers

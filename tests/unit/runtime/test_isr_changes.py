@@ -9,7 +9,7 @@ import pytest
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
 from moldau.replica.replication import IsrDecision, IsrProposal
-from moldau.runtime.isr_changes import RETRY_MS, IsrChanges
+from moldau.runtime.replication.isr_changes import RETRY_MS, IsrChanges
 from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.alter_partition import (

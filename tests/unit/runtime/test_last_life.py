@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from moldau.log.checkpoints import replace_file
-from moldau.runtime.last_life import FILE, LastLife
+from moldau.runtime.broker.boot_marker import FILE, LastLife
 from moldau.testing.files import MemoryFiles
 
 

@@ -11,7 +11,7 @@ from moldau.base.promise import Promise
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import BrokerImage, MetadataImage
-from moldau.runtime.lifecycle import LEAVE_PATIENCE_MS, BrokerLifecycle
+from moldau.runtime.broker.lifecycle import LEAVE_PATIENCE_MS, BrokerLifecycle
 from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.broker_heartbeat import BrokerHeartbeatResponse

@@ -12,8 +12,8 @@ from rooms import Rooms
 from moldau.base.config_def import BrokerLayers
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.log import checkpoints, layout
-from moldau.runtime.log_cleaner_ports import CleaningFailed
-from moldau.runtime.log_cleaner_settings import CleanerSettings, cleaner_settings
+from moldau.runtime.cleaning.ports import CleaningFailed
+from moldau.runtime.cleaning.settings import CleanerSettings, cleaner_settings
 from moldau.wire.batch import split_batches
 from moldau.wire.records import decode_records
 

@@ -10,8 +10,8 @@ from moldau.base.ids import TopicPartition
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.coordinator.transaction.markers import TransactionMarkers
 from moldau.metadata.current import CurrentImage
-from moldau.runtime import marker_sender
-from moldau.runtime.marker_sender import RETRY_MS, MarkerSender
+from moldau.runtime.coordinators import marker_sender
+from moldau.runtime.coordinators.marker_sender import RETRY_MS, MarkerSender
 from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
 from moldau.wire.frames import request_frame

@@ -13,7 +13,7 @@ from moldau.log.config import LogConfig
 from moldau.log.store import LogStore
 from moldau.raft.ports import EpochEnd
 from moldau.raft.snapshots import SnapshotId, snapshot_batches
-from moldau.runtime.metadata_log import MetadataLog
+from moldau.runtime.quorum.metadata_log import MetadataLog
 from moldau.testing.files import MemoryFiles, PowerLoss
 from moldau.wire.records import Record, build_batch, decode_records
 

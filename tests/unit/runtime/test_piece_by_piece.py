@@ -7,7 +7,7 @@ import pytest
 from moldau.base.persistent_map import PersistentMap
 from moldau.metadata.apply import Changes
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
-from moldau.runtime.piece_by_piece import PARTITIONS_A_TURN, PieceByPiece
+from moldau.runtime.broker.chunked_layout import PARTITIONS_A_TURN, ChunkedLayout
 from moldau.testing.clock import FakeTimers
 
 STATE = PartitionState((1,), (1,), 1, 0, 0)
@@ -22,7 +22,7 @@ class Desk:
     def __init__(self) -> None:
         self.timers = FakeTimers()
         self.shown: list[tuple[int, list[str], list[str]]] = []
-        self.pieces = PieceByPiece(self._follow, self.timers)
+        self.pieces = ChunkedLayout(self._follow, self.timers)
 
     def _follow(self, image: MetadataImage, changes: Changes) -> None:
         removed = [topic.name for topic in changes.removed]

@@ -8,7 +8,7 @@ from rooms import Rooms
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
-from moldau.runtime.producer_ids import ProducerIds
+from moldau.runtime.broker.producer_ids import ProducerIds
 
 
 class Allocator:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.runtime.replica_fetch_session import LAST_EPOCH, Position, ReplicaFetchSession
+from moldau.runtime.replication.fetch_session import LAST_EPOCH, Position, ReplicaFetchSession
 from moldau.wire.messages.fetch import FetchRequest
 
 A, B = (b"a" * 16, 0), (b"b" * 16, 1)

@@ -14,9 +14,9 @@ from moldau.base.promise import Promise
 from moldau.coordinator.machine import Action, Answer, CoordinatorRecord, Deadlines, Outcome
 from moldau.log.walk import walk_headers
 from moldau.metadata.apply import Changes
-from moldau.runtime.coordinator_topic import CoordinatorTopic, java_hash
-from moldau.runtime.shard_replay import LOAD_TURN_RECORDS
-from moldau.runtime.shards import RELOAD_MS, Shards
+from moldau.runtime.coordinators.shard_replay import LOAD_TURN_RECORDS
+from moldau.runtime.coordinators.shards import RELOAD_MS, Shards
+from moldau.runtime.coordinators.topic import CoordinatorTopic, java_hash
 from moldau.wire.messages.create_topics import CreatableTopic
 from moldau.wire.schema import Buffer, Message
 

@@ -8,7 +8,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
-from moldau.runtime.transaction_verifier import Codes, InTransaction, TransactionVerifier
+from moldau.runtime.coordinators.transaction_verifier import Codes, InTransaction, TransactionVerifier
 from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
 from moldau.wire.frames import request_frame

@@ -15,7 +15,7 @@ from besieged_transactions import NAMED, Transacting, batch, produced
 from moldau.base.errors import ErrorCode
 from moldau.base.names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from moldau.base.promise import Promise
-from moldau.runtime.transaction_coordinator import TransactionCoordinator
+from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.server.handlers import produce
 from moldau.server.handlers.transactions.gate import Passed, TransactionGate
 from moldau.server.handlers.transactions.write_markers import WriteTxnMarkers

@@ -17,8 +17,8 @@ from operations import operations_of
 from moldau.base.errors import ErrorCode
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
-from moldau.runtime import coordinator_topic
-from moldau.runtime.coordinator_topic import _kept_hash
+from moldau.runtime.coordinators import topic as coordinator_topic
+from moldau.runtime.coordinators.topic import _kept_hash
 from moldau.wire.apis import ApiKey
 from moldau.wire.frames import request_frame
 from moldau.wire.messages import add_partitions_to_txn as adding

@@ -11,7 +11,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.base.promise import Promise
 from moldau.replica.verification import Verifications
-from moldau.runtime.transaction_verifier import Codes, InTransaction, TransactionVerifier
+from moldau.runtime.coordinators.transaction_verifier import Codes, InTransaction, TransactionVerifier
 from moldau.server.handlers.transactions.gate import Passed, Patience, TransactionGate
 
 T0 = TopicPartition("t", 0)

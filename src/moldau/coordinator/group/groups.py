@@ -1,6 +1,7 @@
 """One shard of the group coordinator as a machine: what it can be asked, what is laid over it, what it does by itself.
 
-It knows no log, no socket and no clock of its own. `runtime/shard` appends what it decides and brings it time.
+It knows no log, no socket and no clock of its own. `runtime/coordinators/shard` appends what it
+decides and brings it time.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ from moldau.replica.sessions import SessionCache
 from moldau.replica.throttle import ThrottledReplicas
 from moldau.replica.verification import Verifications
 from moldau.replica.waiting import ParkedFetches
-from moldau.runtime.controller_channel import ControllerChannel
-from moldau.runtime.group_coordinator import GroupCoordinator
-from moldau.runtime.producer_ids import ProducerIds
-from moldau.runtime.transaction_coordinator import TransactionCoordinator
+from moldau.runtime.broker.producer_ids import ProducerIds
+from moldau.runtime.controller.channel import ControllerChannel
+from moldau.runtime.coordinators.group import GroupCoordinator
+from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.server.handlers.alter_replica_log_dirs import AlterReplicaLogDirs
 from moldau.server.handlers.api_versions import ApiVersions
 from moldau.server.handlers.controlled import controlled

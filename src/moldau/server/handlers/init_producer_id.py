@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
-from moldau.runtime.producer_ids import ProducerIds
-from moldau.runtime.transaction_coordinator import TransactionCoordinator
+from moldau.runtime.broker.producer_ids import ProducerIds
+from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.server.handlers.answering import answered, client_of
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey

@@ -14,7 +14,7 @@ from moldau.base.names import INTERNAL_TOPICS, topic_name_problem
 from moldau.base.promise import Promise
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage, TopicImage
-from moldau.runtime.controller_channel import TopicCreator
+from moldau.runtime.controller.channel import TopicCreator
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse

@@ -10,7 +10,7 @@ from typing import Any
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
 from moldau.coordinator.machine import Outcome
-from moldau.runtime.group_coordinator import GroupCoordinator
+from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.server.handlers.answering import answered, client_of, gathered
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey

@@ -9,8 +9,8 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import COORDINATORS_FOUND_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.metadata.current import CurrentImage
-from moldau.runtime.group_coordinator import GroupCoordinator
-from moldau.runtime.transaction_coordinator import TransactionCoordinator
+from moldau.runtime.coordinators.group import GroupCoordinator
+from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse

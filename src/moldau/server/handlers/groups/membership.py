@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise, when_ready
-from moldau.runtime.group_coordinator import GroupCoordinator
+from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.server.handlers.answering import answered, client_of
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey

@@ -11,7 +11,7 @@ from typing import Any
 
 from moldau.base.limits import QUORUM_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
-from moldau.runtime.quorum_driver import QuorumDriver
+from moldau.runtime.quorum.driver import QuorumDriver
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.schema import Message

@@ -17,8 +17,8 @@ from moldau.base.promise import Promise
 from moldau.coordinator.machine import Outcome
 from moldau.coordinator.transaction.transactions import Transactions
 from moldau.metadata.current import CurrentImage
-from moldau.runtime.group_coordinator import GroupCoordinator
-from moldau.runtime.transaction_coordinator import TransactionCoordinator
+from moldau.runtime.coordinators.group import GroupCoordinator
+from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.server.handlers.answering import Limit, answered, gathered
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey

@@ -9,8 +9,8 @@ from moldau.coordinator.machine import Client
 from moldau.metadata.current import CurrentImage
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
-from moldau.runtime.group_coordinator import GroupCoordinator
-from moldau.runtime.transaction_verifier import InTransaction
+from moldau.runtime.coordinators.group import GroupCoordinator
+from moldau.runtime.coordinators.transaction_verifier import InTransaction
 from moldau.server.handlers.answering import answered, client_of
 from moldau.server.handlers.transactions.gate import Passed, TransactionGate
 from moldau.server.router import Caller

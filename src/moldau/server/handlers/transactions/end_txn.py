@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
-from moldau.runtime.transaction_coordinator import TransactionCoordinator
+from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.server.handlers.answering import answered, client_of
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey

@@ -18,7 +18,7 @@ from moldau.base.ids import TopicPartition
 from moldau.base.promise import Promise
 from moldau.replica.partition import Partition
 from moldau.replica.verification import Guard, Verifications
-from moldau.runtime.transaction_verifier import Codes, InTransaction, TransactionVerifier
+from moldau.runtime.coordinators.transaction_verifier import Codes, InTransaction, TransactionVerifier
 
 Wanted = Sequence[tuple[Partition, int]]
 

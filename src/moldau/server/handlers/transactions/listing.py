@@ -9,7 +9,7 @@ from moldau.base.errors import KafkaError
 from moldau.base.limits import COORDINATORS_FOUND_BYTES_MAX, TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise, when_ready
 from moldau.coordinator.transaction.listing import TransactionFilter, filter_of
-from moldau.runtime.transaction_coordinator import TransactionCoordinator
+from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.server.handlers.answering import answered, gathered
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey

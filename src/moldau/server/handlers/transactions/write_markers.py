@@ -18,7 +18,7 @@ from moldau.log.validate import Origin
 from moldau.replica.partition import ACKS_ALL
 from moldau.replica.partitions import Partitions
 from moldau.replica.verification import Verifications
-from moldau.runtime.group_coordinator import GroupCoordinator
+from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.server.handlers.answering import Limit, answered, gathered
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey

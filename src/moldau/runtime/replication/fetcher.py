@@ -19,8 +19,8 @@ from moldau.client.peers import Peers
 from moldau.replica.follower_log import FollowerLog
 from moldau.replica.partition import Partition
 from moldau.replica.throttle import ThrottledReplicas
-from moldau.runtime.replica_fetch_session import Key, Position, ReplicaFetchSession
-from moldau.runtime.replica_offsets import ask_offsets
+from moldau.runtime.replication.fetch_session import Key, Position, ReplicaFetchSession
+from moldau.runtime.replication.leader_offsets import ask_offsets
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
 

@@ -17,8 +17,8 @@ from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
 from moldau.replica.partitions import Partitions
-from moldau.runtime.coordinator_topic import CoordinatorTopic, described
-from moldau.runtime.shards import Shards
+from moldau.runtime.coordinators.shards import Shards
+from moldau.runtime.coordinators.topic import CoordinatorTopic, described
 from moldau.wire.messages.create_topics import CreatableTopic
 from moldau.wire.records import EndTxnMarker
 

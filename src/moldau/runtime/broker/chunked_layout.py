@@ -17,7 +17,7 @@ from moldau.metadata.image import MetadataImage
 PARTITIONS_A_TURN: Final = 64
 
 
-class PieceByPiece:
+class ChunkedLayout:
     def __init__(self, follower: ImageListener, timers: Timers) -> None:
         self._follower = follower
         self._timers = timers

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from moldau.base.promise import Promise
-from moldau.runtime.log_cleaner_ports import CleaningFailed, Order
+from moldau.runtime.cleaning.ports import CleaningFailed, Order
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -30,7 +30,7 @@ SILENCE_MAX_S: Final = 600.0
 END_S: Final = 1.0
 LOOK_S: Final = 0.5
 """How often the thread looks whether another rate was set."""
-COMMAND: Final = (sys.executable, "-m", "moldau.runtime.cleaning_process_worker")
+COMMAND: Final = (sys.executable, "-m", "moldau.runtime.cleaning.process_worker")
 
 
 class CleaningProcess:

@@ -18,8 +18,8 @@ from moldau.metadata.controller.fencing import decide_unregister_broker
 from moldau.metadata.controller.heartbeats import decide_heartbeat
 from moldau.metadata.controller.producer_ids import decide_allocate_producer_ids
 from moldau.metadata.image import MetadataImage
-from moldau.runtime.controller import Controller
-from moldau.runtime.controller_duties import ControllerDuties
+from moldau.runtime.controller.active import Controller
+from moldau.runtime.controller.duties import ControllerDuties
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from moldau.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse

@@ -12,7 +12,7 @@ from moldau.metadata.current import ImageListener
 from moldau.metadata.image import MetadataImage
 
 
-class SinceRegistration:
+class RegistrationGate:
     def __init__(self, node_id: int, incarnation_id: Uuid, follower: ImageListener) -> None:
         self._node_id = node_id
         self._incarnation_id = incarnation_id

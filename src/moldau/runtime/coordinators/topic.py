@@ -14,7 +14,7 @@ from moldau.base.promise import Promise, resolved
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
-from moldau.runtime.controller_channel import TopicCreator
+from moldau.runtime.controller.channel import TopicCreator
 from moldau.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
 log = logging.getLogger("moldau.coordinator")

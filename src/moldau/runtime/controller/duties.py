@@ -16,7 +16,7 @@ from moldau.metadata.controller.elections import decide_balance, decide_unclean_
 from moldau.metadata.controller.features import decide_bootstrap
 from moldau.metadata.controller.fencing import decide_fence_stale
 from moldau.metadata.image import MetadataImage
-from moldau.runtime.controller import Controller
+from moldau.runtime.controller.active import Controller
 
 log = logging.getLogger("moldau.controller")
 

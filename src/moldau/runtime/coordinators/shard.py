@@ -20,7 +20,7 @@ from moldau.base.promise import Promise
 from moldau.coordinator.machine import Answer, CoordinatorRecord, Outcome, ProducerIdAndEpoch
 from moldau.log.validate import Origin
 from moldau.replica.partition import ACKS_ALL, Partition
-from moldau.runtime.shard_replay import Machine, TransactionalMachine, replayed
+from moldau.runtime.coordinators.shard_replay import Machine, TransactionalMachine, replayed
 from moldau.wire.batch import BATCH_HEADER_BYTES
 from moldau.wire.records import IN_LINE, EndTxnMarker, Record, build_batch, end_txn_batch
 

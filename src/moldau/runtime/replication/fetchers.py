@@ -16,7 +16,7 @@ from moldau.replica.follower_log import FollowerLog
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
 from moldau.replica.throttle import ThrottledReplicas
-from moldau.runtime.replica_fetcher import FetcherParts, ReplicaFetcher, ReplicaFetchSettings
+from moldau.runtime.replication.fetcher import FetcherParts, ReplicaFetcher, ReplicaFetchSettings
 
 
 @dataclass(slots=True)

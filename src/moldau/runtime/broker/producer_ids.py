@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
-from moldau.runtime.controller_channel import ControllerChannel
+from moldau.runtime.controller.channel import ControllerChannel
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 

@@ -10,7 +10,7 @@ from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import MetadataRecord, decode_record
 from moldau.metadata.snapshot import changes_between
-from moldau.runtime.metadata_log import MetadataLog
+from moldau.runtime.quorum.metadata_log import MetadataLog
 from moldau.wire.records import decode_records
 
 

@@ -18,9 +18,9 @@ from moldau.metadata.apply import Changes
 from moldau.metadata.image import MetadataImage
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
-from moldau.runtime.coordinator_topic import CoordinatorTopic
-from moldau.runtime.shard import Shard
-from moldau.runtime.shard_replay import Machine
+from moldau.runtime.coordinators.shard import Shard
+from moldau.runtime.coordinators.shard_replay import Machine
+from moldau.runtime.coordinators.topic import CoordinatorTopic
 from moldau.wire.records import EndTxnMarker
 
 log = logging.getLogger("moldau.coordinator")

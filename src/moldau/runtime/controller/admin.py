@@ -21,7 +21,7 @@ from moldau.metadata.controller.topics import (
     decide_delete_topics,
 )
 from moldau.metadata.image import MetadataImage
-from moldau.runtime.controller import Controller
+from moldau.runtime.controller.active import Controller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.create_topics import CreatableTopicConfigs
 from moldau.wire.schema import Message

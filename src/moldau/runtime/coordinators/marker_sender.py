@@ -17,7 +17,7 @@ from moldau.base.ids import TopicPartition
 from moldau.base.limits import MARKERS_SENT_MAX, TRANSACTION_REQUEST_BYTES_MAX
 from moldau.coordinator.transaction.markers import TransactionMarkers
 from moldau.metadata.current import CurrentImage
-from moldau.runtime.brokers import Brokers
+from moldau.runtime.broker.other_brokers import Brokers
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.write_txn_markers import (
     WritableTxnMarker,

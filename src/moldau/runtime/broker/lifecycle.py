@@ -18,7 +18,7 @@ from moldau.base.promise import Promise
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
-from moldau.runtime.controller_channel import ControllerChannel
+from moldau.runtime.controller.channel import ControllerChannel
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from moldau.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse

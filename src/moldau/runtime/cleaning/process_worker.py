@@ -1,4 +1,4 @@
-"""The process that cleans logs for a broker: `python -m moldau.runtime.cleaning_process_worker`.
+"""The process that cleans logs for a broker: `python -m moldau.runtime.cleaning.process_worker`.
 
 Its standard input is a socket: there it is told what to do, one job at a time, and says what came of it. It lets others
 go first, keeps to the rate it is given, and is gone as soon as the socket's other end is: so it never outlives
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from moldau.base.errors import MalformedData, StorageFault
 from moldau.log.files import DiskFiles
 from moldau.platforms.scheduling import die_before_others, let_others_go_first
-from moldau.runtime.log_cleaner_ports import CleaningFailed, Order, failure
+from moldau.runtime.cleaning.ports import CleaningFailed, Order, failure
 
 if TYPE_CHECKING:
     from moldau.log.cleaning.job import Cleaned, CleaningJob

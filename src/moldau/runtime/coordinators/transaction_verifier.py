@@ -15,7 +15,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
-from moldau.runtime.brokers import Brokers
+from moldau.runtime.broker.other_brokers import Brokers
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

@@ -18,7 +18,7 @@ from moldau.metadata.controller.decision import Decision
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import encode_record
-from moldau.runtime.committed_metadata import CommittedMetadata
+from moldau.runtime.quorum.committed_metadata import CommittedMetadata
 
 R = TypeVar("R")
 

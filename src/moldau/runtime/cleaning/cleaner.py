@@ -18,10 +18,10 @@ from moldau.base.ids import TopicPartition
 from moldau.log.log import Log
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
+from moldau.runtime.cleaning.choice import DirtyLog, dirty_log
+from moldau.runtime.cleaning.ports import CleaningFailed, Cleans, failure
+from moldau.runtime.cleaning.settings import CleanerSettings
 from moldau.runtime.housekeeping import Apart
-from moldau.runtime.log_cleaner_choice import DirtyLog, dirty_log
-from moldau.runtime.log_cleaner_ports import CleaningFailed, Cleans, failure
-from moldau.runtime.log_cleaner_settings import CleanerSettings
 
 if TYPE_CHECKING:
     from moldau.log.cleaning.job import Cleaned, CleaningJob

@@ -21,7 +21,7 @@ from moldau.raft.news import Committed, LeaderChanged, Leading, News, NoLongerLe
 from moldau.raft.roles import NEVER_MS, Asked
 from moldau.raft.snapshots import SnapshotId
 from moldau.replica.flushing import Flusher
-from moldau.runtime.metadata_log import MetadataLog
+from moldau.runtime.quorum.metadata_log import MetadataLog
 from moldau.wire.apis import ApiKey
 from moldau.wire.schema import Message
 

@@ -14,7 +14,7 @@ from moldau.metadata.records import encode_record
 from moldau.metadata.snapshot import image_records
 from moldau.raft.snapshots import SnapshotId
 from moldau.runtime.housekeeping import Apart
-from moldau.runtime.quorum_driver import QuorumDriver
+from moldau.runtime.quorum.driver import QuorumDriver
 
 log = logging.getLogger("moldau.controller")
 

@@ -19,11 +19,11 @@ from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
-from moldau.runtime.brokers import Brokers
-from moldau.runtime.coordinator_topic import CoordinatorTopic, described
-from moldau.runtime.marker_sender import MarkerSender
-from moldau.runtime.producer_ids import ProducerIds
-from moldau.runtime.shards import Shards
+from moldau.runtime.broker.other_brokers import Brokers
+from moldau.runtime.broker.producer_ids import ProducerIds
+from moldau.runtime.coordinators.marker_sender import MarkerSender
+from moldau.runtime.coordinators.shards import Shards
+from moldau.runtime.coordinators.topic import CoordinatorTopic, described
 from moldau.wire.messages.create_topics import CreatableTopic
 
 R = TypeVar("R")
