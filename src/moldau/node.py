@@ -70,7 +70,7 @@ class Node:
         """Where the node really listens for clients: ports given as 0 are resolved here."""
         self._listeners: list[Listener] = []
         self._controller_listeners: list[Listener] = []
-        self._apart_works: set[asyncio.Future[None]] = set()
+        self._thread_works: set[asyncio.Future[None]] = set()
         self.failed: asyncio.Future[Exception]
 
     async def start(self) -> None:
@@ -101,7 +101,7 @@ class Node:
             rng=self._rng,
             flusher=self._flusher,
             peers=self._peers,
-            apart=self._apart,
+            run_in_thread=self._run_in_thread,
             disk_space=self._disk_space,
             boot_id=boot_id(),
             on_fault=self._fail,
@@ -149,8 +149,8 @@ class Node:
 
     async def _idle(self) -> None:
         """Waits for threads that are still at the disk."""
-        if self._apart_works:
-            await asyncio.wait(self._apart_works)
+        if self._thread_works:
+            await asyncio.wait(self._thread_works)
         await self._flusher.finish()
 
     def _take_addresses(self) -> dict[Address, socket.socket]:
@@ -208,20 +208,20 @@ class Node:
         bound = {address.name: address.port for address in self.addresses}
         return [a._replace(port=a.port or bound[a.name]) for a in self.settings.advertised_listeners]
 
-    def _apart(self, work: Callable[[], None]) -> Promise[StorageFault | None]:
+    def _run_in_thread(self, work: Callable[[], None]) -> Promise[StorageFault | None]:
         """Work that waits for the disk, in a thread."""
         done: Promise[StorageFault | None] = Promise()
         running = asyncio.get_running_loop().run_in_executor(None, work)
 
         def finished(future: asyncio.Future[None]) -> None:
-            self._apart_works.discard(future)
+            self._thread_works.discard(future)
             fault = future.exception()
             if fault is not None and not isinstance(fault, StorageFault):
                 self._fail(fault if isinstance(fault, Exception) else RuntimeError(repr(fault)))
                 fault = None
             done.complete(fault)
 
-        self._apart_works.add(running)
+        self._thread_works.add(running)
         running.add_done_callback(finished)
         return done
 

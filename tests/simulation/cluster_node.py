@@ -26,8 +26,8 @@ from moldau.log.flush import FlushWork
 from moldau.log.log import Log
 from moldau.replica.flushing import Flushable
 from moldau.replica.partition import Partition
-from moldau.runtime.cleaning.ports import CleaningFailed, CleansApart
-from moldau.runtime.housekeeping import Apart
+from moldau.runtime.cleaning.ports import CleaningFailed, CleansInThread
+from moldau.runtime.housekeeping import RunInThread
 from moldau.settings import Settings, from_properties
 from moldau.testing.files import MemoryFiles
 from moldau.wire.batch import BatchHeader, split_batches
@@ -93,11 +93,11 @@ class SlowFlusher:
             self._begin()
 
 
-class WatchedCleaning(CleansApart):
+class WatchedCleaning(CleansInThread):
     """Before records may go, those who judge have seen them."""
 
-    def __init__(self, world: World, machine: Machine, apart: Apart) -> None:
-        super().__init__(machine.files, apart)
+    def __init__(self, world: World, machine: Machine, run_in_thread: RunInThread) -> None:
+        super().__init__(machine.files, run_in_thread)
         self._world = world
         self._machine = machine
 
@@ -177,11 +177,11 @@ class Machine:
             rng=self._rng,
             flusher=SlowFlusher(timers, self._flush_delay_ms, self._disk_failed),
             peers=SimulatedPeers(self._world.network, life, timers.after_ms),
-            apart=lambda work: self._apart(timers, work),
+            run_in_thread=lambda work: self._run_in_thread(timers, work),
             disk_space=lambda: (1 << 40, 1 << 40),
             on_fault=self._disk_failed,
             boot_id=f"{self.host} boot {self.boots}",
-            cleans=WatchedCleaning(self._world, self, lambda work: self._apart(timers, work)),
+            cleans=WatchedCleaning(self._world, self, lambda work: self._run_in_thread(timers, work)),
         )
         try:
             self.assembly = assembly = Assembly(self.settings, ports)
@@ -210,7 +210,7 @@ class Machine:
     def _flush_delay_ms(self) -> int:
         return self._rng.randint(1, self.flush_ms)
 
-    def _apart(self, timers: LifeTimers, work: Callable[[], None]) -> Promise[StorageFault | None]:
+    def _run_in_thread(self, timers: LifeTimers, work: Callable[[], None]) -> Promise[StorageFault | None]:
         """What another thread would do, which the disk keeps waiting."""
         done: Promise[StorageFault | None] = Promise()
 

@@ -115,7 +115,7 @@ class RetentionWatch(CleaningWatch):
         if not count or ledger is None:
             return honest(log, now_ms, high_watermark)
         self._world.audit.check()
-        doomed = [_doomed(log, place) for place in range(count)]
+        doomed = [_deletable(log, place) for place in range(count)]
         size, start_offset = log.size_bytes, log.start_offset
         dropped = honest(log, now_ms, high_watermark)
         self.expired += len(dropped)
@@ -139,7 +139,7 @@ class RetentionWatch(CleaningWatch):
         return None
 
 
-def _doomed(log: Any, place: int) -> Doomed:
+def _deletable(log: Any, place: int) -> Doomed:
     segment = list(log.segments)[place]
     next_base = log.segments.next_base(place)
     batches = split_batches(memoryview(segment.file.pread(segment.size, 0)))

@@ -145,7 +145,7 @@ class Process:
             rng=rng,
             flusher=self.flusher,
             peers=NoPeers(),
-            apart=_at_once,
+            run_in_thread=_at_once,
             disk_space=lambda: (0, 0),
             on_fault=self._failed,
         )

@@ -68,7 +68,7 @@ PIPELINES_MAY_IMPORT = {
 PURE = ("base", "wire", "log", "raft", "metadata", "coordinator", "replica")
 NOT_IN_PURE_ROOMS = {"asyncio", "socket", "threading", "time", "subprocess", "logging", "selectors", "uvloop"}
 MAY_TELL_TIME = {"base/clock.py"}
-MAY_LOCK = {"log/turns.py"}
+MAY_LOCK = {"log/write_order.py"}
 ASYNC_ROOMS = {"server", "runtime", "client", "testing", "node"}
 BANNED_NAMES = {"utils", "util", "helpers", "common", "manager", "misc", "stuff"}
 

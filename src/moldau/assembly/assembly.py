@@ -89,7 +89,7 @@ class Assembly:
         self.driver.add_listener(committed if self.controller_side is None else self.controller_side.controller)
         self.driver.add_listener(self)
         between = settings.quorum.bytes_between_snapshots
-        snapshots = MetadataSnapshots(self.driver, between, world.apart, world.on_fault)
+        snapshots = MetadataSnapshots(self.driver, between, world.run_in_thread, world.on_fault)
         self.current.add_listener(snapshots.on_image)
         self.broker_side: BrokerSide | None = None
         if settings.is_broker:

@@ -28,7 +28,7 @@ from moldau.replica.sessions import SessionCache
 from moldau.replica.throttle import Throttles
 from moldau.replica.verification import Verifications
 from moldau.replica.waiting import ParkedFetches
-from moldau.runtime.broker.boot_marker import LastLife
+from moldau.runtime.broker.boot_marker import BootMarker
 from moldau.runtime.broker.chunked_layout import ChunkedLayout
 from moldau.runtime.broker.lifecycle import BrokerLifecycle
 from moldau.runtime.broker.other_brokers import Brokers
@@ -36,7 +36,7 @@ from moldau.runtime.broker.producer_ids import ProducerIds, allocate_by
 from moldau.runtime.broker.registration_gate import RegistrationGate
 from moldau.runtime.chores import Chores
 from moldau.runtime.cleaning.cleaner import LogCleaner
-from moldau.runtime.cleaning.ports import CleansApart
+from moldau.runtime.cleaning.ports import CleansInThread
 from moldau.runtime.cleaning.settings import cleaner_settings
 from moldau.runtime.controller.channel import ControllerChannel
 from moldau.runtime.coordinators.group import GroupCoordinator, offsets_topic
@@ -81,7 +81,7 @@ class BrokerSide:
         self._kraft_version = kraft_version
         self._cluster_id = cluster_id
         self._directory_id = directory_id
-        self._last_life = LastLife(world.files, settings.log_dirs[0], world.boot_id)
+        self._last_life = BootMarker(world.files, settings.log_dirs[0], world.boot_id)
         self.lifecycle = BrokerLifecycle(
             settings.node_id,
             settings.sessions,
@@ -166,13 +166,13 @@ class BrokerSide:
         world = self._world
         return LogCleaner(
             self.partitions,
-            world.cleans or CleansApart(world.files, world.apart),
+            world.cleans or CleansInThread(world.files, world.run_in_thread),
             cleaner_settings(self._settings.broker_layers()),
             world.clock,
             world.timers,
-            world.apart,
-            lambda: self.housekeeping.write_checkpoints(world.apart, world.on_fault),
-            lambda: self.housekeeping.purge(world.apart, world.on_fault),
+            world.run_in_thread,
+            lambda: self.housekeeping.write_checkpoints(world.run_in_thread, world.on_fault),
+            lambda: self.housekeeping.purge(world.run_in_thread, world.on_fault),
             world.on_fault,
         )
 
@@ -303,7 +303,7 @@ class BrokerSide:
     def _begin_chores(self) -> None:
         settings, keep, world = self._settings, self.housekeeping, self._world
         every = self._chores.every
-        every(settings.log_retention_check_interval_ms, lambda: keep.retain(world.apart, world.on_fault))
+        every(settings.log_retention_check_interval_ms, lambda: keep.retain(world.run_in_thread, world.on_fault))
         every(OPEN_RETRY_MS, self._retry)
         every(min(settings.log_flush_scheduler_interval_ms, 1000), keep.flush_by_time)
         every(settings.producer_id_expiration_check_interval_ms, keep.expire_producers)
@@ -312,7 +312,7 @@ class BrokerSide:
         every(settings.offsets_retention_check_interval_ms, self.groups.expire_offsets)
         every(
             settings.replica_high_watermark_checkpoint_interval_ms,
-            lambda: keep.write_checkpoints(world.apart, world.on_fault),
+            lambda: keep.write_checkpoints(world.run_in_thread, world.on_fault),
         )
         self.cleaner.start()
         self._isr_changes.look_for_laggards(self.partitions, max(settings.replication.lag_time_max_ms // 2, 1))

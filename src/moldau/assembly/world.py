@@ -11,7 +11,7 @@ from moldau.client.peers import Peers
 from moldau.log.files import Files
 from moldau.replica.flushing import Flusher
 from moldau.runtime.cleaning.ports import Cleans
-from moldau.runtime.housekeeping import Apart
+from moldau.runtime.housekeeping import RunInThread
 from moldau.server.handlers.describe_log_dirs import DiskSpace
 
 
@@ -23,11 +23,11 @@ class World:
     rng: Random
     flusher: Flusher
     peers: Peers
-    apart: Apart
+    run_in_thread: RunInThread
     disk_space: DiskSpace
     on_fault: Callable[[Exception], None]
     """Told of what this node cannot go on after."""
     boot_id: str = ""
     """Another after every start of the machine; empty where nobody knows."""
     cleans: Cleans | None = None
-    """Who cleans logs; None for `apart`."""
+    """Who cleans logs; None for `run_in_thread`."""

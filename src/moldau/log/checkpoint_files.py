@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from moldau.base.ids import TopicPartition
 from moldau.log import checkpoints, layout
 from moldau.log.files import Files
-from moldau.log.turns import Turns
+from moldau.log.write_order import WriteOrder
 
 ALL: Final = (layout.RECOVERY_POINTS, layout.LOG_STARTS, layout.CLEANER_OFFSETS, layout.HIGH_WATERMARKS)
 
@@ -29,7 +29,7 @@ class CheckpointFiles:
     def __init__(self, files: Files, directory: str) -> None:
         self._files = files
         self._directory = directory
-        self._turns = Turns()
+        self._write_order = WriteOrder()
         self._written: dict[str, bytes] = {}
 
     def read(self, name: str) -> dict[TopicPartition, int]:
@@ -39,18 +39,18 @@ class CheckpointFiles:
         return checkpoints.read_offsets(self._files, path) or {}
 
     def computed(self, name: str, offsets: Mapping[TopicPartition, int]) -> Checkpoint:
-        return Checkpoint(name, checkpoints.encode_offsets(offsets), self._turns.take())
+        return Checkpoint(name, checkpoints.encode_offsets(offsets), self._write_order.take())
 
     def write(self, checkpoint: Checkpoint) -> None:
         """Safe in a thread. A file that would not change is left alone."""
-        with self._turns.at(checkpoint.turn) as is_due:
+        with self._write_order.at(checkpoint.turn) as is_due:
             if is_due and self._written.get(checkpoint.name) != checkpoint.content:
                 checkpoints.replace_file(self._files, self._directory, checkpoint.name, checkpoint.content)
                 self._written[checkpoint.name] = checkpoint.content
 
     def void(self) -> None:
         """Whatever was computed before this is not written after it."""
-        self._turns.void()
+        self._write_order.void()
 
     def forget(self) -> None:
         """Nothing is known any more, of any log, until they are written again."""

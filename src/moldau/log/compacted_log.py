@@ -105,7 +105,7 @@ class CompactedLog(LocalLog):
         fresh = Segment(self._files, self.directory, group.base_offset, group.size, created_ms)
         for segment in reversed(self.segments.swap(place, len(group.old), fresh)):
             keeps_snapshot = segment.base_offset == group.base_offset
-            self._doom_segment(segment, due_ms, layout.SEGMENT_FILES if keeps_snapshot else ALL_FILES)
+            self._mark_for_deletion(segment, due_ms, layout.SEGMENT_FILES if keeps_snapshot else ALL_FILES)
         swap.rename_all(self._files, fresh.path, layout.SWAP, "")
 
     def discard_cleaned(self, job: CleaningJob) -> None:

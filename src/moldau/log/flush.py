@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from moldau.base.errors import StorageFault
 from moldau.log.checkpoints import replace_file
 from moldau.log.files import File, Files
-from moldau.log.turns import Turns
+from moldau.log.write_order import WriteOrder
 
 
 @dataclass(slots=True)
 class FlushWork:
-    turns: Turns
+    order: WriteOrder
     turn: int
     """Who cuts, cleans or closes a log does not wait for the flush that a thread is at or has yet to begin, but does
     all of it again: then there is nothing left to do for the thread, and what it was to write is old."""
@@ -44,7 +44,7 @@ class FlushWork:
 
     def sync(self) -> None:
         """Safe in a thread. Raises StorageFault; the log learns of it on its own the next time it is asked."""
-        with self.turns.at(self.turn) as is_due:
+        with self.order.at(self.turn) as is_due:
             if is_due:
                 try:
                     self._sync()
@@ -54,7 +54,7 @@ class FlushWork:
                     else:
                         self.fault = fault
                     raise
-                self.turns.done(self.turn)
+                self.order.done(self.turn)
         self.is_done = True
         self.active = None
 

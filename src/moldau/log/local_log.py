@@ -23,7 +23,7 @@ from moldau.log.rebuild import reload_producers, write_snapshot
 from moldau.log.retention import expired_count
 from moldau.log.segment import RELATIVE_OFFSET_MAX, Segment
 from moldau.log.segments import Segments
-from moldau.log.turns import Turns
+from moldau.log.write_order import WriteOrder
 from moldau.wire.crc import crc32c
 
 ALL_FILES: Final = (*layout.SEGMENT_FILES, layout.SNAPSHOT)
@@ -68,13 +68,13 @@ class LocalLog:
         self._directory_changed = bool(self._unsynced)
         self._is_new = is_new
         """The directory's own name may not be on disk yet."""
-        self._turns = Turns()
+        self._write_order = WriteOrder()
         self._flushing: FlushWork | None = None
         self._swapping: SwapWork | None = None
         self._flushed_ms = now_ms
         self._settled = (end_offset, 0) if recovery_point == end_offset and not self._unsynced else None
         """(end, generation) of which the side files on disk speak; a log that is still there need not be closed."""
-        self._doomed: list[tuple[int, str]] = []
+        self._deletable: list[tuple[int, str]] = []
         """(when, path) of files renamed away that are to be unlinked."""
         self.update_config(config)
 
@@ -168,7 +168,7 @@ class LocalLog:
         if self.recovery_point == self.end_offset and not pending:
             return None
         work = FlushWork(
-            self._turns, self._turns.take(), self._files, self.directory, self.end_offset, self._generation
+            self._write_order, self._write_order.take(), self._files, self.directory, self.end_offset, self._generation
         )
         if self.epochs.is_dirty:
             work.checkpoints.append((layout.LEADER_EPOCH_CHECKPOINT, self.epochs.encode()))
@@ -238,7 +238,7 @@ class LocalLog:
         self._move_start(self.segments.first.base_offset)
         due_ms = now_ms + self.config.file_delete_delay_ms
         for segment in dropped:
-            self._doom_segment(segment, due_ms)
+            self._mark_for_deletion(segment, due_ms)
         return dropped
 
     def _try_roll(self, now_ms: int) -> bool:
@@ -257,32 +257,32 @@ class LocalLog:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{before_offset} is not an offset of {self.partition}.")
         self._move_start(before_offset)
 
-    def take_doomed(self, now_ms: int) -> list[str]:
+    def take_deletable(self, now_ms: int) -> list[str]:
         """Files whose delay is over, for whoever asks to unlink: of a large one that takes a good part of a second."""
-        due = [path for due_ms, path in self._doomed if due_ms <= now_ms]
+        due = [path for due_ms, path in self._deletable if due_ms <= now_ms]
         # Where the clock was put back, nothing waits for longer than the delay, as seen from now.
         latest_ms = now_ms + self.config.file_delete_delay_ms
-        self._doomed = [(min(due_ms, latest_ms), path) for due_ms, path in self._doomed if due_ms > now_ms]
+        self._deletable = [(min(due_ms, latest_ms), path) for due_ms, path in self._deletable if due_ms > now_ms]
         return due
 
     def purge(self, now_ms: int) -> int:
         """Unlinks them here and now; returns how many are still waiting."""
-        for path in self.take_doomed(now_ms):
+        for path in self.take_deletable(now_ms):
             self._files.unlink(path)
-        return len(self._doomed)
+        return len(self._deletable)
 
     def _move_start(self, offset: int) -> None:
         if offset > self.start_offset:
             self.start_offset = offset
             self.epochs.truncate_from_start(offset)
 
-    def _doom_segment(self, segment: Segment, due_ms: int, suffixes: Iterable[str] = ALL_FILES) -> None:
+    def _mark_for_deletion(self, segment: Segment, due_ms: int, suffixes: Iterable[str] = ALL_FILES) -> None:
         """Renamed at once, so that no restart takes it for part of the log; unlinked later, for those still reading."""
         for suffix in suffixes:
             path = segment.path + suffix
             if self._files.exists(path):
                 self._files.rename(path, path + layout.DELETED)
-                self._doomed.append((due_ms, path + layout.DELETED))
+                self._deletable.append((due_ms, path + layout.DELETED))
         self._directory_changed = True
 
     def _take_back_swap(self) -> None:
@@ -374,7 +374,7 @@ class LocalLog:
             self._unsynced += [snapshot, *self.segments.active.seal()]
             self._directory_changed = True
         self.flush()
-        self.segments.active.rest()
+        self.segments.active.release()
         self.refuse(StorageFault(self.directory, OSError("the log is closed")))
 
     @property

@@ -109,7 +109,7 @@ def open_log(
             unsynced.append(f"{directory}/{layout.PARTITION_METADATA}")
     # Thousands of partitions mostly sleep: each opens its files again when it is first used.
     for segment in segments:
-        segment.rest()
+        segment.release()
     start_offset = _believable_start(start_offset, segments.first.base_offset, end_offset, report)
     epochs.truncate_from_end(end_offset)
     epochs.truncate_from_start(start_offset)

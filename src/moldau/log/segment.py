@@ -1,7 +1,7 @@
 """One segment: a .log file, what is known of its batches, and its indexes. The newest is written to, all are read.
 
 Offsets, epochs and producers are the log's affair; a segment stores batches at positions and finds them again.
-Its files are opened when first needed and let go by `rest`.
+Its files are opened when first needed and let go by `release`.
 """
 
 from __future__ import annotations
@@ -116,11 +116,11 @@ class Segment:
         """The largest timestamp of the segment and the last offset of its batch; -1 without timestamps."""
         largest = self.largest
         if largest is None:
-            is_awake = self._time_index is not None
+            is_open = self._time_index is not None
             largest = self.largest = self.time_index.last()
-            if not is_awake:
+            if not is_open:
                 # Retention asks this of every old segment, and nothing more.
-                self.rest()
+                self.release()
         return largest
 
     @property
@@ -140,10 +140,10 @@ class Segment:
         self._first_timestamp = None
         self._bytes_since_index = self._index_bytes = 0
 
-    def rest(self) -> None:
+    def release(self) -> None:
         """Lets go of the file and the indexes, which are on disk. Slices that hold the file keep it open."""
         self._file = self._offset_index = self._time_index = None
-        self.txn_index.rest()
+        self.txn_index.release()
 
     def _load_indexes(self) -> None:
         """Reads both indexes; rebuilds both from the log if one is missing or contradicts it."""

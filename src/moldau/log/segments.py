@@ -8,18 +8,18 @@ from typing import Final
 
 from moldau.log.segment import Segment
 
-AWAKE_MAX: Final = 2
+OPEN_OLD_SEGMENTS_MAX: Final = 2
 """Older segments of one log that keep their file and indexes open at a time: readers of old data are few."""
 
 
 class Segments:
-    __slots__ = ("_awake", "_bases", "_list", "active")
+    __slots__ = ("_bases", "_list", "_open_old", "active")
 
     def __init__(self, segments: Iterable[Segment]) -> None:
         self._list = list(segments)
         assert self._list, "a log has at least one segment"
         self._bases = [segment.base_offset for segment in self._list]
-        self._awake: list[Segment] = []
+        self._open_old: list[Segment] = []
         self.active = self._list[-1]
 
     def __iter__(self) -> Iterator[Segment]:
@@ -37,15 +37,15 @@ class Segments:
         return max(0, bisect_right(self._bases, offset) - 1)
 
     def at(self, place: int) -> Segment:
-        """For reading: keeps the few last asked for awake, and lets the others rest."""
+        """For reading: keeps the last few open and releases the others."""
         segment = self._list[place]
-        awake = self._awake
-        if segment is not self.active and (not awake or awake[-1] is not segment):
-            if segment in awake:
-                awake.remove(segment)
-            awake.append(segment)
-            if len(awake) > AWAKE_MAX:
-                awake.pop(0).rest()
+        open_old = self._open_old
+        if segment is not self.active and (not open_old or open_old[-1] is not segment):
+            if segment in open_old:
+                open_old.remove(segment)
+            open_old.append(segment)
+            if len(open_old) > OPEN_OLD_SEGMENTS_MAX:
+                open_old.pop(0).release()
         return segment
 
     def next_base(self, place: int) -> int | None:
@@ -55,13 +55,13 @@ class Segments:
         assert segment.base_offset > self.active.base_offset, "segments grow upwards"
         self._list.append(segment)
         self._bases.append(segment.base_offset)
-        self._rest_if_old(self.active)
+        self._keep_open(self.active)
         self.active = segment
 
     def replace_all(self, segment: Segment) -> list[Segment]:
         """Starts anew with one segment; returns the ones let go."""
         old = self._list
-        self._list, self._bases, self._awake = [segment], [segment.base_offset], []
+        self._list, self._bases, self._open_old = [segment], [segment.base_offset], []
         self.active = segment
         return old
 
@@ -71,7 +71,7 @@ class Segments:
         old = self._list[place : place + count]
         self._list[place : place + count] = [segment]
         self._bases[place : place + count] = [segment.base_offset]
-        self._awake = [each for each in self._awake if each not in old]
+        self._open_old = [each for each in self._open_old if each not in old]
         return old
 
     def drop_first(self, count: int) -> list[Segment]:
@@ -79,7 +79,7 @@ class Segments:
         assert count < len(self._list), "the active segment stays"
         dropped = self._list[:count]
         del self._list[:count], self._bases[:count]
-        self._awake = [segment for segment in self._awake if segment not in dropped]
+        self._open_old = [segment for segment in self._open_old if segment not in dropped]
         return dropped
 
     def drop_last(self) -> Segment:
@@ -87,11 +87,11 @@ class Segments:
         self._bases.pop()
         dropped = self._list.pop()
         self.active = self._list[-1]
-        self._awake = [segment for segment in self._awake if segment is not self.active]
+        self._open_old = [segment for segment in self._open_old if segment is not self.active]
         return dropped
 
-    def _rest_if_old(self, segment: Segment) -> None:
-        """The segment that was active is likely to be read for a while: it joins those awake."""
-        self._awake.append(segment)
-        if len(self._awake) > AWAKE_MAX:
-            self._awake.pop(0).rest()
+    def _keep_open(self, segment: Segment) -> None:
+        """The segment that was active is likely to be read for a while: it stays open."""
+        self._open_old.append(segment)
+        if len(self._open_old) > OPEN_OLD_SEGMENTS_MAX:
+            self._open_old.pop(0).release()

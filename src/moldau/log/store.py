@@ -54,7 +54,7 @@ class LogStore:
         """Whether the file system does, as macOS' does by default: two topics could then be meant by one directory."""
         self._logs: dict[TopicPartition, Log] = {}
         self._topic_ids: dict[TopicPartition, Uuid] = {}
-        self._doomed: list[tuple[int, int, str]] = []
+        self._deletable: list[tuple[int, int, str]] = []
         """When a directory is due, after which delay, and its path."""
         self._checkpoints = CheckpointFiles(files, directory)
         self._checkpointed: set[TopicPartition] = set()
@@ -95,7 +95,7 @@ class LogStore:
         for name in sorted(names):
             partition = layout.partition_of(name)
             if layout.is_deleted_directory(name):
-                self._doomed.append((now_ms, 0, f"{self.directory}/{name}"))
+                self._deletable.append((now_ms, 0, f"{self.directory}/{name}"))
             elif partition is not None:
                 self._load_log(
                     partition,
@@ -206,7 +206,7 @@ class LogStore:
         self._topic_ids.pop(partition, None)
         log.retire()
         delay_ms = log.config.file_delete_delay_ms
-        self._doomed.append((now_ms + delay_ms, delay_ms, target))
+        self._deletable.append((now_ms + delay_ms, delay_ms, target))
         self._files.sync_directory(self.directory)
 
     def truncate(self, partition: TopicPartition, offset: int) -> None:
@@ -228,14 +228,14 @@ class LogStore:
             self._checkpoints.void()
             self.write_checkpoint(self._checkpoints.computed(layout.RECOVERY_POINTS, points))
 
-    def take_doomed(self, now_ms: int) -> Callable[[], None] | None:
+    def take_deletable(self, now_ms: int) -> Callable[[], None] | None:
         """What removes all that was deleted long enough ago, segments and whole partitions; None if nothing was. Safe
         in a thread. What it does not get to, the next start removes."""
-        paths = [path for log in self for path in log.take_doomed(now_ms)]
-        directories = [directory for due_ms, _, directory in self._doomed if due_ms <= now_ms]
-        self._doomed = [  # where the clock was put back, nothing waits for longer than its delay, as seen from now
+        paths = [path for log in self for path in log.take_deletable(now_ms)]
+        directories = [directory for due_ms, _, directory in self._deletable if due_ms <= now_ms]
+        self._deletable = [  # where the clock was put back, nothing waits for longer than its delay, as seen from now
             (min(due_ms, now_ms + delay_ms), delay_ms, directory)
-            for due_ms, delay_ms, directory in self._doomed
+            for due_ms, delay_ms, directory in self._deletable
             if due_ms > now_ms
         ]
         return partial(self._remove, paths, directories) if paths or directories else None

@@ -95,7 +95,7 @@ class TxnIndex:
         known = self.transactions()
         return bool(known) and known[-1].last_stable_offset >= up_to
 
-    def rest(self) -> None:
+    def release(self) -> None:
         """Lets go of what is on disk. That there is nothing is worth remembering: it spares the look."""
         if self._transactions:
             self._transactions = None

@@ -15,7 +15,7 @@ from moldau.replica.partition import Partition
 
 log = logging.getLogger("moldau.housekeeping")
 
-Apart = Callable[[Callable[[], None]], Promise[StorageFault | None]]
+RunInThread = Callable[[Callable[[], None]], Promise[StorageFault | None]]
 """Does work that waits for the disk while everything else goes on; comes to the fault that ended it, if one did."""
 
 
@@ -38,7 +38,7 @@ class Housekeeping:
         self._is_cleaning = is_cleaning
         self._writing: Promise[StorageFault | None] | None = None
 
-    def write_checkpoints(self, apart: Apart, on_fault: Callable[[StorageFault], None]) -> None:
+    def write_checkpoints(self, run_in_thread: RunInThread, on_fault: Callable[[StorageFault], None]) -> None:
         """Writes how far the logs are safe, where they begin and how far consumers may read."""
         if self._writing is not None and not self._writing.done:
             return  # the disk is slow: the next turn has newer things to write
@@ -52,25 +52,25 @@ class Housekeeping:
             for each in contents:
                 self._store.write_checkpoint(each)
 
-        self._writing = apart(write).map(lambda fault: _heeded(fault, on_fault))
+        self._writing = run_in_thread(write).map(lambda fault: _heeded(fault, on_fault))
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         return {partition.name: partition.high_watermark for partition in self._partitions}
 
-    def retain(self, apart: Apart, on_fault: Callable[[StorageFault], None]) -> None:
+    def retain(self, run_in_thread: RunInThread, on_fault: Callable[[StorageFault], None]) -> None:
         """Takes out segments whose time has come, and removes the files of those taken out before."""
         now_ms = self._clock.now_ms()
         for partition in list(self._partitions):
             dropped = 0 if self._is_cleaning(partition) else partition.delete_expired(now_ms)
             if dropped:
                 log.info("%s: %d segments deleted by retention", partition.name, dropped)
-        self.purge(apart, on_fault)
+        self.purge(run_in_thread, on_fault)
 
-    def purge(self, apart: Apart, on_fault: Callable[[StorageFault], None]) -> None:
+    def purge(self, run_in_thread: RunInThread, on_fault: Callable[[StorageFault], None]) -> None:
         """Removes files that were deleted long enough ago."""
-        remove = self._store.take_doomed(self._clock.now_ms())
+        remove = self._store.take_deletable(self._clock.now_ms())
         if remove is not None:
-            apart(remove).then(lambda fault: None if fault is None else on_fault(fault))
+            run_in_thread(remove).then(lambda fault: None if fault is None else on_fault(fault))
 
     def flush_by_time(self) -> None:
         now_ms = self._clock.now_ms()

@@ -177,7 +177,7 @@ def check_indexes(log: Log) -> None:
         assert found.timestamp >= header.max_timestamp
         assert found.offset <= header.last_offset
     for segment in log.segments:
-        segment.rest()
+        segment.release()
 
 
 def check_producers(log: Log) -> None:

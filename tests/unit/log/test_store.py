@@ -32,7 +32,7 @@ LONG_NAME = TopicPartition("x" * 249, 12)
 
 
 def purge(store: LogStore, now_ms: int) -> None:
-    remove = store.take_doomed(now_ms)
+    remove = store.take_deletable(now_ms)
     if remove is not None:
         remove()
 

@@ -101,7 +101,7 @@ class Rooms:
             rng=self.rng,
             flusher=self.flusher,
             peers=NoPeers(),
-            apart=at_once,
+            run_in_thread=at_once,
             disk_space=lambda: (0, 0),
             on_fault=self.faults.append,
         )

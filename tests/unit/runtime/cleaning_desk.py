@@ -12,7 +12,7 @@ from moldau.base.promise import Promise
 from moldau.log.cleaning.job import Cleaned, CleaningJob
 from moldau.log.log import Log
 from moldau.runtime.cleaning.cleaner import LogCleaner
-from moldau.runtime.cleaning.ports import CleaningFailed, CleansApart
+from moldau.runtime.cleaning.ports import CleaningFailed, CleansInThread
 from moldau.runtime.cleaning.settings import CleanerSettings
 from moldau.runtime.housekeeping import Housekeeping
 from moldau.testing.files import MemoryFiles
@@ -56,11 +56,11 @@ class HeldApart:
         done.complete(fault)
 
 
-class WatchedCleans(CleansApart):
+class WatchedCleans(CleansInThread):
     """Notes what it was asked for; may be told to fail."""
 
-    def __init__(self, files: MemoryFiles, apart: HeldApart) -> None:
-        super().__init__(files, apart)
+    def __init__(self, files: MemoryFiles, run_in_thread: HeldApart) -> None:
+        super().__init__(files, run_in_thread)
         self.jobs: list[CleaningJob] = []
         self.rates: list[float] = []
         self.abandoned = 0
@@ -90,8 +90,8 @@ class WatchedCleans(CleansApart):
 class Desk:
     def __init__(self, rooms: Rooms | None = None) -> None:
         self.rooms = rooms or Rooms(static=NO_CLEANER).start()
-        self.apart = HeldApart()
-        self.cleans = WatchedCleans(self.rooms.files, self.apart)
+        self.run_in_thread = HeldApart()
+        self.cleans = WatchedCleans(self.rooms.files, self.run_in_thread)
         self.housekeeping = Housekeeping(
             self.rooms.partitions,
             self.rooms.store,
@@ -106,9 +106,9 @@ class Desk:
             CleanerSettings(map_bytes_max=2 << 20),
             self.rooms.clock,
             self.rooms.timers,
-            self.apart,
-            lambda: self.housekeeping.write_checkpoints(self.apart, self.rooms.faults.append),
-            lambda: self.housekeeping.purge(self.apart, self.rooms.faults.append),
+            self.run_in_thread,
+            lambda: self.housekeeping.write_checkpoints(self.run_in_thread, self.rooms.faults.append),
+            lambda: self.housekeeping.purge(self.run_in_thread, self.rooms.faults.append),
             self.rooms.faults.append,
         )
         self.cleaner.start()
@@ -144,8 +144,8 @@ class Desk:
         """Time goes by until the cleaner finds nothing to do."""
         for _ in range(rounds):
             self.wait()
-            while self.apart.waiting:
-                self.apart.do()
+            while self.run_in_thread.waiting:
+                self.run_in_thread.do()
                 self.wait(0)
 
     def files_of(self, topic: str, suffix: str) -> list[str]:

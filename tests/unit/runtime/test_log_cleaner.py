@@ -201,10 +201,10 @@ def test_a_topic_deleted_after_it_was_cleaned_leaves_no_checkpoint_to_the_next_o
 def test_a_log_cut_while_it_is_swapped_keeps_what_it_has(desk: Desk, is_replaced: bool) -> None:
     desk.create_topic("t")
     begun(desk)
-    desk.apart.do()  # what is new is written, and named
+    desk.run_in_thread.do()  # what is new is written, and named
     if is_replaced:
         desk.wait(0)
-        desk.apart.do()  # the names are on disk, and it is in its place
+        desk.run_in_thread.do()  # the names are on disk, and it is in its place
         assert desk.read("t") == [(1, "b", "1"), (2, "a", "2")]
     assert desk.cleaner.is_cleaning(desk.rooms.partition("t"))
     desk.rooms.store.truncate(desk.log("t").partition, 2)
@@ -223,7 +223,7 @@ def test_a_policy_changed_to_delete_and_back(desk: Desk, steps: int) -> None:
     if steps:
         desk.wait(1_000)
         assert desk.cleans.abandoned == 1
-    desk.apart.do()
+    desk.run_in_thread.do()
     assert desk.read("t") == [(0, "a", "1"), (1, "b", "1"), (2, "a", "2")]
     assert not desk.files_of("t", layout.CLEANED)
     desk.settle()
@@ -299,7 +299,7 @@ def test_retention_keeps_away_from_a_log_that_is_cleaned_and_comes_back_to_it(de
     desk.wait(50)
     assert desk.cleaner.is_cleaning(partition)
     desk.rooms.clock.move(100)
-    desk.housekeeping.retain(desk.apart, desk.rooms.faults.append)
+    desk.housekeeping.retain(desk.run_in_thread, desk.rooms.faults.append)
     assert desk.log("t").start_offset == 0
     desk.settle(2)
     assert desk.read("t") == []
@@ -385,14 +385,14 @@ def test_two_failures_are_forgotten_when_it_works(desk: Desk) -> None:
 def test_a_disk_that_fails_in_the_middle_of_a_swap_stops_the_node(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.create_topic("t")
     begun(desk)
-    desk.apart.do()
+    desk.run_in_thread.do()
     desk.wait(0)
 
     def fail(directory: str) -> None:
         raise StorageFault(directory, OSError(5, "as asked"))
 
     monkeypatch.setattr(desk.rooms.files, "sync_directory", fail)
-    desk.apart.do()
+    desk.run_in_thread.do()
     assert [str(fault) for fault in desk.rooms.faults] == ["data/t-0: as asked"]
 
 
@@ -410,13 +410,13 @@ def test_a_crash_in_any_step_loses_nothing_and_the_next_life_goes_on(desk: Desk,
     desk.create_topic("t")
     two_dirty_segments(desk)
     desk.write("t", {"c": "1"}, roll=False)
-    desk.housekeeping.write_checkpoints(desk.apart, desk.rooms.faults.append)
-    desk.apart.do()
+    desk.housekeeping.write_checkpoints(desk.run_in_thread, desk.rooms.faults.append)
+    desk.run_in_thread.do()
     desk.wait()
     for _ in range(steps):
         desk.wait(1_000)
-        if desk.apart.waiting:
-            desk.apart.do()
+        if desk.run_in_thread.waiting:
+            desk.run_in_thread.do()
     again = desk.crash(seed)
     found = again.read("t")
     assert found[-3:] == [(1, "b", "1"), (2, "a", "2"), (3, "c", "1")]
@@ -494,8 +494,8 @@ def test_a_cleaner_that_is_stopped_begins_nothing_and_swaps_nothing(desk: Desk) 
     desk.create_topic("t")
     begun(desk)
     desk.cleaner.stop()
-    while desk.apart.waiting:
-        desk.apart.do()
+    while desk.run_in_thread.waiting:
+        desk.run_in_thread.do()
     desk.settle()
     assert desk.read("t") == [(0, "a", "1"), (1, "b", "1"), (2, "a", "2")]
     again = desk.restart()

@@ -186,7 +186,7 @@ class Besieged:
             rng=Random(self.rng.random()),
             flusher=_PromptFlusher(self.timers),
             peers=self.wires,
-            apart=at_once,
+            run_in_thread=at_once,
             disk_space=lambda: (0, 0),
             on_fault=self.faults.append,
             boot_id="the one and only",

@@ -27,11 +27,11 @@ def place(brokers: Mapping[int, str | None], partitions: int, replication_factor
             f"The target replication factor of {replication_factor} cannot be reached because only {len(brokers)}"
             " broker(s) are registered or some brokers have all their log directories cordoned."
         )
-    turns = _turns(brokers, rng)
+    turns = _write_order(brokers, rng)
     return [_replicas(next(turns), replication_factor) for _ in range(partitions)]
 
 
-def _turns(brokers: Mapping[int, str | None], rng: Random) -> Iterator[list[list[int]]]:
+def _write_order(brokers: Mapping[int, str | None], rng: Random) -> Iterator[list[list[int]]]:
     """For each partition the racks in the order in which they are asked, each with its brokers in theirs."""
     racks: dict[str | None, list[int]] = {}
     for broker in sorted(brokers):

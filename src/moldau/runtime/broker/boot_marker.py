@@ -20,7 +20,7 @@ FILE: Final = ".moldau_last_life"
 UNKNOWN: Final = -1
 
 
-class LastLife:
+class BootMarker:
     """`boot_id` is another after every start of the machine; empty where nobody knows."""
 
     def __init__(self, files: Files, directory: str, boot_id: str) -> None:

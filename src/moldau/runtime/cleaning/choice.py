@@ -86,5 +86,5 @@ def _is_overdue(dirty: list[Segment], max_lag_ms: int, now_ms: int) -> bool:
 
 def _first_timestamp(segment: Segment) -> int:
     timestamp = segment.first_timestamp
-    segment.rest()  # for this alone no file is kept open
+    segment.release()  # for this alone no file is kept open
     return timestamp

@@ -21,7 +21,7 @@ from moldau.replica.partitions import Partitions
 from moldau.runtime.cleaning.choice import DirtyLog, dirty_log
 from moldau.runtime.cleaning.ports import CleaningFailed, Cleans, failure
 from moldau.runtime.cleaning.settings import CleanerSettings
-from moldau.runtime.housekeeping import Apart
+from moldau.runtime.housekeeping import RunInThread
 
 if TYPE_CHECKING:
     from moldau.log.cleaning.job import Cleaned, CleaningJob
@@ -74,7 +74,7 @@ class LogCleaner:
         settings: CleanerSettings,
         clock: Clock,
         timers: Timers,
-        apart: Apart,
+        run_in_thread: RunInThread,
         write_checkpoints: Callable[[], None],
         purge: Callable[[], None],
         on_fault: Callable[[Exception], None],
@@ -85,7 +85,7 @@ class LogCleaner:
         self._settings = settings
         self._clock = clock
         self._timers = timers
-        self._apart = apart
+        self._run_in_thread = run_in_thread
         self._write_checkpoints = write_checkpoints
         self._purge = purge
         self._on_fault = on_fault
@@ -242,7 +242,7 @@ class LogCleaner:
         if not swap.is_wanted:
             self._failed(swap.ended, CleaningFailed("in vain"))
         elif swap.work.is_named:
-            self._apart(swap.work.sync).then(lambda fault: self._named(swap, fault))
+            self._run_in_thread(swap.work.sync).then(lambda fault: self._named(swap, fault))
         else:
             try:
                 swap.work.name_next()

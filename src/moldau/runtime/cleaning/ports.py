@@ -1,4 +1,4 @@
-"""Who does the cleaner's work: reads a log and writes it anew beside itself. `CleansApart` does it by the node's own
+"""Who does the cleaner's work: reads a log and writes it anew beside itself. `CleansInThread` does it by the node's own
 files, `cleaning_process` in a process of its own.
 """
 
@@ -12,7 +12,7 @@ from moldau.log.files import Files
 
 if TYPE_CHECKING:
     from moldau.log.cleaning.job import Cleaned, CleaningJob
-    from moldau.runtime.housekeeping import Apart
+    from moldau.runtime.housekeeping import RunInThread
 
 
 class CleaningFailed(NamedTuple):
@@ -56,13 +56,13 @@ def failure(fault: StorageFault | MalformedData) -> CleaningFailed:
     return CleaningFailed(str(fault), is_shortage=fault.is_shortage)
 
 
-class CleansApart:
+class CleansInThread:
     """By the files of the node itself, where it does whatever waits for the disk. It knows no haste and no limit: for
     simulations and tests."""
 
-    def __init__(self, files: Files, apart: Apart) -> None:
+    def __init__(self, files: Files, run_in_thread: RunInThread) -> None:
         self._files = files
-        self._apart = apart
+        self._run_in_thread = run_in_thread
 
     def clean(self, job: CleaningJob, bytes_per_second: float) -> Promise[Cleaned | CleaningFailed]:
         from moldau.log.cleaning.clean import clean  # only a broker with something to clean pays for it
@@ -75,7 +75,7 @@ class CleansApart:
             except (StorageFault, MalformedData) as fault:
                 outcome.append(failure(fault))
 
-        return self._apart(work).map(lambda _: outcome[0])
+        return self._run_in_thread(work).map(lambda _: outcome[0])
 
     def set_rate(self, bytes_per_second: float) -> None:
         """There is none."""

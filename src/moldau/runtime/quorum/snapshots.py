@@ -13,7 +13,7 @@ from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import encode_record
 from moldau.metadata.snapshot import image_records
 from moldau.raft.snapshots import SnapshotId
-from moldau.runtime.housekeeping import Apart
+from moldau.runtime.housekeeping import RunInThread
 from moldau.runtime.quorum.driver import QuorumDriver
 
 log = logging.getLogger("moldau.controller")
@@ -21,12 +21,16 @@ log = logging.getLogger("moldau.controller")
 
 class MetadataSnapshots:
     def __init__(
-        self, driver: QuorumDriver, bytes_between: int, apart: Apart, on_fault: Callable[[StorageFault], None]
+        self,
+        driver: QuorumDriver,
+        bytes_between: int,
+        run_in_thread: RunInThread,
+        on_fault: Callable[[StorageFault], None],
     ) -> None:
         """`on_fault` is told of what a node cannot go on after; a full disk is not that."""
         self._driver = driver
         self._bytes_between = bytes_between
-        self._apart = apart
+        self._run_in_thread = run_in_thread
         self._on_fault = on_fault
         self._size_before = 0
         """Of the log, when the last snapshot was taken."""
@@ -44,7 +48,7 @@ class MetadataSnapshots:
         def encode() -> None:
             values.extend(encode_record(record) for record in image_records(image))
 
-        self._apart(encode).then(lambda _: self._write(image, values))
+        self._run_in_thread(encode).then(lambda _: self._write(image, values))
 
     def _write(self, image: MetadataImage, values: list[bytes]) -> None:
         self._is_writing = False

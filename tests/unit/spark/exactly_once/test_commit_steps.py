@@ -120,7 +120,7 @@ def test_a_batch_without_rows_asks_nothing_of_the_cluster() -> None:
 # --- two drivers of one query -----------------------------------------------------------------------------------------
 
 
-class Turns:
+class WriteOrder:
     """Lets two threads go on one step at a time, in a given order; one that has ended is passed over."""
 
     def __init__(self, order: Sequence[int]) -> None:
@@ -152,7 +152,7 @@ class Turns:
 
 def race(order: Sequence[int], attempt: Callable[[Wire, int], object]) -> ModelCluster:
     """Two drivers that both believe to be the one, their steps in this order."""
-    cluster, turns = ModelCluster(), Turns(order)
+    cluster, turns = ModelCluster(), WriteOrder(order)
     unforeseen: list[BaseException] = []
 
     def drive(who: int) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Turns:
+class WriteOrder:
     __slots__ = ("_last", "_lock", "_void_up_to")
 
     def __init__(self) -> None:
