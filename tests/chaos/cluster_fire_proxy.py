@@ -89,10 +89,10 @@ class Network:
             writers.append(answer)
             source = self._source(answer)
             await self._passes(source, node)
-            far, ask = await asyncio.open_connection("127.0.0.1", port)
-            writers.append(ask)
+            far, request = await asyncio.open_connection("127.0.0.1", port)
+            writers.append(request)
             async with asyncio.TaskGroup() as both:
-                both.create_task(self._pump(near, ask, (source, node)))
+                both.create_task(self._pump(near, request, (source, node)))
                 both.create_task(self._pump(far, answer, (node, source)))
         except* OSError:
             pass  # one of the two is not there or gone: so is the connection

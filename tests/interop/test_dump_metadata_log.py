@@ -176,8 +176,8 @@ class TestOurOwn:
         ):
             for number in range(5):
                 assert cluster.create_topic(f"told-{number}", 3)
-            ask = DeleteTopicsRequest([DeleteTopicState("told-0")], timeout_ms=15_000)
-            (gone,) = cluster.ask_any(ApiKey.DELETE_TOPICS, ask, DeleteTopicsResponse).responses
+            request = DeleteTopicsRequest([DeleteTopicState("told-0")], timeout_ms=15_000)
+            (gone,) = cluster.ask_any(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse).responses
             assert gone.error_code == 0
         directory = tmp_path / "__cluster_metadata-0"
         return [*sorted(directory.glob("*.log")), *sorted(directory.glob("*.checkpoint"))]

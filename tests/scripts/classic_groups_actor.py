@@ -89,7 +89,7 @@ class ClassicGroupsActor:
         version = said.number("version", 9)
         subscription = write(Subscription(said.values.get("topics", "t").split(",")), 0)
         protocols = [each for each in said.values.get("protocols", "range").split(",") if each]
-        ask = JoinGroupRequest(
+        request = JoinGroupRequest(
             said.values.get("group", "g"),
             said.number("session", 10_000),
             said.number("rebalance", 30_000),
@@ -98,7 +98,7 @@ class ClassicGroupsActor:
             said.values.get("type", "consumer"),
             [JoinGroupRequestProtocol(each, subscription) for each in protocols],
         )
-        self._ask(name, lambda: self._groups.join(ask, Client(name, "/here", version)), self._joined)
+        self._ask(name, lambda: self._groups.join(request, Client(name, "/here", version)), self._joined)
 
     def _joined(self, name: str, response: JoinGroupResponse) -> str:
         if response.error_code:
@@ -117,7 +117,7 @@ class ClassicGroupsActor:
     def _sync(self, said: Said) -> None:
         name = said.words[0]
         shares = [each.split(":") for each in said.values.get("shares", "").split(",") if each]
-        ask = SyncGroupRequest(
+        request = SyncGroupRequest(
             "g",
             said.number("generation", self._generations.get(name, -1)),
             self._ids.get(name, name),
@@ -126,7 +126,7 @@ class ClassicGroupsActor:
             said.values.get("protocol", "range"),
             [SyncGroupRequestAssignment(self._ids.get(member, member), share.encode()) for member, share in shares],
         )
-        self._ask(name, lambda: self._groups.sync(ask, Client(name, "/here", 5)), self._shared)
+        self._ask(name, lambda: self._groups.sync(request, Client(name, "/here", 5)), self._shared)
 
     def _shared(self, name: str, response: SyncGroupResponse) -> str:
         return _code(response.error_code) if response.error_code else f"has {response.assignment.decode() or 'nothing'}"
@@ -134,18 +134,18 @@ class ClassicGroupsActor:
     def _beat(self, said: Said) -> None:
         name = said.words[0]
         generation = said.number("generation", self._generations.get(name, -1))
-        ask = HeartbeatRequest("g", generation, self._ids.get(name, name), said.values.get("instance"))
+        request = HeartbeatRequest("g", generation, self._ids.get(name, name), said.values.get("instance"))
         client = Client(name, "/here", 4)
-        self._ask(name, lambda: self._groups.heartbeat(ask, client), lambda _, answer: _code(answer.error_code))
+        self._ask(name, lambda: self._groups.heartbeat(request, client), lambda _, answer: _code(answer.error_code))
 
     def _leave(self, said: Said) -> None:
         identities = [MemberIdentity(self._ids.get(name, name)) for name in said.words]
         if "instance" in said.values:
             identities = [MemberIdentity("", said.values["instance"])]
-        ask = LeaveGroupRequest("g", identities)
+        request = LeaveGroupRequest("g", identities)
         self._ask(
             "leave",
-            lambda: self._groups.leave(ask, Client("x", "/here", 5)),
+            lambda: self._groups.leave(request, Client("x", "/here", 5)),
             lambda _, answer: ", ".join(_code(each.error_code) for each in answer.members),
         )
 
@@ -160,19 +160,21 @@ class ClassicGroupsActor:
             for where, offset in said.values.items()
             if "-" in where
         ]
-        ask = OffsetCommitRequest("g", epoch, self._ids.get(name, name), said.values.get("instance"), -1, topics)
+        request = OffsetCommitRequest("g", epoch, self._ids.get(name, name), said.values.get("instance"), -1, topics)
         self._ask(
             "commit",
-            lambda: self._groups.offsets.commit(ask, Client(name, "/here", 8)),
+            lambda: self._groups.offsets.commit(request, Client(name, "/here", 8)),
             lambda _, answer: ", ".join(_code(each.error_code) for topic in answer.topics for each in topic.partitions),
         )
 
     def _delete_offsets(self, said: Said) -> None:
         topic, _, index = said.words[0].partition("-")
-        ask = OffsetDeleteRequest("g", [OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(int(index))])])
+        request = OffsetDeleteRequest(
+            "g", [OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(int(index))])]
+        )
         self._ask(
             "delete-offsets",
-            lambda: self._groups.offsets.delete(ask),
+            lambda: self._groups.offsets.delete(request),
             lambda _, answer: _code(answer.topics[0].partitions[0].error_code),
         )
 

@@ -80,12 +80,12 @@ class ConsumerGroupsActor:
     def _join(self, said: Said) -> str:
         name = said.words[0]
         self._instances[name] = said.values.get("instance")
-        ask = self._ask(said, 0)
-        ask.topic_partitions = []
-        ask.rebalance_timeout_ms = said.number("timeout", 60_000)
-        if ask.subscribed_topic_names is None and ask.subscribed_topic_regex is None:
-            ask.subscribed_topic_names = []
-        return self._say(said, ask)
+        request = self._ask(said, 0)
+        request.topic_partitions = []
+        request.rebalance_timeout_ms = said.number("timeout", 60_000)
+        if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+            request.subscribed_topic_names = []
+        return self._say(said, request)
 
     def _beat(self, said: Said) -> str:
         return self._say(said, self._ask(said, said.number("epoch", self._epochs.get(said.words[0], 1))))
@@ -123,9 +123,9 @@ class ConsumerGroupsActor:
                 owned.setdefault(topic, set()).add(int(index))
         return owned
 
-    def _say(self, said: Said, ask: ConsumerGroupHeartbeatRequest) -> str:
+    def _say(self, said: Said, request: ConsumerGroupHeartbeatRequest) -> str:
         name = said.words[0]
-        response, records = self._rooms.beat(ask, said.number("version", 1))
+        response, records = self._rooms.beat(request, said.number("version", 1))
         self._written = list(records)
         self._epochs[name] = response.member_epoch
         if response.assignment is None:

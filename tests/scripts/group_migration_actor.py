@@ -116,7 +116,7 @@ class GroupMigrationActor:
         self._instances[name] = said.values.get("instance")
         metadata = said.values.get("bytes", "").encode() or self._subscription(said)
         protocols = [each for each in said.values.get("protocols", "range").split(",") if each]
-        ask = JoinGroupRequest(
+        request = JoinGroupRequest(
             "g",
             said.number("session", 10_000),
             said.number("rebalance", 30_000),
@@ -126,7 +126,7 @@ class GroupMigrationActor:
             [JoinGroupRequestProtocol(each, metadata) for each in protocols],
         )
         client = Client(name, "/here", said.number("version", 9))
-        self._ask(name, lambda groups: groups.join(ask, client), self._joined)
+        self._ask(name, lambda groups: groups.join(request, client), self._joined)
 
     def _subscription(self, said: Said) -> bytes:
         owned = [TopicPartitions(topic, sorted(found)) for topic, found in self._owned(said).items()]
@@ -146,7 +146,7 @@ class GroupMigrationActor:
         name = said.words[0]
         shares = [each.split(":") for each in said.values.get("shares", "").split(",") if each]
         user = said.values.get("user", "").encode() or None
-        ask = SyncGroupRequest(
+        request = SyncGroupRequest(
             "g",
             said.number("generation", self._epochs.get(name, -1)),
             self._ids.get(name, name),
@@ -156,7 +156,7 @@ class GroupMigrationActor:
             [SyncGroupRequestAssignment(self._ids[member], _assignment(_parsed(has), user)) for member, has in shares],
         )
         client = Client(name, "/here", said.number("version", 5))
-        self._ask(name, lambda groups: groups.sync(ask, client), self._shared)
+        self._ask(name, lambda groups: groups.sync(request, client), self._shared)
 
     def _shared(self, name: str, response: SyncGroupResponse) -> str:
         if response.error_code:
@@ -171,18 +171,18 @@ class GroupMigrationActor:
         name = said.words[0]
         generation = said.number("generation", self._epochs.get(name, -1))
         instance_id = said.values.get("instance", self._instances.get(name))
-        ask = HeartbeatRequest("g", generation, self._ids.get(name, name), instance_id)
+        request = HeartbeatRequest("g", generation, self._ids.get(name, name), instance_id)
         client = Client(name, "/here", 4)
-        self._ask(name, lambda groups: groups.heartbeat(ask, client), lambda _, answer: _code(answer.error_code))
+        self._ask(name, lambda groups: groups.heartbeat(request, client), lambda _, answer: _code(answer.error_code))
 
     def _leave(self, said: Said) -> None:
         identities = [MemberIdentity(self._ids.get(name, name), self._instances.get(name)) for name in said.words]
         if "instance" in said.values:
             identities = [MemberIdentity(said.values.get("id", ""), said.values["instance"])]
-        ask = LeaveGroupRequest("g", identities)
+        request = LeaveGroupRequest("g", identities)
         self._ask(
             "leave",
-            lambda groups: groups.leave(ask, Client("x", "/here", 5)),
+            lambda groups: groups.leave(request, Client("x", "/here", 5)),
             lambda _, answer: ", ".join(_code(each.error_code) for each in answer.members),
         )
 
@@ -203,20 +203,20 @@ class GroupMigrationActor:
 
     def _enter(self, said: Said) -> None:
         self._instances[said.words[0]] = said.values.get("instance")
-        ask = self._heartbeat(said, 0)
-        ask.topic_partitions, ask.rebalance_timeout_ms = [], 30_000
+        request = self._heartbeat(said, 0)
+        request.topic_partitions, request.rebalance_timeout_ms = [], 30_000
         regex = said.values.get("regex")
-        ask.subscribed_topic_regex = regex
-        ask.subscribed_topic_names = [] if regex else said.values.get("topics", "a").split(",")
-        self._say(said, ask)
+        request.subscribed_topic_regex = regex
+        request.subscribed_topic_names = [] if regex else said.values.get("topics", "a").split(",")
+        self._say(said, request)
 
     def _pulse(self, said: Said) -> None:
-        ask = self._heartbeat(said, self._epochs.get(said.words[0], 1))
+        request = self._heartbeat(said, self._epochs.get(said.words[0], 1))
         if "own" in said.values:
             topics = self._rooms.current.image.topics
             owned = self._owned(said)
-            ask.topic_partitions = [RequestTopicPartitions(topics[name].id, sorted(owned[name])) for name in owned]
-        self._say(said, ask)
+            request.topic_partitions = [RequestTopicPartitions(topics[name].id, sorted(owned[name])) for name in owned]
+        self._say(said, request)
 
     def _quit(self, said: Said) -> None:
         self._say(said, self._heartbeat(said, -1))
@@ -229,9 +229,9 @@ class GroupMigrationActor:
         member_id = self._ids.setdefault(name, name)
         return ConsumerGroupHeartbeatRequest("g", member_id, epoch, self._instances.get(name))
 
-    def _say(self, said: Said, ask: ConsumerGroupHeartbeatRequest) -> None:
+    def _say(self, said: Said, request: ConsumerGroupHeartbeatRequest) -> None:
         name = said.words[0]
-        self._ask(name, lambda groups: groups.consumer_heartbeat(ask, Client(name, "/here", 1)), self._heard)
+        self._ask(name, lambda groups: groups.consumer_heartbeat(request, Client(name, "/here", 1)), self._heard)
 
     def _heard(self, name: str, response: ConsumerGroupHeartbeatResponse) -> str:
         self._epochs[name] = response.member_epoch

@@ -205,7 +205,7 @@ class QuorumActor:
         for _, from_id, asked in over:
             quorum = self._machines[from_id].quorum
             if quorum is not None:
-                quorum.heed(asked, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+                quorum.on_response(asked, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
 
     def _lose(self, said: Said) -> None:
         while self._on_the_way:
@@ -239,7 +239,7 @@ class QuorumActor:
         if message is not asked.request:
             if quorum is not None:
                 self._happened.append(f"{from_id} -> {to_id} {answered(message)}")
-                quorum.heed(asked, message)
+                quorum.on_response(asked, message)
             return
         if quorum is None:
             refused = KafkaError(ErrorCode.NETWORK_EXCEPTION)
@@ -311,10 +311,10 @@ class QuorumActor:
         for node_id in _ids(said):
             self._ask_leader(RemoveRaftVoterRequest(CLUSTER_ID, node_id, directory_of(node_id)))
 
-    def _ask_leader(self, ask: Any) -> None:
+    def _ask_leader(self, request: Any) -> None:
         for node_id, machine in self._machines.items():
             if machine.quorum is not None and machine.quorum.is_leader:
-                self._ask_by_hand(node_id, ask)
+                self._ask_by_hand(node_id, request)
 
     def _vote(self, said: Said) -> None:
         last_offset, _, last_epoch = said.values.get("last", "0@0").partition("@")
@@ -335,11 +335,11 @@ class QuorumActor:
         topic = FetchTopic(bytes(15) + b"\x01", "", [partition])
         cluster_id = said.values.get("cluster", CLUSTER_ID)
         wait_ms = said.number("wait", 0)
-        ask = FetchRequest(cluster_id, ReplicaState(from_id), max_wait_ms=wait_ms, max_bytes=1_000, topics=[topic])
-        self._ask_by_hand(_ids(said)[0], ask)
+        request = FetchRequest(cluster_id, ReplicaState(from_id), max_wait_ms=wait_ms, max_bytes=1_000, topics=[topic])
+        self._ask_by_hand(_ids(said)[0], request)
 
-    def _ask_by_hand(self, node_id: int, ask: Any) -> None:
-        response = self._of(node_id).answer(ask)
+    def _ask_by_hand(self, node_id: int, request: Any) -> None:
+        response = self._of(node_id).answer(request)
         if isinstance(response, Promise):
             self._happened.append("answered later")
             response.then(lambda late: self._happened.append(f"by hand: {answered(late)}"))

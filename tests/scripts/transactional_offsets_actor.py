@@ -44,11 +44,11 @@ class TransactionalOffsetsActor(ClassicGroupsActor):
         generation = said.number("generation", self._generations.get(name, -1))
         member_id = said.values.get("id", self._ids.get(name, name))
         who = (generation, member_id, said.values.get("instance"))
-        ask = TxnOffsetCommitRequest("x", "g", producer_id, 0, *who, topics)
+        request = TxnOffsetCommitRequest("x", "g", producer_id, 0, *who, topics)
         client = Client("x", "/here", said.number("version", 5))
         self._ask(
             "send",
-            lambda: self._groups.offsets.transactional_commit(ask, client),
+            lambda: self._groups.offsets.transactional_commit(request, client),
             lambda _, answer: ", ".join(_code(each.error_code) for topic in answer.topics for each in topic.partitions),
         )
 
@@ -61,8 +61,8 @@ class TransactionalOffsetsActor(ClassicGroupsActor):
     def _fetch(self, said: Said) -> str:
         places = [word.split("-") for word in said.words if "-" in word]
         named = [OffsetFetchRequestTopics(name=topic, partition_indexes=[int(index)]) for topic, index in places]
-        ask = OffsetFetchRequestGroup("g", topics=named or None)
-        outcome = self._groups.offsets.fetch(ask, Client("x", "/here", 8), require_stable="stable" in said.words)
+        request = OffsetFetchRequestGroup("g", topics=named or None)
+        outcome = self._groups.offsets.fetch(request, Client("x", "/here", 8), require_stable="stable" in said.words)
         assert isinstance(outcome.response, OffsetFetchResponseGroup)
         found = [
             f"{topic.name}-{each.partition_index}"

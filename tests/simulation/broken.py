@@ -113,11 +113,11 @@ def consumer_sessions_never_end(patch: Patch) -> None:
 def heartbeats_do_not_count(patch: Patch) -> None:
     honest = ClassicGroups.heartbeat
 
-    def deaf(self: ClassicGroups, ask: Any, client: Any) -> Any:
+    def deaf(self: ClassicGroups, request: Any, client: Any) -> Any:
         kept = self._rebalance.expect_heartbeat
         self._rebalance.expect_heartbeat = lambda *_: None  # type: ignore[method-assign]
         try:
-            return honest(self, ask, client)
+            return honest(self, request, client)
         finally:
             self._rebalance.expect_heartbeat = kept  # type: ignore[method-assign]
 

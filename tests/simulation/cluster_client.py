@@ -90,8 +90,8 @@ class ClusterClient:
         if self._is_refreshing:
             return
         self._is_refreshing = True
-        ask = MetadataRequest([MetadataRequestTopic(name=self.topic)], allow_auto_topic_creation=False)
-        self.ask(self.some_broker(), ApiKey.METADATA, 12, ask, self._refreshed, "metadata", 1_000)
+        request = MetadataRequest([MetadataRequestTopic(name=self.topic)], allow_auto_topic_creation=False)
+        self.ask(self.some_broker(), ApiKey.METADATA, 12, request, self._refreshed, "metadata", 1_000)
 
     def _refreshed(self, response: MetadataResponse | KafkaError) -> None:
         self._is_refreshing = False

@@ -100,8 +100,8 @@ class Producer(ClusterClient):
         return all(not lane.queue for lane in self.lanes.values())
 
     def _begin(self) -> None:
-        ask = InitProducerIdRequest(None, -1, -1, -1)
-        self.ask(self.some_broker(), ApiKey.INIT_PRODUCER_ID, 4, ask, self._initialised, "metadata")
+        request = InitProducerIdRequest(None, -1, -1, -1)
+        self.ask(self.some_broker(), ApiKey.INIT_PRODUCER_ID, 4, request, self._initialised, "metadata")
 
     def _initialised(self, response: InitProducerIdResponse | KafkaError) -> None:
         code = response.code if isinstance(response, KafkaError) else ErrorCode(response.error_code)

@@ -75,7 +75,7 @@ def deleted_records_are_told_before_all_have_deleted_them(patch: Patch) -> None:
 
 
 def followers_do_not_heed_where_the_leader_begins(patch: Patch) -> None:
-    honest = Partition.heed_leader
+    honest = Partition.learn_leader
     patch.setattr(Partition, "heed_leader", lambda self, high_watermark, _: honest(self, high_watermark, 0))
 
 

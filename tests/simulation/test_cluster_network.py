@@ -30,13 +30,13 @@ class Echo:
         self.heard: list[int] = []
         self.waiting: list[Promise[HeartbeatResponse]] = []
 
-    def answer(self, ask: Any, caller: Any) -> HeartbeatResponse | Promise[HeartbeatResponse]:
-        self.heard.append(ask.generation_id)
-        if ask.group_id == "wait":
+    def answer(self, request: Any, caller: Any) -> HeartbeatResponse | Promise[HeartbeatResponse]:
+        self.heard.append(request.generation_id)
+        if request.group_id == "wait":
             later: Promise[HeartbeatResponse] = Promise()
             self.waiting.append(later)
             return later
-        return HeartbeatResponse(error_code=ask.generation_id)
+        return HeartbeatResponse(error_code=request.generation_id)
 
 
 class Street:

@@ -83,10 +83,10 @@ class TransactionalClient(ClusterClient):
     def play(self, script: Script[None]) -> None:
         def go_on(value: Any = None) -> None:
             try:
-                ask = script.send(value)
+                request = script.send(value)
             except StopIteration:
                 return
-            ask(go_on)
+            request(go_on)
 
         go_on()
 
@@ -107,10 +107,10 @@ class TransactionalClient(ClusterClient):
         if self._is_refreshing:
             return
         self._is_refreshing = True
-        ask = MetadataRequest(
+        request = MetadataRequest(
             [MetadataRequestTopic(name=name) for name in self._topics], allow_auto_topic_creation=False
         )
-        self.ask(self.some_broker(), ApiKey.METADATA, 12, ask, self._refreshed, "metadata", 1_000)
+        self.ask(self.some_broker(), ApiKey.METADATA, 12, request, self._refreshed, "metadata", 1_000)
 
     def _refreshed(self, response: MetadataResponse | KafkaError) -> None:
         self._is_refreshing = False
@@ -161,8 +161,8 @@ class TransactionalClient(ClusterClient):
             known = self._coordinators.get((kind, key))
             if known is not None and known in self.brokers:
                 return known
-            ask = FindCoordinatorRequest("", kind, [key])
-            reply = yield self.request(self.some_broker(), ApiKey.FIND_COORDINATOR, 4, ask, "metadata", 1_500)
+            request = FindCoordinatorRequest("", kind, [key])
+            reply = yield self.request(self.some_broker(), ApiKey.FIND_COORDINATOR, 4, request, "metadata", 1_500)
             self._found_coordinator(kind, key, reply)
             if (kind, key) not in self._coordinators:
                 failures += 1

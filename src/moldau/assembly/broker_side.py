@@ -93,7 +93,10 @@ class BrokerSide:
             self._last_life.note,
         )
         self._isr_changes = IsrChanges(
-            settings.node_id, lambda: self.lifecycle.epoch, lambda api, ask: channel.ask(api, ask, "isr"), world.timers
+            settings.node_id,
+            lambda: self.lifecycle.epoch,
+            lambda api, request: channel.ask(api, request, "isr"),
+            world.timers,
         )
         self._replication = Replication(world.clock, self._isr_changes, settings.replication.lag_time_max_ms)
         self._throttles = Throttles(settings.node_id, self._static, world.clock)
@@ -107,7 +110,7 @@ class BrokerSide:
             world.peers,
             settings.inter_broker_listener_name,
             "transactions",
-            lambda api, ask: self.router.ask_here(api, ask),
+            lambda api, request: self.router.ask_here(api, request),
         )
         self.transactions = self._transaction_coordinator(channel)
         self.verifications = Verifications()

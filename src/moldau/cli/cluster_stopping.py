@@ -67,10 +67,10 @@ def _told_leader(port: int) -> int | None:
         RequestTopicData,
     )
 
-    ask = DescribeQuorumRequest(topics=[RequestTopicData(METADATA_TOPIC, [RequestPartitionData(0)])])
+    request = DescribeQuorumRequest(topics=[RequestTopicData(METADATA_TOPIC, [RequestPartitionData(0)])])
     try:
         with Channel(HOST, port, timeout_seconds=ASK_SECONDS) as channel:
-            told = channel.ask(ApiKey.DESCRIBE_QUORUM, ask, DescribeQuorumResponse)
+            told = channel.ask(ApiKey.DESCRIBE_QUORUM, request, DescribeQuorumResponse)
     except (OSError, KafkaError, MalformedData):
         return None
     leaders = [partition.leader_id for topic in told.topics for partition in topic.partitions]

@@ -183,8 +183,8 @@ class PeerConnection:
 
     def _ask_versions(self) -> None:
         self._correlation_id = 1
-        ask = ApiVersionsRequest(client_software_name="moldau", client_software_version=__version__)
-        self._send_bytes(request_frame(ApiKey.API_VERSIONS, self._handshake_version, 1, self._purpose, ask))
+        request = ApiVersionsRequest(client_software_name="moldau", client_software_version=__version__)
+        self._send_bytes(request_frame(ApiKey.API_VERSIONS, self._handshake_version, 1, self._purpose, request))
 
     def _learn_versions(self, frame: memoryview) -> None:
         """A node that does not know our version of the question answers in version 0 (KIP-511)."""

@@ -60,9 +60,11 @@ def files_per_process_max() -> int | None:
     """`kern.maxfilesperproc`; None where there is no such thing."""
     import ctypes
 
-    ask = getattr(ctypes.CDLL(None), "sysctlbyname", None)
+    request = getattr(ctypes.CDLL(None), "sysctlbyname", None)
     value = ctypes.c_int()
     size = ctypes.c_size_t(ctypes.sizeof(value))
-    if ask is None or ask(b"kern.maxfilesperproc", ctypes.byref(value), ctypes.byref(size), None, ctypes.c_size_t(0)):
+    if request is None or request(
+        b"kern.maxfilesperproc", ctypes.byref(value), ctypes.byref(size), None, ctypes.c_size_t(0)
+    ):
         return None
     return value.value

@@ -14,7 +14,7 @@ from typing import Any
 from moldau.base.clock import Clock
 from moldau.base.errors import ErrorCode
 from moldau.base.promise import Promise
-from moldau.raft import answers
+from moldau.raft import responses
 from moldau.raft.control_records import kraft_version_record, leader_change, voters_record
 from moldau.raft.election import Tally, election_timeout_ms
 from moldau.raft.history import VoterHistory
@@ -100,8 +100,8 @@ class Core:
         return NOBODY if isinstance(self.role, Resigned) else self.role.leader_id
 
     @property
-    def standing(self) -> answers.Standing:
-        return answers.Standing(self.role.leader_id, self.role.epoch, self.role.leader_endpoint)
+    def standing(self) -> responses.Standing:
+        return responses.Standing(self.role.leader_id, self.role.epoch, self.role.leader_endpoint)
 
     def endpoint_of(self, node_id: int, told: Endpoint | None = None) -> Endpoint | None:
         return told or self.voters.endpoint(node_id, self.me.listener)
@@ -245,7 +245,7 @@ class Core:
         """Those who still wait for something of this leader are told to look for another."""
         standing = self.standing
         for fetch in leader.parked:
-            refusal = answers.fetch(standing, ErrorCode.NOT_LEADER_OR_FOLLOWER, self.log.start_offset)
+            refusal = responses.fetch_response(standing, ErrorCode.NOT_LEADER_OR_FOLLOWER, self.log.start_offset)
             self.replies.append((fetch.answer, refusal))
         for change in (leader.adding, leader.removing):
             if change is not None and not change.answer.done:

@@ -6,10 +6,10 @@ from typing import Final
 
 from moldau.base.errors import ErrorCode
 from moldau.base.names import METADATA_TOPIC
-from moldau.raft.answers import PARTITION, UNKNOWN_HIGH_WATERMARK
 from moldau.raft.core import Core
+from moldau.raft.parsing import single
 from moldau.raft.progress import ReplicaProgress
-from moldau.raft.replies import single
+from moldau.raft.responses import PARTITION, UNKNOWN_HIGH_WATERMARK
 from moldau.raft.roles import Leader
 from moldau.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -24,8 +24,8 @@ from moldau.wire.messages.describe_quorum import (
 UNKNOWN: Final = "The quorum keeps no such partition."
 
 
-def answer_describe(core: Core, ask: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    if single(ask.topics, METADATA_TOPIC) is None:
+def answer_describe(core: Core, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    if single(request.topics, METADATA_TOPIC) is None:
         topics = [
             ResponseTopicData(
                 topic.topic_name,
@@ -34,7 +34,7 @@ def answer_describe(core: Core, ask: DescribeQuorumRequest) -> DescribeQuorumRes
                     for each in topic.partitions
                 ],
             )
-            for topic in ask.topics
+            for topic in request.topics
         ]
         return DescribeQuorumResponse(topics=topics)
     leader = core.role

@@ -11,11 +11,11 @@ from typing import Any
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import METADATA_TOPIC_UUID
 from moldau.base.names import METADATA_TOPIC
-from moldau.raft import questions
-from moldau.raft.answers import PARTITION
+from moldau.raft import requests
 from moldau.raft.core import Core
+from moldau.raft.parsing import leader_endpoint, learn_from
 from moldau.raft.ports import EpochEnd
-from moldau.raft.replies import leader_endpoint, learn_from
+from moldau.raft.responses import PARTITION
 from moldau.raft.roles import Asked, Follower, Unattached
 from moldau.raft.snapshots import SnapshotId
 from moldau.raft.voters import Endpoint
@@ -43,10 +43,10 @@ def fetch(core: Core) -> None:
 def _ask_leader(core: Core, role: Follower) -> None:
     settings = core.settings
     if role.download is not None and role.downloading is not None:
-        request = questions.for_snapshot(core.me, role.epoch, role.downloading, role.download.size, settings)
+        request = requests.fetch_snapshot_request(core.me, role.epoch, role.downloading, role.download.size, settings)
         core.ask(role.leader_id, role.leader_endpoint, ApiKey.FETCH_SNAPSHOT, request)
     else:
-        fetch_request = questions.to_fetch(core.me, role.epoch, core.log, core.high_watermark, settings)
+        fetch_request = requests.fetch_request(core.me, role.epoch, core.log, core.high_watermark, settings)
         core.ask(role.leader_id, role.leader_endpoint, ApiKey.FETCH, fetch_request)
 
 
@@ -55,7 +55,7 @@ def _ask_anyone(core: Core) -> None:
     ready = [(node_id, to) for node_id, to in _those_who_may_know(core) if core.may_ask(node_id, fetches=True)]
     if ready:
         node_id, to = core.rng.choice(ready)
-        request = questions.to_fetch(core.me, core.role.epoch, core.log, core.high_watermark, core.settings)
+        request = requests.fetch_request(core.me, core.role.epoch, core.log, core.high_watermark, core.settings)
         core.ask(node_id, to, ApiKey.FETCH, request)
 
 
@@ -72,7 +72,7 @@ def _those_who_may_know(core: Core) -> list[tuple[int, Endpoint]]:
     return [*((-2 - place, each) for place, each in enumerate(core.bootstrap)), *others]
 
 
-def heed_failed_fetch(core: Core, asked: Asked, failure: KafkaError) -> None:
+def on_fetch_failed(core: Core, asked: Asked, failure: KafkaError) -> None:
     role = core.role
     core.ask_again_after(asked, core.settings.retry_backoff_ms)
     is_broken = failure.code is ErrorCode.NETWORK_EXCEPTION
@@ -97,7 +97,7 @@ def _learn(
     return learn_from(core, found.error_code, leader_id, epoch, endpoint)
 
 
-def heed_fetch(core: Core, asked: Asked, response: FetchResponse) -> bool:
+def on_fetch_response(core: Core, asked: Asked, response: FetchResponse) -> bool:
     found = _partition(response)
     if response.error_code or found is None:
         return False
@@ -183,7 +183,7 @@ def _begin_download(core: Core, role: Follower, snapshot: SnapshotId) -> None:
     role.download, role.downloading = core.log.receive_snapshot(snapshot), snapshot
 
 
-def heed_fetch_snapshot(core: Core, asked: Asked, response: FetchSnapshotResponse) -> bool:
+def on_snapshot_response(core: Core, asked: Asked, response: FetchSnapshotResponse) -> bool:
     if response.error_code or len(response.topics) != 1 or len(response.topics[0].partitions) != 1:
         # Apache's leaders answer like this when they no longer have the snapshot: the next fetch tells of another.
         if isinstance(core.role, Follower):
@@ -252,11 +252,11 @@ def update_voter(core: Core, role: Follower) -> None:
     role.update_voter_at_ms = core.now_ms + core.settings.fetch_timeout_ms
     is_behind = core.history.can_change and core.voters.needs_update(core.me.voter)
     if is_behind and core.is_voter and core.may_ask(role.leader_id):
-        request = questions.to_update_voter(core.me, role.epoch)
+        request = requests.update_voter_request(core.me, role.epoch)
         core.ask(role.leader_id, role.leader_endpoint, ApiKey.UPDATE_RAFT_VOTER, request)
 
 
-def heed_update_voter(core: Core, asked: Asked, response: UpdateRaftVoterResponse) -> bool:
+def on_update_voter_response(core: Core, asked: Asked, response: UpdateRaftVoterResponse) -> bool:
     told = response.current_leader
     if told is None:
         return False

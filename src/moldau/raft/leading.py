@@ -10,10 +10,10 @@ from moldau.base.errors import ErrorCode
 from moldau.base.ids import METADATA_TOPIC_UUID
 from moldau.base.names import METADATA_TOPIC
 from moldau.base.promise import Promise
-from moldau.raft import answers
-from moldau.raft.answers import PARTITION, UNKNOWN_HIGH_WATERMARK
+from moldau.raft import responses
 from moldau.raft.core import Core
 from moldau.raft.ports import EpochEnd
+from moldau.raft.responses import PARTITION, UNKNOWN_HIGH_WATERMARK
 from moldau.raft.roles import Leader, ParkedFetch
 from moldau.raft.snapshots import BOOTSTRAP, SnapshotId
 from moldau.raft.voters import ReplicaKey
@@ -43,45 +43,45 @@ def why_not_leader(core: Core, epoch: int) -> ErrorCode | None:
 # --- batches ------------------------------------------------------------------------------------------------------
 
 
-def answer_fetch(core: Core, ask: FetchRequest) -> FetchResponse | Promise[FetchResponse]:
-    if ask.cluster_id not in (None, core.me.cluster_id):
+def answer_fetch(core: Core, request: FetchRequest) -> FetchResponse | Promise[FetchResponse]:
+    if request.cluster_id not in (None, core.me.cluster_id):
         return FetchResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
-    wanted = _wanted(ask)
+    wanted = _wanted(request)
     if wanted is None:
         return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
-    key = ReplicaKey(_replica_id(ask), bytes(wanted.replica_directory_id))
-    refusal = _refusal(core, ask, wanted, key)
+    key = ReplicaKey(_replica_id(request), bytes(wanted.replica_directory_id))
+    refusal = _refusal(core, request, wanted, key)
     if refusal is not None:
-        return answers.fetch(core.standing, refusal, core.log.start_offset)
+        return responses.fetch_response(core.standing, refusal, core.log.start_offset)
     leader = core.role
     assert isinstance(leader, Leader)
-    response = _fetched(core, leader, wanted, ask.max_bytes, key)
-    if ask.max_wait_ms == 0 or _is_worth_sending(response, wanted) or len(leader.parked) >= PARKED_MAX:
+    response = _fetched(core, leader, wanted, request.max_bytes, key)
+    if request.max_wait_ms == 0 or _is_worth_sending(response, wanted) or len(leader.parked) >= PARKED_MAX:
         return response
     answer: Promise[FetchResponse] = Promise()
     # Nobody waits longer than it may before it looks for another leader: one who says so has gone by then.
-    due_ms = core.now_ms + min(ask.max_wait_ms, core.settings.fetch_timeout_ms)
-    leader.parked.append(ParkedFetch(wanted, ask.max_bytes, due_ms, answer))
+    due_ms = core.now_ms + min(request.max_wait_ms, core.settings.fetch_timeout_ms)
+    leader.parked.append(ParkedFetch(wanted, request.max_bytes, due_ms, answer))
     return answer
 
 
-def _wanted(ask: FetchRequest) -> FetchPartition | None:
-    if len(ask.topics) != 1 or len(ask.topics[0].partitions) != 1:
+def _wanted(request: FetchRequest) -> FetchPartition | None:
+    if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         return None
-    topic = ask.topics[0]
+    topic = request.topics[0]
     is_ours = bytes(topic.topic_id) == METADATA_TOPIC_UUID or topic.topic == METADATA_TOPIC
     return topic.partitions[0] if is_ours and topic.partitions[0].partition == PARTITION else None
 
 
-def _replica_id(ask: FetchRequest) -> int:
+def _replica_id(request: FetchRequest) -> int:
     """It moved into a struct of its own with version 15."""
-    if ask.replica_state is not None and ask.replica_state.replica_id >= 0:
-        return ask.replica_state.replica_id
-    return ask.replica_id
+    if request.replica_state is not None and request.replica_state.replica_id >= 0:
+        return request.replica_state.replica_id
+    return request.replica_id
 
 
-def _refusal(core: Core, ask: FetchRequest, wanted: FetchPartition, key: ReplicaKey) -> ErrorCode | None:
-    if ask.max_wait_ms < 0 or wanted.fetch_offset < 0 or key.id == core.me.node_id:
+def _refusal(core: Core, request: FetchRequest, wanted: FetchPartition, key: ReplicaKey) -> ErrorCode | None:
+    if request.max_wait_ms < 0 or wanted.fetch_offset < 0 or key.id == core.me.node_id:
         return ErrorCode.INVALID_REQUEST
     if not 0 <= wanted.last_fetched_epoch <= wanted.current_leader_epoch:
         return ErrorCode.INVALID_REQUEST
@@ -97,7 +97,7 @@ def _fetched(
     if parting is not None:
         diverging = parting if isinstance(parting, EpochEnd) else None
         snapshot = parting if isinstance(parting, SnapshotId) else None
-        return answers.fetch(
+        return responses.fetch_response(
             core.standing, ErrorCode.NONE, log.start_offset, _known_high_watermark(leader),
             diverging=diverging, snapshot=snapshot,
         )  # fmt: skip
@@ -106,7 +106,9 @@ def _fetched(
         if leader.progress.fetched(key, wanted.fetch_offset, end_offset, core.now_ms, now_ms):
             core.commit(leader.progress.high_watermark or 0)
     records = log.read(wanted.fetch_offset, max(0, min(bytes_max, core.settings.fetch_bytes_max)))
-    return answers.fetch(core.standing, ErrorCode.NONE, log.start_offset, _known_high_watermark(leader), records or b"")
+    return responses.fetch_response(
+        core.standing, ErrorCode.NONE, log.start_offset, _known_high_watermark(leader), records or b""
+    )
 
 
 def _known_high_watermark(leader: Leader) -> int:
@@ -153,36 +155,36 @@ def release_fetches(core: Core, leader: Leader) -> None:
 # --- snapshots ----------------------------------------------------------------------------------------------------
 
 
-def answer_fetch_snapshot(core: Core, ask: FetchSnapshotRequest) -> FetchSnapshotResponse:
-    if ask.cluster_id not in (None, core.me.cluster_id):
+def answer_fetch_snapshot(core: Core, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
+    if request.cluster_id not in (None, core.me.cluster_id):
         return FetchSnapshotResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
     # Nothing is taken for granted of the arrays: a request without topics once stopped whole quorums (CVE-2026-83525).
-    if len(ask.topics) != 1 or len(ask.topics[0].partitions) != 1:
+    if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         return FetchSnapshotResponse(error_code=ErrorCode.INVALID_REQUEST)
-    topic, wanted = ask.topics[0], ask.topics[0].partitions[0]
+    topic, wanted = request.topics[0], request.topics[0].partitions[0]
     if topic.name != METADATA_TOPIC or wanted.partition != PARTITION:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return answers.snapshot_piece(core.standing, code, topic=topic.name, partition=wanted.partition)
+        return responses.fetch_snapshot_response(core.standing, code, topic=topic.name, partition=wanted.partition)
     refusal = why_not_leader(core, wanted.current_leader_epoch)
     if refusal is not None:
-        return answers.snapshot_piece(core.standing, refusal)
-    return _piece(core, ask, wanted)
+        return responses.fetch_snapshot_response(core.standing, refusal)
+    return _piece(core, request, wanted)
 
 
-def _piece(core: Core, ask: FetchSnapshotRequest, wanted: RequestPartitionSnapshot) -> FetchSnapshotResponse:
+def _piece(core: Core, request: FetchSnapshotRequest, wanted: RequestPartitionSnapshot) -> FetchSnapshotResponse:
     named = wanted.snapshot_id
     snapshot = SnapshotId(named.end_offset, named.epoch) if named is not None else BOOTSTRAP
     size = None if snapshot == BOOTSTRAP else core.log.snapshot_size(snapshot)
     if size is None:
-        return answers.snapshot_piece(core.standing, ErrorCode.SNAPSHOT_NOT_FOUND)
+        return responses.fetch_snapshot_response(core.standing, ErrorCode.SNAPSHOT_NOT_FOUND)
     if not 0 <= wanted.position < size:
-        return answers.snapshot_piece(core.standing, ErrorCode.POSITION_OUT_OF_RANGE)
+        return responses.fetch_snapshot_response(core.standing, ErrorCode.POSITION_OUT_OF_RANGE)
     leader = core.role
     assert isinstance(leader, Leader)
-    leader.progress.heard_from(ReplicaKey(ask.replica_id, bytes(wanted.replica_directory_id)), core.now_ms)
-    length = max(1, min(ask.max_bytes, core.settings.snapshot_piece_bytes_max, size - wanted.position))
+    leader.progress.heard_from(ReplicaKey(request.replica_id, bytes(wanted.replica_directory_id)), core.now_ms)
+    length = max(1, min(request.max_bytes, core.settings.snapshot_piece_bytes_max, size - wanted.position))
     records = core.log.snapshot_bytes(snapshot, wanted.position, length)
-    return answers.snapshot_piece(core.standing, ErrorCode.NONE, snapshot, size, wanted.position, records)
+    return responses.fetch_snapshot_response(core.standing, ErrorCode.NONE, snapshot, size, wanted.position, records)
 
 
 # --- the leader's own part ----------------------------------------------------------------------------------------

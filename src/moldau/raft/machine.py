@@ -1,6 +1,6 @@
 """One replica of the metadata log in its quorum: KRaft (KIP-595, 853, 996) as plain calls, without a wire or a clock.
 
-What happens to it comes in by `answer`, `heed`, `flushed`, `append` and `poll`; what it wants to be done lies in
+What happens to it comes in by `answer`, `on_response`, `flushed`, `append` and `poll`; what it wants to be done lies in
 `take_outgoing`, `take_replies` and `take_news` afterwards, and `deadline_ms` tells when to poll it at the latest.
 A quorum of one elects itself within `start`.
 """
@@ -47,19 +47,19 @@ _ANSWERS: Final[dict[type[Message], Callable[[Core, Any], Any]]] = {
     UpdateRaftVoterRequest: membership.answer_update,
 }
 _HEEDED: Final[dict[ApiKey, Callable[[Core, Asked, Any], bool]]] = {
-    ApiKey.VOTE: voting.heed_vote,
-    ApiKey.BEGIN_QUORUM_EPOCH: terms.heed_begin,
-    ApiKey.END_QUORUM_EPOCH: terms.heed_end,
-    ApiKey.FETCH: following.heed_fetch,
-    ApiKey.FETCH_SNAPSHOT: following.heed_fetch_snapshot,
-    ApiKey.API_VERSIONS: membership.heed_api_versions,
-    ApiKey.UPDATE_RAFT_VOTER: following.heed_update_voter,
+    ApiKey.VOTE: voting.on_vote_response,
+    ApiKey.BEGIN_QUORUM_EPOCH: terms.on_begin_response,
+    ApiKey.END_QUORUM_EPOCH: terms.on_end_response,
+    ApiKey.FETCH: following.on_fetch_response,
+    ApiKey.FETCH_SNAPSHOT: following.on_snapshot_response,
+    ApiKey.API_VERSIONS: membership.on_api_versions_response,
+    ApiKey.UPDATE_RAFT_VOTER: following.on_update_voter_response,
 }
 _HEEDED_FAILURES: Final[dict[ApiKey, Callable[[Core, Asked, KafkaError], None]]] = {
-    ApiKey.VOTE: voting.heed_failed_vote,
-    ApiKey.FETCH: following.heed_failed_fetch,
-    ApiKey.FETCH_SNAPSHOT: following.heed_failed_fetch,
-    ApiKey.API_VERSIONS: membership.heed_failed_api_versions,
+    ApiKey.VOTE: voting.on_vote_failed,
+    ApiKey.FETCH: following.on_fetch_failed,
+    ApiKey.FETCH_SNAPSHOT: following.on_fetch_failed,
+    ApiKey.API_VERSIONS: membership.on_api_versions_failed,
 }
 _PASSAGES_MAX: Final = 16
 """Roles that one poll may pass through; more would be a circle."""
@@ -149,13 +149,13 @@ class Quorum:
             core.become_prospective()
         self.poll()
 
-    def answer(self, ask: Message) -> Message | Promise[Any]:
+    def answer(self, request: Message) -> Message | Promise[Any]:
         """To any of the quorum's requests. A fetch with nothing to bring, or a change of voters, is answered later."""
-        answered: Message | Promise[Any] = _ANSWERS[type(ask)](self._core, ask)
+        answered: Message | Promise[Any] = _ANSWERS[type(request)](self._core, request)
         self.poll()
         return answered
 
-    def heed(self, asked: Asked, outcome: Message | KafkaError) -> None:
+    def on_response(self, asked: Asked, outcome: Message | KafkaError) -> None:
         """The outcome of a question that was taken from `take_outgoing`."""
         core, role = self._core, self._core.role
         if role.asked.get(asked.line) is not asked:
@@ -268,7 +268,7 @@ def _poll_leader(core: Core, role: Leader) -> None:
         core.become_resigned()
         return
     leading.release_fetches(core, role)
-    terms.introduce(core, role)
+    terms.send_begin_epoch(core, role)
 
 
 def _poll_follower(core: Core, role: Follower) -> None:
@@ -284,7 +284,7 @@ def _poll_follower(core: Core, role: Follower) -> None:
 
 
 def _poll_resigned(core: Core, role: Resigned) -> None:
-    terms.say_goodbye(core, role)
+    terms.send_end_epoch(core, role)
     if core.is_stopping:
         role.leave_at_ms = NEVER_MS
     elif core.now_ms >= role.leave_at_ms:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID
 from moldau.base.promise import Promise
-from moldau.raft import answers
+from moldau.raft import responses
 from moldau.raft.control_records import voters_record
 from moldau.raft.core import Core
 from moldau.raft.leading import why_not_leader
@@ -27,35 +27,35 @@ KRAFT_VERSION_FEATURE = "kraft.version"
 # --- adding -------------------------------------------------------------------------------------------------------
 
 
-def answer_add(core: Core, ask: AddRaftVoterRequest) -> AddRaftVoterResponse | Promise[AddRaftVoterResponse]:
+def answer_add(core: Core, request: AddRaftVoterRequest) -> AddRaftVoterResponse | Promise[AddRaftVoterResponse]:
     try:
-        return _add(core, ask)
+        return _add(core, request)
     except KafkaError as refused:
         return AddRaftVoterResponse(error_code=refused.code, error_message=refused.message or "")
 
 
-def _add(core: Core, ask: AddRaftVoterRequest) -> Promise[AddRaftVoterResponse]:
-    _check_request(core, ask.cluster_id, ask.voter_id, ask.voter_directory_id, "Add")
-    endpoints = tuple(Endpoint(each.name, each.host, each.port) for each in ask.listeners)
+def _add(core: Core, request: AddRaftVoterRequest) -> Promise[AddRaftVoterResponse]:
+    _check_request(core, request.cluster_id, request.voter_id, request.voter_directory_id, "Add")
+    endpoints = tuple(Endpoint(each.name, each.host, each.port) for each in request.listeners)
     address = endpoint_of(endpoints, core.me.listener)
     if address is None:
         message = f"The request names no endpoint for the listener {core.me.listener}."
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
     leader = _leader_free_to_change(core, "adding")
-    voter = Voter(ReplicaKey(ask.voter_id, bytes(ask.voter_directory_id)), endpoints)
-    if core.voters.get(ask.voter_id) is not None:
+    voter = Voter(ReplicaKey(request.voter_id, bytes(request.voter_directory_id)), endpoints)
+    if core.voters.get(request.voter_id) is not None:
         message = f"A voter with the id of {voter.key} is one of the voters {core.voters} already."
         raise KafkaError(ErrorCode.DUPLICATE_VOTER, message)
-    if not core.may_ask(ask.voter_id):
+    if not core.may_ask(request.voter_id):
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The new voter {voter.key} cannot be asked yet.")
     answer: Promise[AddRaftVoterResponse] = Promise()
     due_ms = core.now_ms + core.settings.request_timeout_ms
-    leader.adding = VoterChange(voter, due_ms, answer, ask.ack_when_committed)
-    core.ask(ask.voter_id, address, ApiKey.API_VERSIONS, ApiVersionsRequest("moldau", "1"))
+    leader.adding = VoterChange(voter, due_ms, answer, request.ack_when_committed)
+    core.ask(request.voter_id, address, ApiKey.API_VERSIONS, ApiVersionsRequest("moldau", "1"))
     return answer
 
 
-def heed_api_versions(core: Core, asked: Asked, response: ApiVersionsResponse) -> bool:
+def on_api_versions_response(core: Core, asked: Asked, response: ApiVersionsResponse) -> bool:
     """The new voter is there and says what it supports: if it has caught up, it becomes one."""
     leader = core.role
     if not isinstance(leader, Leader) or leader.adding is None or leader.adding.voter.key.id != asked.node_id:
@@ -79,7 +79,7 @@ def heed_api_versions(core: Core, asked: Asked, response: ApiVersionsResponse) -
     return True
 
 
-def heed_failed_api_versions(core: Core, asked: Asked, failure: KafkaError) -> None:
+def on_api_versions_failed(core: Core, asked: Asked, failure: KafkaError) -> None:
     leader = core.role
     if isinstance(leader, Leader) and leader.adding is not None and leader.adding.voter.key.id == asked.node_id:
         _end_add(core, leader, ErrorCode.REQUEST_TIMED_OUT, f"The new voter cannot be reached: {failure.code.name}.")
@@ -97,18 +97,18 @@ def _end_add(core: Core, leader: Leader, code: ErrorCode, message: str | None = 
 
 
 def answer_remove(
-    core: Core, ask: RemoveRaftVoterRequest
+    core: Core, request: RemoveRaftVoterRequest
 ) -> RemoveRaftVoterResponse | Promise[RemoveRaftVoterResponse]:
     try:
-        return _remove(core, ask)
+        return _remove(core, request)
     except KafkaError as refused:
         return RemoveRaftVoterResponse(error_code=refused.code, error_message=refused.message or "")
 
 
-def _remove(core: Core, ask: RemoveRaftVoterRequest) -> Promise[RemoveRaftVoterResponse]:
-    _check_request(core, ask.cluster_id, ask.voter_id, ask.voter_directory_id, "Remove")
+def _remove(core: Core, request: RemoveRaftVoterRequest) -> Promise[RemoveRaftVoterResponse]:
+    _check_request(core, request.cluster_id, request.voter_id, request.voter_directory_id, "Remove")
     leader = _leader_free_to_change(core, "removing")
-    key = ReplicaKey(ask.voter_id, bytes(ask.voter_directory_id))
+    key = ReplicaKey(request.voter_id, bytes(request.voter_directory_id))
     voters = core.voters.remove(key)
     if voters is None:
         message = f"Cannot remove voter {key} from the voters {core.voters}."
@@ -124,32 +124,32 @@ def _remove(core: Core, ask: RemoveRaftVoterRequest) -> Promise[RemoveRaftVoterR
 # --- updating -----------------------------------------------------------------------------------------------------
 
 
-def answer_update(core: Core, ask: UpdateRaftVoterRequest) -> UpdateRaftVoterResponse:
-    return answers.voter_updated(core.standing, _update(core, ask))
+def answer_update(core: Core, request: UpdateRaftVoterRequest) -> UpdateRaftVoterResponse:
+    return responses.update_voter_response(core.standing, _update(core, request))
 
 
-def _update(core: Core, ask: UpdateRaftVoterRequest) -> ErrorCode:
-    if ask.cluster_id not in (None, core.me.cluster_id):
+def _update(core: Core, request: UpdateRaftVoterRequest) -> ErrorCode:
+    if request.cluster_id not in (None, core.me.cluster_id):
         return ErrorCode.INCONSISTENT_CLUSTER_ID
-    refusal = why_not_leader(core, ask.current_leader_epoch)
+    refusal = why_not_leader(core, request.current_leader_epoch)
     if refusal is not None:
         return refusal
-    feature = ask.k_raft_version_feature
+    feature = request.k_raft_version_feature
     versions = KRaftVersions(*((feature.min_supported_version, feature.max_supported_version) if feature else (0, 0)))
-    endpoints = tuple(Endpoint(each.name, each.host, each.port) for each in ask.listeners)
-    has_key = ask.voter_id >= 0 and bytes(ask.voter_directory_id) != ZERO_UUID
+    endpoints = tuple(Endpoint(each.name, each.host, each.port) for each in request.listeners)
+    has_key = request.voter_id >= 0 and bytes(request.voter_directory_id) != ZERO_UUID
     if not has_key or endpoint_of(endpoints, core.me.listener) is None or not 0 <= versions.low <= versions.high:
         return ErrorCode.INVALID_REQUEST
     if not core.history.can_change:
         # The static set stays as it is configured; a voter that is in it has nothing more to tell.
-        return ErrorCode.NONE if core.voters.get(ask.voter_id) is not None else ErrorCode.VOTER_NOT_FOUND
+        return ErrorCode.NONE if core.voters.get(request.voter_id) is not None else ErrorCode.VOTER_NOT_FOUND
     leader = core.role
     assert isinstance(leader, Leader)
     if _why_busy(core, leader) is not None:
         return ErrorCode.REQUEST_TIMED_OUT
     if core.history.kraft_version not in versions:
         return ErrorCode.INVALID_REQUEST
-    key = ReplicaKey(ask.voter_id, bytes(ask.voter_directory_id))
+    key = ReplicaKey(request.voter_id, bytes(request.voter_directory_id))
     voters = core.voters.update(Voter(key, endpoints, versions))
     if voters is None:
         return ErrorCode.VOTER_NOT_FOUND

@@ -6,10 +6,10 @@ from typing import Any
 
 from moldau.base.errors import ErrorCode
 from moldau.base.names import METADATA_TOPIC
-from moldau.raft import answers, questions
+from moldau.raft import requests, responses
 from moldau.raft.core import Core
 from moldau.raft.election import successor_delay_ms
-from moldau.raft.replies import leader_endpoint, learn_from, single
+from moldau.raft.parsing import leader_endpoint, learn_from, single
 from moldau.raft.roles import Asked, Follower, Leader, Prospective, Resigned
 from moldau.raft.voters import Endpoint, ReplicaKey, endpoint_of
 from moldau.raft.voting import give_up, is_believed, is_meant, may_be_voter
@@ -20,7 +20,7 @@ from moldau.wire.messages import end_quorum_epoch as ends
 # --- the beginning ------------------------------------------------------------------------------------------------
 
 
-def introduce(core: Core, leader: Leader) -> None:
+def send_begin_epoch(core: Core, leader: Leader) -> None:
     """Tells voters that have not fetched for a while, or never, who leads."""
     if core.now_ms < leader.introduce_at_ms:
         return
@@ -28,25 +28,25 @@ def introduce(core: Core, leader: Leader) -> None:
     for voter_id in leader.progress.silent_voters(core.now_ms, interval_ms):
         voter = core.voters.get(voter_id)
         if voter is not None and core.may_ask(voter_id):
-            request = questions.epoch_begins(core.me, voter.key, leader.epoch)
+            request = requests.begin_epoch_request(core.me, voter.key, leader.epoch)
             core.ask(voter_id, voter.endpoint(core.me.listener), ApiKey.BEGIN_QUORUM_EPOCH, request)
     leader.introduce_at_ms = core.now_ms + interval_ms
 
 
-def answer_begin(core: Core, ask: begins.BeginQuorumEpochRequest) -> begins.BeginQuorumEpochResponse:
-    if ask.cluster_id not in (None, core.me.cluster_id):
+def answer_begin(core: Core, request: begins.BeginQuorumEpochRequest) -> begins.BeginQuorumEpochResponse:
+    if request.cluster_id not in (None, core.me.cluster_id):
         return begins.BeginQuorumEpochResponse(ErrorCode.INCONSISTENT_CLUSTER_ID)
-    told: begins.RequestPartitionData | None = single(ask.topics, METADATA_TOPIC)
+    told: begins.RequestPartitionData | None = single(request.topics, METADATA_TOPIC)
     if told is None:
         return begins.BeginQuorumEpochResponse(ErrorCode.INVALID_REQUEST)
-    refusal = _meet(core, told.leader_id, told.leader_epoch, ask.leader_endpoints)
+    refusal = _meet(core, told.leader_id, told.leader_epoch, request.leader_endpoints)
     role = core.role
     if isinstance(role, Prospective) and role.leader_id == told.leader_id and role.epoch == told.leader_epoch:
         # The leader that was thought gone is not.
         give_up(core, role)
-    if refusal is None and not is_meant(core, ask.voter_id, bytes(told.voter_directory_id)):
+    if refusal is None and not is_meant(core, request.voter_id, bytes(told.voter_directory_id)):
         refusal = ErrorCode.INVALID_VOTER_KEY
-    return answers.epoch_begun(core.standing, refusal or ErrorCode.NONE)
+    return responses.begin_epoch_response(core.standing, refusal or ErrorCode.NONE)
 
 
 def _meet(core: Core, leader_id: int, epoch: int, told: Any) -> ErrorCode | None:
@@ -66,7 +66,7 @@ def _meet(core: Core, leader_id: int, epoch: int, told: Any) -> ErrorCode | None
     return None
 
 
-def heed_begin(core: Core, asked: Asked, response: begins.BeginQuorumEpochResponse) -> bool:
+def on_begin_response(core: Core, asked: Asked, response: begins.BeginQuorumEpochResponse) -> bool:
     found = single(response.topics, METADATA_TOPIC)
     if response.error_code or found is None:
         return False
@@ -78,29 +78,29 @@ def heed_begin(core: Core, asked: Asked, response: begins.BeginQuorumEpochRespon
 # --- the end ------------------------------------------------------------------------------------------------------
 
 
-def say_goodbye(core: Core, role: Resigned) -> None:
+def send_end_epoch(core: Core, role: Resigned) -> None:
     for voter_id in sorted(role.unaware):
         if core.may_ask(voter_id):
-            request = questions.epoch_ends(core.me, role.epoch, role.successors)
+            request = requests.end_epoch_request(core.me, role.epoch, role.successors)
             core.ask(voter_id, core.endpoint_of(voter_id), ApiKey.END_QUORUM_EPOCH, request)
 
 
-def answer_end(core: Core, ask: ends.EndQuorumEpochRequest) -> ends.EndQuorumEpochResponse:
-    if ask.cluster_id not in (None, core.me.cluster_id):
+def answer_end(core: Core, request: ends.EndQuorumEpochRequest) -> ends.EndQuorumEpochResponse:
+    if request.cluster_id not in (None, core.me.cluster_id):
         return ends.EndQuorumEpochResponse(ErrorCode.INCONSISTENT_CLUSTER_ID)
-    told: ends.RequestPartitionData | None = single(ask.topics, METADATA_TOPIC)
+    told: ends.RequestPartitionData | None = single(request.topics, METADATA_TOPIC)
     if told is None:
         return ends.EndQuorumEpochResponse(ErrorCode.INVALID_REQUEST)
-    refusal = _meet(core, told.leader_id, told.leader_epoch, ask.leader_endpoints)
+    refusal = _meet(core, told.leader_id, told.leader_epoch, request.leader_endpoints)
     if refusal is not None:
-        return answers.epoch_ended(core.standing, refusal)
+        return responses.end_epoch_response(core.standing, refusal)
     role = core.role
     if isinstance(role, Follower) and role.leader_id == told.leader_id:
         delay_ms = successor_delay_ms(core.settings, *_place_among(core, _preferred(told)))
         role.fetch_by_ms = core.now_ms + delay_ms
         # It says itself that it is gone: whoever asks to be its successor may be told yes.
         role.has_fetched = False
-    return answers.epoch_ended(core.standing, ErrorCode.NONE)
+    return responses.end_epoch_response(core.standing, ErrorCode.NONE)
 
 
 def _preferred(told: ends.RequestPartitionData) -> list[ReplicaKey]:
@@ -117,7 +117,7 @@ def _place_among(core: Core, preferred: list[ReplicaKey]) -> tuple[int, int]:
     return len(preferred) or 1, len(preferred)
 
 
-def heed_end(core: Core, asked: Asked, response: ends.EndQuorumEpochResponse) -> bool:
+def on_end_response(core: Core, asked: Asked, response: ends.EndQuorumEpochResponse) -> bool:
     found = single(response.topics, METADATA_TOPIC)
     if response.error_code or found is None:
         return False

@@ -10,10 +10,10 @@ from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.names import METADATA_TOPIC
-from moldau.raft import answers, questions
+from moldau.raft import requests, responses
 from moldau.raft.core import Core
 from moldau.raft.election import lost_election_backoff_ms
-from moldau.raft.replies import leader_endpoint, learn_from, single
+from moldau.raft.parsing import leader_endpoint, learn_from, single
 from moldau.raft.roles import Asked, Candidate, Prospective
 from moldau.raft.states import NOBODY
 from moldau.raft.voters import ReplicaKey
@@ -29,24 +29,24 @@ EPOCH_LEAP_MAX: Final = 1_000
 # --- giving -------------------------------------------------------------------------------------------------------
 
 
-def answer_vote(core: Core, ask: VoteRequest) -> VoteResponse:
-    if ask.cluster_id not in (None, core.me.cluster_id):
+def answer_vote(core: Core, request: VoteRequest) -> VoteResponse:
+    if request.cluster_id not in (None, core.me.cluster_id):
         return VoteResponse(ErrorCode.INCONSISTENT_CLUSTER_ID)
-    wanted: RequestPartitionData | None = single(ask.topics, METADATA_TOPIC)
+    wanted: RequestPartitionData | None = single(request.topics, METADATA_TOPIC)
     if wanted is None:
         return VoteResponse(ErrorCode.INVALID_REQUEST)
-    refusal = _refusal(core, ask, wanted)
+    refusal = _refusal(core, request, wanted)
     if refusal is not None:
-        return answers.voted(core.standing, refusal)
+        return responses.vote_response(core.standing, refusal)
     candidate = ReplicaKey(wanted.replica_id, bytes(wanted.replica_directory_id))
     is_up_to_date = (wanted.last_offset_epoch, wanted.last_offset) >= (core.log.last_epoch, core.log.end_offset)
     is_granted = core.role.may_grant(candidate, is_up_to_date, wanted.pre_vote)
     if is_granted and not wanted.pre_vote:
         core.vote_for(candidate)
-    return answers.voted(core.standing, ErrorCode.NONE, is_granted=is_granted)
+    return responses.vote_response(core.standing, ErrorCode.NONE, is_granted=is_granted)
 
 
-def _refusal(core: Core, ask: VoteRequest, wanted: RequestPartitionData) -> ErrorCode | None:
+def _refusal(core: Core, request: VoteRequest, wanted: RequestPartitionData) -> ErrorCode | None:
     # A candidate has left the epoch of its log behind it; one that only asks has not yet.
     is_illegal = wanted.last_offset_epoch > wanted.replica_epoch - (0 if wanted.pre_vote else 1)
     if wanted.last_offset < 0 or wanted.last_offset_epoch < 0 or is_illegal:
@@ -59,7 +59,7 @@ def _refusal(core: Core, ask: VoteRequest, wanted: RequestPartitionData) -> Erro
         return ErrorCode.INCONSISTENT_VOTER_SET
     if wanted.replica_epoch > core.role.epoch:
         core.become_unattached(wanted.replica_epoch)
-    if not is_meant(core, ask.voter_id, bytes(wanted.voter_directory_id)):
+    if not is_meant(core, request.voter_id, bytes(wanted.voter_directory_id)):
         return ErrorCode.INVALID_VOTER_KEY
     return None
 
@@ -91,12 +91,12 @@ def ask_for_votes(core: Core) -> None:
     for voter_id in unsure:
         voter = role.tally.voters.get(voter_id)
         if voter is not None and core.may_ask(voter_id):
-            request = questions.for_vote(core.me, voter.key, role.epoch, core.log, is_pre_vote=is_pre_vote)
+            request = requests.vote_request(core.me, voter.key, role.epoch, core.log, is_pre_vote=is_pre_vote)
             version = PRE_VOTE_VERSION if is_pre_vote else None
             core.ask(voter_id, voter.endpoint(core.me.listener), ApiKey.VOTE, request, version)
 
 
-def heed_vote(core: Core, asked: Asked, response: VoteResponse) -> bool:
+def on_vote_response(core: Core, asked: Asked, response: VoteResponse) -> bool:
     found = single(response.topics, METADATA_TOPIC)
     if response.error_code or found is None:
         return False
@@ -130,7 +130,7 @@ def _count(core: Core, role: Prospective | Candidate) -> None:
         role.give_up_at_ms = min(role.give_up_at_ms, core.now_ms + backoff_ms)
 
 
-def heed_failed_vote(core: Core, asked: Asked, failure: KafkaError) -> None:
+def on_vote_failed(core: Core, asked: Asked, failure: KafkaError) -> None:
     role = core.role
     core.ask_again_after(asked, core.settings.retry_backoff_ms)
     if failure.code is ErrorCode.UNSUPPORTED_VERSION and isinstance(role, Prospective):

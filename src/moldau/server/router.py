@@ -42,7 +42,7 @@ class Handler(Protocol):
     @property
     def versions(self) -> tuple[int, int]: ...
 
-    def answer(self, ask: Any, caller: Caller) -> Message | Promise[Any] | None: ...
+    def answer(self, request: Any, caller: Caller) -> Message | Promise[Any] | None: ...
 
 
 _new_caller = partial(tuple.__new__, Caller)
@@ -89,15 +89,15 @@ class Router:
             raise MalformedData(f"{route.name} of {size} bytes; the limit is {route.bytes_max}")
         try:
             # Bytes behind the request are let be, as Kafka does: librdkafka sends some after Metadata v13.
-            ask, _ = route.decode(frame, position, size)
+            request, _ = route.decode(frame, position, size)
         except UNREADABLE as bad:
             raise malformed(route.request, version, bad) from bad
-        return self._carry_out(route, ask, correlation_id, _new_caller((listener, address, client_id, version)))
+        return self._carry_out(route, request, correlation_id, _new_caller((listener, address, client_id, version)))
 
-    def ask_here(self, api: ApiKey, ask: Message) -> Message | Promise[Any]:
+    def ask_here(self, api: ApiKey, request: Message) -> Message | Promise[Any]:
         """What a node asks itself as it would ask another, without the way over the network."""
         handler = self._handlers[api]
-        answer = handler.answer(ask, Caller("", "", None, handler.versions[1]))
+        answer = handler.answer(request, Caller("", "", None, handler.versions[1]))
         assert answer is not None, f"{api.name} is answered"
         return answer
 
@@ -127,9 +127,9 @@ class Router:
         assert route is not None, "version 0 is served"
         return self._carry_out(route, route.request(), correlation_id, caller)
 
-    def _carry_out(self, route: _Route, ask: Message, correlation_id: int, caller: Caller) -> Reply:
+    def _carry_out(self, route: _Route, request: Message, correlation_id: int, caller: Caller) -> Reply:
         try:
-            response = route.answer(ask, caller)
+            response = route.answer(request, caller)
             if response is None:
                 return None
             if isinstance(response, Promise):

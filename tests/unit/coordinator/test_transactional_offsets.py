@@ -152,8 +152,8 @@ def sent(producer: int, group: str, partition: int, offset: int) -> TxnOffsetCom
 def fetched(groups: Groups, group: str, stable: bool, all_topics: bool = False) -> dict[int, tuple[int, int]]:
     """Offset and error code by partition."""
     named = OffsetFetchRequestTopics(name="t", partition_indexes=PARTITIONS)
-    ask = OffsetFetchRequestGroup(group, topics=None if all_topics else [named])
-    response = groups.offsets.fetch(ask, SOMEBODY, require_stable=stable).response
+    request = OffsetFetchRequestGroup(group, topics=None if all_topics else [named])
+    response = groups.offsets.fetch(request, SOMEBODY, require_stable=stable).response
     assert isinstance(response, OffsetFetchResponseGroup)
     found = [each for topic in response.topics for each in topic.partitions]
     return {each.partition_index: (each.committed_offset, each.error_code) for each in found}
@@ -212,10 +212,10 @@ def test_nothing_is_left_of_transactions_that_have_ended(said: list[tuple[object
 
 def test_a_commit_is_written_for_its_producer_and_as_kafka_writes_it() -> None:
     coordinator = Coordinator()
-    ask = sent(70, "g", 1, 42)
-    ask.topics[0].partitions[0].committed_leader_epoch = 5
-    ask.topics[0].partitions[0].committed_metadata = None
-    outcome = coordinator.groups.offsets.transactional_commit(ask, SOMEBODY)
+    request = sent(70, "g", 1, 42)
+    request.topics[0].partitions[0].committed_leader_epoch = 5
+    request.topics[0].partitions[0].committed_metadata = None
+    outcome = coordinator.groups.offsets.transactional_commit(request, SOMEBODY)
     assert outcome.producer == ProducerIdAndEpoch(70, 3)
     ((key, value),) = outcome.records
     assert isinstance(key, OffsetCommitKey)

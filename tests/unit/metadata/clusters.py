@@ -82,8 +82,8 @@ def topic(
 def create(
     image: MetadataImage, *topics: CreatableTopic, validate_only: bool = False, seed: int = 1, **with_defaults: int
 ) -> Decision:  # type: ignore[type-arg]
-    ask = CreateTopicsRequest(list(topics), validate_only=validate_only)
-    return decide_create_topics(image, ask, defaults(**with_defaults), Random(seed))  # type: ignore[arg-type]
+    request = CreateTopicsRequest(list(topics), validate_only=validate_only)
+    return decide_create_topics(image, request, defaults(**with_defaults), Random(seed))  # type: ignore[arg-type]
 
 
 def with_topics(image: MetadataImage, *topics: CreatableTopic) -> MetadataImage:

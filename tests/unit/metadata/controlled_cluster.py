@@ -112,7 +112,7 @@ class ControlledCluster:
         previous_broker_epoch: int = -1,
         port: int = 9092,
     ) -> BrokerRegistrationResponse:
-        ask = BrokerRegistrationRequest(
+        request = BrokerRegistrationRequest(
             broker_id=broker_id,
             cluster_id=cluster_id,
             incarnation_id=bytes([broker_id, incarnation]) * 8,
@@ -124,7 +124,7 @@ class ControlledCluster:
         )
         return self.do(
             decide_broker_registration(
-                self.image, ask, self.sessions, self.now_ms, self.next_offset, CLUSTER_ID, self.layers
+                self.image, request, self.sessions, self.now_ms, self.next_offset, CLUSTER_ID, self.layers
             )
         )
 
@@ -140,7 +140,7 @@ class ControlledCluster:
     ) -> BrokerHeartbeatResponse:
         """A heartbeat; without more words, of a broker that knows all there is to know."""
         known = self.image.brokers.get(broker_id)
-        ask = BrokerHeartbeatRequest(
+        request = BrokerHeartbeatRequest(
             broker_id=broker_id,
             broker_epoch=epoch if epoch is not None else known.epoch if known else -1,
             current_metadata_offset=self.image.offset if offset is None else offset,
@@ -148,7 +148,7 @@ class ControlledCluster:
             want_shut_down=want_shut_down,
             offline_log_dirs=offline,
         )
-        return self.do(decide_heartbeat(self.image, ask, self.sessions, self.now_ms, self.next_offset, self.layers))
+        return self.do(decide_heartbeat(self.image, request, self.sessions, self.now_ms, self.next_offset, self.layers))
 
     def join(self, broker_id: int, incarnation: int = 1) -> None:
         """Registered, and unfenced by its first heartbeat."""
@@ -165,8 +165,8 @@ class ControlledCluster:
         assert self.fence_stale() == sorted(broker_ids)
 
     def unregister(self, broker_id: int) -> int:
-        ask = UnregisterBrokerRequest(broker_id)
-        return self.do(decide_unregister_broker(self.image, ask, self.sessions, self.layers)).error_code
+        request = UnregisterBrokerRequest(broker_id)
+        return self.do(decide_unregister_broker(self.image, request, self.sessions, self.layers)).error_code
 
     # --- topics -------------------------------------------------------------------------------------------------
 
@@ -219,22 +219,22 @@ class ControlledCluster:
             partition_epoch=state.partition_epoch if partition_epoch is None else partition_epoch,
         )
         topic = RequestTopicData(self.image.topics[name].id, [partition])
-        ask = AlterPartitionRequest(leader, epochs.get(leader, -1), [topic])
-        response = self.do(decide_alter_partition(self.image, ask, self.layers))
+        request = AlterPartitionRequest(leader, epochs.get(leader, -1), [topic])
+        response = self.do(decide_alter_partition(self.image, request, self.layers))
         assert response.error_code == 0
         return response.topics[0].partitions[0]
 
     def elect(self, kind: int, name: str, *indexes: int) -> list[int]:
         """ElectLeaders: the error of each partition."""
-        ask = ElectLeadersRequest(kind, [TopicPartitions(name, indexes)])
-        response = self.do(decide_elect_leaders(self.image, ask))
+        request = ElectLeadersRequest(kind, [TopicPartitions(name, indexes)])
+        response = self.do(decide_elect_leaders(self.image, request))
         return [each.error_code for each in response.replica_election_results[0].partition_result]
 
     def reassign(self, name: str, target: Sequence[int] | None, index: int = 0, *, free_factor: bool = True) -> int:
         """AlterPartitionReassignments of one partition; None calls it off."""
         topic = ReassignableTopic(name, [ReassignablePartition(index, target)])
-        ask = AlterPartitionReassignmentsRequest(1000, free_factor, [topic])
-        response = self.do(decide_alter_reassignments(self.image, ask, self.layers))
+        request = AlterPartitionReassignmentsRequest(1000, free_factor, [topic])
+        response = self.do(decide_alter_reassignments(self.image, request, self.layers))
         return response.responses[0].partitions[0].error_code
 
 

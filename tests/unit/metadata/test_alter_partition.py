@@ -80,8 +80,8 @@ def test_unknown_topics_partitions_and_brokers() -> None:
         RequestTopicData(bytes(16), [RequestPartitionData(0)]),
         RequestTopicData(topic.id, [RequestPartitionData(1), RequestPartitionData(-1)]),
     ]
-    ask = AlterPartitionRequest(1, cluster.image.brokers[1].epoch, asked)
-    decision = decide_alter_partition(cluster.image, ask, cluster.layers)
+    request = AlterPartitionRequest(1, cluster.image.brokers[1].epoch, asked)
+    decision = decide_alter_partition(cluster.image, request, cluster.layers)
     assert [[each.error_code for each in answered.partitions] for answered in decision.response.topics] == [
         [E.UNKNOWN_TOPIC_ID],
         [E.UNKNOWN_TOPIC_OR_PARTITION, E.UNKNOWN_TOPIC_OR_PARTITION],

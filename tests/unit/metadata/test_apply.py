@@ -49,8 +49,8 @@ def some_decision(image: MetadataImage, rng: Random) -> Decision:  # type: ignor
     match rng.randrange(7):
         case 0:
             configs = {"retention.ms": "5"} if rng.random() < 0.5 else {}
-            ask = CreateTopicsRequest([topic(name, rng.randint(1, 4), rng.randint(1, 3), configs=configs)])
-            return decide_create_topics(image, ask, defaults(), rng)
+            request = CreateTopicsRequest([topic(name, rng.randint(1, 4), rng.randint(1, 3), configs=configs)])
+            return decide_create_topics(image, request, defaults(), rng)
         case 1:
             return decide_delete_topics(image, DeleteTopicsRequest(topic_names=[name]), defaults())
         case 2:

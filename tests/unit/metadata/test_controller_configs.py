@@ -33,7 +33,7 @@ def step(
     image: MetadataImage, *resources: tuple[tuple[int, str], list[Change]], validate_only: bool = False
 ) -> tuple[MetadataImage, list[int], list[str | None]]:
     """One IncrementalAlterConfigs: the image after it, the codes and the messages."""
-    ask = incremental_alter_configs.IncrementalAlterConfigsRequest(
+    request = incremental_alter_configs.IncrementalAlterConfigsRequest(
         [
             incremental_alter_configs.AlterConfigsResource(
                 *key, [incremental_alter_configs.AlterableConfig(*change) for change in changes]
@@ -42,7 +42,7 @@ def step(
         ],
         validate_only,
     )
-    decision = decide_incremental_alter_configs(image, ask, layers(image))
+    decision = decide_incremental_alter_configs(image, request, layers(image))
     responses = decision.response.responses
     assert [(each.resource_type, each.resource_name) for each in responses] == [key for key, _ in resources]
     return (
@@ -56,7 +56,7 @@ def replace_all(
     image: MetadataImage, *resources: tuple[tuple[int, str], dict[str, str | None]], validate_only: bool = False
 ) -> tuple[MetadataImage, list[int]]:
     """One AlterConfigs."""
-    ask = alter_configs.AlterConfigsRequest(
+    request = alter_configs.AlterConfigsRequest(
         [
             alter_configs.AlterConfigsResource(
                 *key, [alter_configs.AlterableConfig(name, value) for name, value in configs.items()]
@@ -65,7 +65,7 @@ def replace_all(
         ],
         validate_only,
     )
-    decision = decide_alter_configs(image, ask, layers(image))
+    decision = decide_alter_configs(image, request, layers(image))
     return applied(image, decision.records), [each.error_code for each in decision.response.responses]
 
 
@@ -81,14 +81,14 @@ def test_set_and_delete() -> None:
 
 
 def test_what_is_said_already_makes_no_record() -> None:
-    ask = incremental_alter_configs.IncrementalAlterConfigsRequest(
+    request = incremental_alter_configs.IncrementalAlterConfigsRequest(
         [
             incremental_alter_configs.AlterConfigsResource(
                 *TOPIC, [incremental_alter_configs.AlterableConfig("retention.ms", SET, "5")]
             )
         ]
     )
-    assert decide_incremental_alter_configs(START, ask, layers()).records == ()
+    assert decide_incremental_alter_configs(START, request, layers()).records == ()
 
 
 @pytest.mark.parametrize(
@@ -236,10 +236,10 @@ def test_all_or_nothing_of_a_resource() -> None:
 
 
 def test_records_say_only_what_changes() -> None:
-    ask = alter_configs.AlterConfigsRequest(
+    request = alter_configs.AlterConfigsRequest(
         [alter_configs.AlterConfigsResource(*TOPIC, [alter_configs.AlterableConfig("retention.ms", "5")])]
     )
-    records = decide_alter_configs(START, ask, layers()).records
+    records = decide_alter_configs(START, request, layers()).records
     assert [isinstance(each, ConfigRecord) and (each.name, each.value) for each in records] == [
         ("max.message.bytes", None)
     ]

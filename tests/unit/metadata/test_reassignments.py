@@ -20,8 +20,8 @@ def five() -> ControlledCluster:
     return cluster
 
 
-def listed(cluster: ControlledCluster, ask: list[ListPartitionReassignmentsTopics] | None) -> list[object]:
-    response = decide_list_reassignments(cluster.image, ListPartitionReassignmentsRequest(0, ask)).response
+def listed(cluster: ControlledCluster, request: list[ListPartitionReassignmentsTopics] | None) -> list[object]:
+    response = decide_list_reassignments(cluster.image, ListPartitionReassignmentsRequest(0, request)).response
     return [
         (topic.name, each.partition_index, each.replicas, each.adding_replicas, each.removing_replicas)
         for topic in response.topics

@@ -122,13 +122,13 @@ def change_voters(world: World, rng: Random) -> None:
         voters = leader.driver.quorum.voters
         other = rng.choice(list(world.nodes))
         if voters.get(other) is not None:
-            ask = RemoveRaftVoterRequest(None, other, directory_of(other))
+            request = RemoveRaftVoterRequest(None, other, directory_of(other))
         else:
-            ask = AddRaftVoterRequest(
+            request = AddRaftVoterRequest(
                 None, 5_000, other, directory_of(other), [Listener(LISTENER, host_of(other), 9093)]
             )
-        world.happened.append(type(ask).__name__)
-        leader.driver.answer(ask, 0)
+        world.happened.append(type(request).__name__)
+        leader.driver.answer(request, 0)
 
 
 def _calm(world: World) -> None:

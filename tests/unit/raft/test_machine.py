@@ -82,7 +82,7 @@ class Replica:
             if asked.node_id == 2:
                 epoch = asked.request.topics[0].partitions[0].replica_epoch  # type: ignore[attr-defined]
                 granted = vote.ResponsePartitionData(0, 0, -1, epoch, True)
-                self.quorum.heed(asked, vote.VoteResponse(0, [vote.ResponseTopicData(TOPIC, [granted])]))
+                self.quorum.on_response(asked, vote.VoteResponse(0, [vote.ResponseTopicData(TOPIC, [granted])]))
 
 
 def vote_request(
@@ -190,7 +190,7 @@ def test_a_candidate_that_only_a_dead_voter_could_elect_does_not_wait_for_it() -
     for asked in replica.sent(ApiKey.VOTE):
         no = vote.ResponsePartitionData(0, 0, -1, 1, False)
         refused = vote.VoteResponse(0, [vote.ResponseTopicData(TOPIC, [no])])
-        replica.quorum.heed(asked, refused if asked.node_id == 2 else KafkaError(ErrorCode.NETWORK_EXCEPTION))
+        replica.quorum.on_response(asked, refused if asked.node_id == 2 else KafkaError(ErrorCode.NETWORK_EXCEPTION))
     replica.wait(2 * SETTINGS.retry_backoff_ms)
     assert isinstance(replica.quorum.role, Prospective), "long before the election timeout"
 
@@ -215,7 +215,7 @@ def test_answers_to_an_earlier_role_mean_nothing() -> None:
     asked = [each for each in replica.sent(ApiKey.VOTE) if each.node_id == 2]
     replica.ask(begin_request(3, 4))
     yes = vote.ResponsePartitionData(0, 0, -1, 0, True)
-    replica.quorum.heed(asked[0], vote.VoteResponse(0, [vote.ResponseTopicData(TOPIC, [yes])]))
+    replica.quorum.on_response(asked[0], vote.VoteResponse(0, [vote.ResponseTopicData(TOPIC, [yes])]))
     assert (replica.quorum.leader_id, replica.quorum.leader_epoch) == (3, 4)
 
 
@@ -316,7 +316,7 @@ def test_batches_that_are_broken_are_asked_for_again() -> None:
     batch[-1] ^= 1
     partition = fetch.PartitionData(0, records=bytes(batch), current_leader=fetch.LeaderIdAndEpoch(2, 4))
     topics = [fetch.FetchableTopicResponse(TOPIC_ID, "", [partition])]
-    replica.quorum.heed(asked, fetch.FetchResponse(responses=topics))
+    replica.quorum.on_response(asked, fetch.FetchResponse(responses=topics))
     assert replica.log.end_offset == 0
     assert isinstance(replica.quorum.role, Follower)
     replica.wait(SETTINGS.retry_backoff_ms)
@@ -336,7 +336,7 @@ def test_an_observer_asks_around_until_somebody_names_the_leader() -> None:
     for _ in range(40):
         for asked in quorum.take_outgoing():
             asked_hosts.add(asked.to.host)
-            quorum.heed(asked, KafkaError(ErrorCode.NETWORK_EXCEPTION))
+            quorum.on_response(asked, KafkaError(ErrorCode.NETWORK_EXCEPTION))
         clock.move(SETTINGS.retry_backoff_ms)
         quorum.poll()
     assert asked_hosts == {"node1", "node2", "node3"}
@@ -347,6 +347,6 @@ def test_an_observer_asks_around_until_somebody_names_the_leader() -> None:
     )
     topics = [fetch.FetchableTopicResponse(TOPIC_ID, "", [partition])]
     where = [fetch.NodeEndpoint(3, "elsewhere", 9999)]
-    quorum.heed(asked, fetch.FetchResponse(responses=topics, node_endpoints=where))
+    quorum.on_response(asked, fetch.FetchResponse(responses=topics, node_endpoints=where))
     assert (quorum.leader_id, quorum.leader_endpoint) == (3, Endpoint(LISTENER, "elsewhere", 9999))
     assert [each.to.host for each in quorum.take_outgoing()] == ["elsewhere"]

@@ -77,7 +77,7 @@ def fetch(
         ForgottenTopic(topic, "", [index]) if isinstance(topic, bytes) else ForgottenTopic(ZERO_UUID, topic, [index])
         for topic, index in forget
     ]
-    ask = FetchRequest(
+    request = FetchRequest(
         replica_id=replica_id,
         max_wait_ms=wait_ms,
         min_bytes=min_bytes,
@@ -88,7 +88,7 @@ def fetch(
         topics=topics,
         forgotten_topics_data=forgotten,
     )
-    return rooms.fetch.answer(ask, Caller("PLAINTEXT", "test:1", "test", version))
+    return rooms.fetch.answer(request, Caller("PLAINTEXT", "test:1", "test", version))
 
 
 def now(answer: FetchResponse | Promise[FetchResponse]) -> FetchResponse:

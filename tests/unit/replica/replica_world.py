@@ -143,20 +143,20 @@ class ToyController:
         self.publish()
         return AlterPartitionResponse(topics=topics)
 
-    def _alter(self, broker_id: int, ask: RequestPartitionData) -> ResponsePartitionData:
-        index = ask.partition_index
+    def _alter(self, broker_id: int, request: RequestPartitionData) -> ResponsePartitionData:
+        index = request.partition_index
         state = self.partitions[index]
         code = ErrorCode.NONE
-        if state.leader != broker_id or ask.leader_epoch != state.leader_epoch:
+        if state.leader != broker_id or request.leader_epoch != state.leader_epoch:
             code = ErrorCode.FENCED_LEADER_EPOCH
-        elif ask.partition_epoch != state.partition_epoch:
+        elif request.partition_epoch != state.partition_epoch:
             code = ErrorCode.INVALID_UPDATE_VERSION
-        elif not all(self._may_be_in_sync(each.broker_id, each.broker_epoch) for each in ask.new_isr_with_epochs):
+        elif not all(self._may_be_in_sync(each.broker_id, each.broker_epoch) for each in request.new_isr_with_epochs):
             code = ErrorCode.INELIGIBLE_REPLICA
         if code:
             return ResponsePartitionData(index, code)
-        has_grown = len(ask.new_isr_with_epochs) > len(state.isr)
-        self.change(index, isr=tuple(each.broker_id for each in ask.new_isr_with_epochs))
+        has_grown = len(request.new_isr_with_epochs) > len(state.isr)
+        self.change(index, isr=tuple(each.broker_id for each in request.new_isr_with_epochs))
         state = self.partitions[index]
         if self.is_fickle and has_grown and self.world.rng is not None and self.world.rng.random() < 0.5:
             self.change(index, leader=state.isr[-1])
@@ -259,7 +259,7 @@ class Node:
         self.router = Router()
         self.router.serve([self.fetch, self.produce, self.list_offsets, self.delete_records])
 
-    def _no_transactions(self, api: ApiKey, ask: Message) -> Message:
+    def _no_transactions(self, api: ApiKey, request: Message) -> Message:
         raise AssertionError("nobody writes within a transaction here")
 
     def _effective(self, image: MetadataImage, overrides: Mapping[str, str]) -> Mapping[str, str]:

@@ -141,8 +141,8 @@ class Rooms:
     def create_topic(self, name: str, partitions: int = 1, **configs: str) -> bytes:
         """Makes a topic; `flush_messages="1"` is the config `flush.messages`. Gives its id."""
         given = [CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()]
-        ask = CreateTopicsRequest([CreatableTopic(name, partitions, 1, configs=given)])
-        made = self.committed(self.admin.ask(ApiKey.CREATE_TOPICS, ask)).topics[0]
+        request = CreateTopicsRequest([CreatableTopic(name, partitions, 1, configs=given)])
+        made = self.committed(self.admin.ask(ApiKey.CREATE_TOPICS, request)).topics[0]
         assert made.error_code == ErrorCode.NONE, made.error_message
         return bytes(made.topic_id)
 
@@ -153,8 +153,8 @@ class Rooms:
         assert deleted.error_code == ErrorCode.NONE
 
     def grow_topic(self, name: str, count: int) -> None:
-        ask = CreatePartitionsRequest([CreatePartitionsTopic(name, count, None)])
-        grown = self.committed(self.admin.ask(ApiKey.CREATE_PARTITIONS, ask)).results[0]
+        request = CreatePartitionsRequest([CreatePartitionsTopic(name, count, None)])
+        grown = self.committed(self.admin.ask(ApiKey.CREATE_PARTITIONS, request)).results[0]
         assert grown.error_code == ErrorCode.NONE, grown.error_message
 
     def committed(self, answer: Promise[R]) -> R:

@@ -30,8 +30,8 @@ def held(rooms: Rooms) -> list[str]:
 
 def alter(rooms: Rooms, kind: ConfigResource, name: str, key: str, value: str | None) -> None:
     config = AlterableConfig(key, 1 if value is None else 0, value)
-    ask = IncrementalAlterConfigsRequest([AlterConfigsResource(kind, name, [config])])
-    response = rooms.committed(rooms.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, ask)).responses[0]
+    request = IncrementalAlterConfigsRequest([AlterConfigsResource(kind, name, [config])])
+    response = rooms.committed(rooms.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request)).responses[0]
     assert response.error_code == 0, response.error_message
 
 

@@ -172,14 +172,14 @@ def test_a_marker_that_is_cut_off_opens_the_transaction_again(world: World) -> N
 
 def consume(node: Node, offset: int) -> PartitionData:
     """A fetch of committed data, to a follower if need be."""
-    ask = FetchRequest(
+    request = FetchRequest(
         max_wait_ms=0,
         min_bytes=0,
         isolation_level=1,
         session_epoch=-1,
         topics=[FetchTopic(ZERO_UUID, TOPIC, [FetchPartition(0, -1, offset, partition_max_bytes=1 << 20)])],
     )
-    answer = node.fetch.answer(ask, Caller(LISTENER, "test:1", "test", 12))
+    answer = node.fetch.answer(request, Caller(LISTENER, "test:1", "test", 12))
     assert isinstance(answer, FetchResponse)
     return answer.responses[0].partitions[0]
 

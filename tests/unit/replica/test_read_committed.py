@@ -192,8 +192,8 @@ def test_ended_transactions_are_forgotten_as_the_high_watermark_passes(rooms: Ro
 
 
 def list_offset(rooms: Rooms, timestamp: int, isolation_level: int) -> tuple[int, int]:
-    ask = ListOffsetsRequest(-1, isolation_level, [ListOffsetsTopic("a", [ListOffsetsPartition(0, -1, timestamp)])])
-    answer = ListOffsets(rooms.partitions).answer(ask, Caller("PLAINTEXT", "test:1", "test", 9))
+    request = ListOffsetsRequest(-1, isolation_level, [ListOffsetsTopic("a", [ListOffsetsPartition(0, -1, timestamp)])])
+    answer = ListOffsets(rooms.partitions).answer(request, Caller("PLAINTEXT", "test:1", "test", 9))
     found = answer.topics[0].partitions[0]
     assert not found.error_code
     return found.offset, found.leader_epoch

@@ -159,8 +159,8 @@ class Desk:
 
     def _alter(self, kind: int, name: str, configs: Mapping[str, str]) -> None:
         given = [AlterableConfig(key.replace("_", "."), 0, value) for key, value in configs.items()]
-        ask = IncrementalAlterConfigsRequest([AlterConfigsResource(kind, name, given)], False)
-        answer = self.rooms.committed(self.rooms.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, ask))
+        request = IncrementalAlterConfigsRequest([AlterConfigsResource(kind, name, given)], False)
+        answer = self.rooms.committed(self.rooms.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request))
         assert not answer.responses[0].error_code, answer.responses[0].error_message
 
     def crash(self, seed: int) -> Desk:

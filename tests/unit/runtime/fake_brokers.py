@@ -16,7 +16,7 @@ from moldau.wire.schema import Message
 
 class FakeBrokers(Brokers):
     def __init__(self) -> None:
-        super().__init__(1, CurrentImage(), NoPeers(), "PLAINTEXT", "test", lambda api, ask: ask)
+        super().__init__(1, CurrentImage(), NoPeers(), "PLAINTEXT", "test", lambda api, request: request)
         self.asked: list[tuple[int, Any, Promise[Any]]] = []
 
     def ask(self, node_id: int, api: ApiKey, request: Message) -> Promise[Any]:

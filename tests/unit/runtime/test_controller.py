@@ -58,8 +58,8 @@ def test_an_answer_is_parked_until_its_records_are_on_disk(rooms: Rooms) -> None
 
 
 def test_decisions_see_what_was_decided_before_them_committed_or_not(rooms: Rooms) -> None:
-    ask = CreateTopicsRequest([CreatableTopic("a", 1, 1)])
-    first, second = rooms.admin.ask(ApiKey.CREATE_TOPICS, ask), rooms.admin.ask(ApiKey.CREATE_TOPICS, ask)
+    request = CreateTopicsRequest([CreatableTopic("a", 1, 1)])
+    first, second = rooms.admin.ask(ApiKey.CREATE_TOPICS, request), rooms.admin.ask(ApiKey.CREATE_TOPICS, request)
     rooms.flush()
     assert first.value().topics[0].error_code == 0
     assert second.value().topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
@@ -67,9 +67,9 @@ def test_decisions_see_what_was_decided_before_them_committed_or_not(rooms: Room
 
 def test_a_refusal_waits_for_what_it_rests_on(rooms: Rooms) -> None:
     """To say that a topic exists before it is certain to would be a promise that a crash can break."""
-    ask = CreateTopicsRequest([CreatableTopic("a", 1, 1)])
-    rooms.admin.ask(ApiKey.CREATE_TOPICS, ask)
-    refused = rooms.admin.ask(ApiKey.CREATE_TOPICS, ask)
+    request = CreateTopicsRequest([CreatableTopic("a", 1, 1)])
+    rooms.admin.ask(ApiKey.CREATE_TOPICS, request)
+    refused = rooms.admin.ask(ApiKey.CREATE_TOPICS, request)
     assert not refused.done
     rooms.flush()
     assert refused.done

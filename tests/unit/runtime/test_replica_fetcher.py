@@ -293,15 +293,15 @@ def test_deleted_records_are_deleted_everywhere_before_it_is_said() -> None:
     world.run(100)
     append(world, 5)
     world.run(700)
-    ask = DeleteRecordsRequest([DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, 4)])], timeout_ms=1_000)
-    answer = world.nodes[1].delete_records.answer(ask, CALLER)
+    request = DeleteRecordsRequest([DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, 4)])], timeout_ms=1_000)
+    answer = world.nodes[1].delete_records.answer(request, CALLER)
     assert isinstance(answer, Promise)
     world.run(20)
     assert [node.partition().log.start_offset for node in world.nodes.values()] == [4, 4, 4]
     assert told(answer) == (0, 4)
     world.cuts.add(frozenset({1, 3}))
-    ask = DeleteRecordsRequest([DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, 5)])], timeout_ms=1_000)
-    late = world.nodes[1].delete_records.answer(ask, CALLER)
+    request = DeleteRecordsRequest([DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, 5)])], timeout_ms=1_000)
+    late = world.nodes[1].delete_records.answer(request, CALLER)
     assert isinstance(late, Promise)
     world.run(1_000)
     assert told(late) == (ErrorCode.REQUEST_TIMED_OUT, -1)
@@ -428,13 +428,13 @@ def test_a_partition_given_to_others_is_closed_and_its_log_deleted() -> None:
 
 
 def consume(node: Node, offset: int, *, rack: str = "", version: int = 12, wait_ms: int = 0, epoch: int = -1) -> Any:
-    ask = FetchRequest(
+    request = FetchRequest(
         max_wait_ms=wait_ms,
         min_bytes=1,
         rack_id=rack,
         topics=[FetchTopic(ZERO_UUID, TOPIC, [FetchPartition(0, epoch, offset, partition_max_bytes=1 << 20)])],
     )
-    return node.fetch.answer(ask, CALLER._replace(version=version))
+    return node.fetch.answer(request, CALLER._replace(version=version))
 
 
 def only(response: FetchResponse | Promise[FetchResponse]) -> PartitionData:
@@ -511,8 +511,8 @@ def test_a_new_leader_does_not_say_what_is_latest_before_it_knows() -> None:
 
 
 def latest(node: Node, *, timestamp: int = -1, version: int = 9, replica_id: int = -1) -> tuple[int, int]:
-    ask = ListOffsetsRequest(replica_id, topics=[ListOffsetsTopic(TOPIC, [ListOffsetsPartition(0, -1, timestamp)])])
-    found = node.list_offsets.answer(ask, CALLER._replace(version=version)).topics[0].partitions[0]
+    request = ListOffsetsRequest(replica_id, topics=[ListOffsetsTopic(TOPIC, [ListOffsetsPartition(0, -1, timestamp)])])
+    found = node.list_offsets.answer(request, CALLER._replace(version=version)).topics[0].partitions[0]
     return found.error_code, found.offset
 
 
@@ -605,8 +605,8 @@ def test_a_client_that_came_to_the_wrong_broker_is_told_the_right_one() -> None:
     world.controller.publish()
     world.run(10)
     for version in (15, 16):
-        ask = FetchRequest(min_bytes=1, topics=[FetchTopic(TOPIC_ID, "", [FetchPartition(0, 0, 0)])])
-        response = world.nodes[1].fetch.answer(ask, CALLER._replace(version=version))
+        request = FetchRequest(min_bytes=1, topics=[FetchTopic(TOPIC_ID, "", [FetchPartition(0, 0, 0)])])
+        response = world.nodes[1].fetch.answer(request, CALLER._replace(version=version))
         assert isinstance(response, FetchResponse)
         assert only(response).error_code == ErrorCode.FENCED_LEADER_EPOCH
         leader = only(response).current_leader
@@ -647,12 +647,12 @@ def test_who_poses_as_a_replica_moves_nothing(
     world.run(1_000)
     append(world, 3)
     epoch = world.nodes[2].epoch + epoch_offset
-    ask = FetchRequest(
+    request = FetchRequest(
         replica_state=ReplicaState(replica_id, epoch) if version >= 15 else None,
         replica_id=replica_id,
         topics=[FetchTopic(TOPIC_ID, "", [FetchPartition(0, 0, 3, partition_max_bytes=1 << 20)])],
     )
-    response = world.nodes[1].fetch.answer(ask, CALLER._replace(version=version))
+    response = world.nodes[1].fetch.answer(request, CALLER._replace(version=version))
     assert isinstance(response, FetchResponse)
     assert (response.error_code or only(response).error_code) == code
     assert high_watermarks(world)[0] == 0

@@ -48,8 +48,11 @@ class Transacting:
         self.besieged = Besieged(nodes, **FEW_PARTITIONS, **properties)
         self.until = self.besieged.until
         for kind in (0, 1):
-            ask = FindCoordinatorRequest(key_type=kind, coordinator_keys=["x"])
-            self.until(lambda ask=ask: not self.ask(ask, ApiKey.FIND_COORDINATOR, 4, 1).coordinators[0].error_code, "")
+            request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["x"])
+            self.until(
+                lambda request=request: not self.ask(request, ApiKey.FIND_COORDINATOR, 4, 1).coordinators[0].error_code,
+                "",
+            )
         self._number = 0
 
     # --- what anybody may send --------------------------------------------------------------------------------------
@@ -61,8 +64,8 @@ class Transacting:
         return self.besieged.ask(request, api, version, node, to_controller=False)
 
     def coordinator(self, transactional_id: str) -> int:
-        ask = FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id])
-        node: int = self.ask(ask, ApiKey.FIND_COORDINATOR, 4, 1).coordinators[0].node_id
+        request = FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id])
+        node: int = self.ask(request, ApiKey.FIND_COORDINATOR, 4, 1).coordinators[0].node_id
         return max(node, 1)
 
     def leader(self, topic: str = "victim", index: int = 0) -> int:
@@ -80,28 +83,28 @@ class Transacting:
 
         def is_given() -> bool:
             nonlocal told
-            ask = InitProducerIdRequest(transactional_id, timeout_ms)
-            told = self.ask(ask, ApiKey.INIT_PRODUCER_ID, 5, self.coordinator(transactional_id))
+            request = InitProducerIdRequest(transactional_id, timeout_ms)
+            told = self.ask(request, ApiKey.INIT_PRODUCER_ID, 5, self.coordinator(transactional_id))
             return told.error_code == ErrorCode.NONE
 
         self.until(is_given, f"{transactional_id[:50]} has a producer")
         return told.producer_id, told.producer_epoch
 
     def add(self, transactional_id: str, producer: Producer, topic: str = "victim", *indexes: int) -> ErrorCode:
-        ask = AddPartitionsToTxnRequest(
+        request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=transactional_id,
             v3_and_below_producer_id=producer[0],
             v3_and_below_producer_epoch=producer[1],
             v3_and_below_topics=[AddPartitionsToTxnTopic(topic, list(indexes or (0,)))],
         )
-        told = self.ask(ask, ApiKey.ADD_PARTITIONS_TO_TXN, 3, self.coordinator(transactional_id))
+        told = self.ask(request, ApiKey.ADD_PARTITIONS_TO_TXN, 3, self.coordinator(transactional_id))
         return ErrorCode(told.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
 
     def begin_write(
         self, transactional_id: str, producer: Producer, sequence: int = 0, version: int = 12, topic: str = "victim"
     ) -> Sent:
-        ask = produced(transactional_id, (topic, 0, batch(producer, sequence)))
-        return self.post(ask, ApiKey.PRODUCE, version, self.leader(topic))
+        request = produced(transactional_id, (topic, 0, batch(producer, sequence)))
+        return self.post(request, ApiKey.PRODUCE, version, self.leader(topic))
 
     def write(
         self, transactional_id: str, producer: Producer, sequence: int = 0, version: int = 12, topic: str = "victim"
@@ -111,8 +114,8 @@ class Transacting:
         return ErrorCode(sent.outcome.responses[0].partition_responses[0].error_code)
 
     def end(self, transactional_id: str, producer: Producer, committed: bool = True, version: int = 5) -> Any:
-        ask = EndTxnRequest(transactional_id, *producer, committed)
-        return self.ask(ask, ApiKey.END_TXN, version, self.coordinator(transactional_id))
+        request = EndTxnRequest(transactional_id, *producer, committed)
+        return self.ask(request, ApiKey.END_TXN, version, self.coordinator(transactional_id))
 
     # --- how the cluster does ---------------------------------------------------------------------------------------
 

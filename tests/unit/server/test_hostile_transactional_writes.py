@@ -94,8 +94,8 @@ def test_nobody_writes_what_coordinators_remember(alone: Transacting, topic: str
 
 def test_two_producers_in_one_request_write_nothing(alone: Transacting) -> None:
     first, second = alone.init("tx"), alone.init("other")
-    ask = produced("tx", ("victim", 0, batch(first)), ("victim", 1, batch(second)))
-    sent = alone.post(ask, ApiKey.PRODUCE, 12, 1)
+    request = produced("tx", ("victim", 0, batch(first)), ("victim", 1, batch(second)))
+    sent = alone.post(request, ApiKey.PRODUCE, 12, 1)
     alone.besieged.timers.advance(100)
     assert codes(sent) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
     assert alone.partition().log.end_offset == 0
@@ -122,8 +122,8 @@ def test_who_names_anothers_producer_does_not_stand_in_its_way(alone: Transactin
         alone.write("attacker", (victim[0], victim[1] + 1), sequence, 11)
     if version < 12:
         assert alone.add("tx", victim) == ErrorCode.NONE
-    ask = produced("tx", ("victim", 0, batch(victim)))
-    sent = alone.post(ask, ApiKey.PRODUCE, version, 1)
+    request = produced("tx", ("victim", 0, batch(victim)))
+    sent = alone.post(request, ApiKey.PRODUCE, version, 1)
     alone.write("attacker", victim, -1, 12)
     alone.besieged.timers.advance(100)
     assert codes(sent) == [ErrorCode.NONE]

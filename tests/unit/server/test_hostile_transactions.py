@@ -191,8 +191,8 @@ def test_ids_of_any_form_are_transactional_ids(cluster: Transacting) -> None:
 def test_of_long_ids_that_are_only_asked_for_nothing_is_kept(alone: Transacting) -> None:
     known = _kept_hash.cache_info().currsize
     for kind in (0, 1):
-        ask = FindCoordinatorRequest(key_type=kind, coordinator_keys=["long" * 8_000, "longer" * 30_000])
-        assert not alone.ask(ask, ApiKey.FIND_COORDINATOR, 4, 1).coordinators[0].error_code
+        request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["long" * 8_000, "longer" * 30_000])
+        assert not alone.ask(request, ApiKey.FIND_COORDINATOR, 4, 1).coordinators[0].error_code
     assert _kept_hash.cache_info().currsize == known
 
 

@@ -35,7 +35,7 @@ class Heartbeats:
         self.late: list[Promise[HeartbeatResponse]] = []
         self.is_late = False
 
-    def answer(self, ask: HeartbeatRequest, caller: Caller) -> HeartbeatResponse | Promise[HeartbeatResponse]:
+    def answer(self, request: HeartbeatRequest, caller: Caller) -> HeartbeatResponse | Promise[HeartbeatResponse]:
         if not self.is_late:
             return HeartbeatResponse()
         self.late.append(Promise())

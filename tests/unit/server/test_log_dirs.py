@@ -32,12 +32,12 @@ HERE = os.path.abspath("data")
 def test_a_replica_is_where_it_is(path: str, topic: str, index: int, code: ErrorCode) -> None:
     rooms = Rooms().start()
     rooms.create_topic("a", 2)
-    ask = AlterReplicaLogDirsRequest([AlterReplicaLogDir(path, [AlterReplicaLogDirTopic(topic, [index])])])
-    response = AlterReplicaLogDirs(rooms.partitions, HERE).answer(ask, Caller("PLAINTEXT", "h:1", None, 2))
+    request = AlterReplicaLogDirsRequest([AlterReplicaLogDir(path, [AlterReplicaLogDirTopic(topic, [index])])])
+    response = AlterReplicaLogDirs(rooms.partitions, HERE).answer(request, Caller("PLAINTEXT", "h:1", None, 2))
     assert [(each.topic_name, each.partitions[0].error_code) for each in response.results] == [(topic, code)]
 
 
 def test_nothing_asked_is_nothing_answered() -> None:
     handler = AlterReplicaLogDirs(Rooms().start().partitions, HERE)
     asks = [AlterReplicaLogDirsRequest(), AlterReplicaLogDirsRequest([AlterReplicaLogDir(HERE, [])])]
-    assert [handler.answer(ask, Caller("PLAINTEXT", "h:1", None, 1)).results for ask in asks] == [[], []]
+    assert [handler.answer(request, Caller("PLAINTEXT", "h:1", None, 1)).results for request in asks] == [[], []]

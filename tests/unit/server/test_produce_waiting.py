@@ -29,8 +29,8 @@ def produce(
         TopicProduceData(topic_id, topic, [PartitionProduceData(index, batch(timestamp=rooms.clock.now_ms()))])
         for topic, index in where
     ]
-    ask = ProduceRequest(acks=acks, timeout_ms=TIMEOUT_MS, topic_data=topics)
-    return rooms.produce.answer(ask, Caller("PLAINTEXT", "test:1", "test", version))
+    request = ProduceRequest(acks=acks, timeout_ms=TIMEOUT_MS, topic_data=topics)
+    return rooms.produce.answer(request, Caller("PLAINTEXT", "test:1", "test", version))
 
 
 def told(answer: ProduceResponse | Promise[ProduceResponse] | None) -> list[tuple[int, int]]:

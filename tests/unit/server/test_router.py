@@ -36,15 +36,15 @@ class Scripted:
         self._answer = answer
         self.callers: list[Caller] = []
 
-    def answer(self, ask: Any, caller: Caller) -> Any:
+    def answer(self, request: Any, caller: Caller) -> Any:
         self.callers.append(caller)
-        return self._answer(ask, caller)
+        return self._answer(request, caller)
 
 
-def routed(handler: Scripted, key: int, version: int, ask: Message, tail: bytes = b"", lead: bytes = b"") -> Any:
+def routed(handler: Scripted, key: int, version: int, request: Message, tail: bytes = b"", lead: bytes = b"") -> Any:
     router = Router()
     router.serve([handler])
-    frame = lead or bytes(request_frame(key, version, 77, "me", ask))[4:]
+    frame = lead or bytes(request_frame(key, version, 77, "me", request))[4:]
     return router.answer("PLAINTEXT", "1.2.3.4:5", memoryview(bytearray(frame + tail)))
 
 
@@ -52,8 +52,8 @@ def heartbeats(answer: Callable[[Any, Caller], Any], versions: tuple[int, int] =
     return Scripted(ApiKey.HEARTBEAT, versions, answer)
 
 
-def echo(ask: HeartbeatRequest, caller: Caller) -> HeartbeatResponse:
-    return HeartbeatResponse(throttle_time_ms=ask.generation_id, error_code=caller.version)
+def echo(request: HeartbeatRequest, caller: Caller) -> HeartbeatResponse:
+    return HeartbeatResponse(throttle_time_ms=request.generation_id, error_code=caller.version)
 
 
 ASK = HeartbeatRequest(group_id="g", generation_id=5, member_id="m")
@@ -103,7 +103,7 @@ def test_unknown_keys_end_the_connection() -> None:
 
 @pytest.mark.parametrize("version", [5, 99, -1])
 def test_api_versions_answers_any_version_in_the_form_of_0(version: int) -> None:
-    def answer(ask: ApiVersionsRequest, caller: Caller) -> ApiVersionsResponse:
+    def answer(request: ApiVersionsRequest, caller: Caller) -> ApiVersionsResponse:
         assert caller.version == version
         return ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, [ApiVersion(18, 0, 4)])
 
@@ -159,7 +159,7 @@ def test_a_refusal_that_quotes_the_longest_of_names_can_be_written(version: int)
     rooms = Rooms().start()
     create = next(
         each
-        for each in controlled(lambda api, ask, version: rooms.admin.ask(api, ask))
+        for each in controlled(lambda api, request, version: rooms.admin.ask(api, request))
         if each.api == ApiKey.CREATE_TOPICS
     )
     configs = [CreatableTopicConfig("y" * 32_767, "1"), CreatableTopicConfig("retention.ms", "z" * 32_767)]

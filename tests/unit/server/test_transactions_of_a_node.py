@@ -46,14 +46,14 @@ class Node:
         self._served: dict[ApiKey, Handler] = {handler.api: handler for handler in broker.handlers}
         self.broker = broker
 
-    def begin(self, api: ApiKey, ask: Any, version: int | None = None) -> Any:
+    def begin(self, api: ApiKey, request: Any, version: int | None = None) -> Any:
         """The answer, or the promise of one; nothing else happens yet."""
         handler = self._served[api]
         used = handler.versions[1] if version is None else version
-        return handler.answer(ask, Caller("PLAINTEXT", "test:1", "test", used))
+        return handler.answer(request, Caller("PLAINTEXT", "test:1", "test", used))
 
-    def ask(self, api: ApiKey, ask: Any, version: int | None = None) -> Any:
-        answer = self.begin(api, ask, version)
+    def ask(self, api: ApiKey, request: Any, version: int | None = None) -> Any:
+        answer = self.begin(api, request, version)
         self.settle()
         return answer.value() if isinstance(answer, Promise) else answer
 
@@ -64,32 +64,34 @@ class Node:
             self.rooms.flush()
 
     def init(self, version: int = 5, **said: int) -> tuple[int, int]:
-        ask = InitProducerIdRequest(TX, 60_000, **said)
-        told = self.ask(ApiKey.INIT_PRODUCER_ID, ask, version)
+        request = InitProducerIdRequest(TX, 60_000, **said)
+        told = self.ask(ApiKey.INIT_PRODUCER_ID, request, version)
         assert told.error_code == ErrorCode.NONE, ErrorCode(told.error_code)
         return told.producer_id, told.producer_epoch
 
     def end(self, producer: tuple[int, int], committed: bool, version: int = 5) -> Any:
         return self.ask(ApiKey.END_TXN, EndTxnRequest(TX, *producer, committed), version)
 
-    def produce(self, ask: ProduceRequest, version: int) -> ErrorCode:
-        told = self.ask(ApiKey.PRODUCE, ask, version)
+    def produce(self, request: ProduceRequest, version: int) -> ErrorCode:
+        told = self.ask(ApiKey.PRODUCE, request, version)
         return ErrorCode(told.responses[0].partition_responses[0].error_code)
 
     def add(self, producer: tuple[int, int]) -> ErrorCode:
-        ask = AddPartitionsToTxnRequest(
+        request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=TX,
             v3_and_below_producer_id=producer[0],
             v3_and_below_producer_epoch=producer[1],
             v3_and_below_topics=[AddPartitionsToTxnTopic("t", [0])],
         )
-        told = self.ask(ApiKey.ADD_PARTITIONS_TO_TXN, ask, 3)
+        told = self.ask(ApiKey.ADD_PARTITIONS_TO_TXN, request, 3)
         return ErrorCode(told.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
 
     def committed(self, *, require_stable: bool) -> tuple[int, ErrorCode]:
         topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
-        ask = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=topics)], require_stable=require_stable)
-        told = self.ask(ApiKey.OFFSET_FETCH, ask, 9).groups[0].topics[0].partitions[0]
+        request = OffsetFetchRequest(
+            groups=[OffsetFetchRequestGroup("g", topics=topics)], require_stable=require_stable
+        )
+        told = self.ask(ApiKey.OFFSET_FETCH, request, 9).groups[0].topics[0].partitions[0]
         return told.committed_offset, ErrorCode(told.error_code)
 
     @property
@@ -237,9 +239,9 @@ def test_records_that_wait_do_not_lie_in_the_buffer_of_the_connection(node: Node
 
 def test_what_is_acknowledged_by_nobody_is_verified_all_the_same(node: Node) -> None:
     producer = node.init()
-    ask = produced(records(producer, "a"))
-    ask.acks = 0
-    assert node.ask(ApiKey.PRODUCE, ask, 12) is None
+    request = produced(records(producer, "a"))
+    request.acks = 0
+    assert node.ask(ApiKey.PRODUCE, request, 12) is None
     assert (node.texts(), node.states) == (["a"], ["Ongoing"])
     stranger = produced(records((77, 0), "b"))
     stranger.acks = 0
@@ -252,8 +254,8 @@ def test_what_is_acknowledged_by_nobody_is_verified_all_the_same(node: Node) -> 
 
 def commit(node: Node, producer: tuple[int, int], offset: int, version: int = 5) -> ErrorCode:
     topics = [TxnOffsetCommitRequestTopic("t", [TxnOffsetCommitRequestPartition(0, offset, -1, "")])]
-    ask = TxnOffsetCommitRequest(TX, "g", *producer, topics=topics)
-    told = node.ask(ApiKey.TXN_OFFSET_COMMIT, ask, version)
+    request = TxnOffsetCommitRequest(TX, "g", *producer, topics=topics)
+    told = node.ask(ApiKey.TXN_OFFSET_COMMIT, request, version)
     return ErrorCode(told.topics[0].partitions[0].error_code)
 
 

@@ -58,29 +58,29 @@ class Groups:
 
     # --- asked by members ---------------------------------------------------------------------------------------
 
-    def join(self, ask: JoinGroupRequest, client: Client) -> Outcome[JoinGroupResponse]:
-        group = self._consumer_group(ask.group_id)
+    def join(self, request: JoinGroupRequest, client: Client) -> Outcome[JoinGroupResponse]:
+        group = self._consumer_group(request.group_id)
         # An empty one makes way for a classic group.
         if group is not None and not group.is_empty:
-            return self._mixed.join(group, ask, client)
-        return self.classic.join(ask, client)
+            return self._mixed.join(group, request, client)
+        return self.classic.join(request, client)
 
-    def sync(self, ask: SyncGroupRequest, client: Client) -> Outcome[SyncGroupResponse]:
-        group = self._consumer_group(ask.group_id)
-        return self.classic.sync(ask, client) if group is None else self._mixed.sync(group, ask, client)
+    def sync(self, request: SyncGroupRequest, client: Client) -> Outcome[SyncGroupResponse]:
+        group = self._consumer_group(request.group_id)
+        return self.classic.sync(request, client) if group is None else self._mixed.sync(group, request, client)
 
-    def heartbeat(self, ask: HeartbeatRequest, client: Client) -> Outcome[HeartbeatResponse]:
-        group = self._consumer_group(ask.group_id)
-        return self.classic.heartbeat(ask, client) if group is None else self._mixed.heartbeat(group, ask)
+    def heartbeat(self, request: HeartbeatRequest, client: Client) -> Outcome[HeartbeatResponse]:
+        group = self._consumer_group(request.group_id)
+        return self.classic.heartbeat(request, client) if group is None else self._mixed.heartbeat(group, request)
 
-    def leave(self, ask: LeaveGroupRequest, client: Client) -> Outcome[LeaveGroupResponse]:
-        group = self._consumer_group(ask.group_id)
-        return self.classic.leave(ask, client) if group is None else self._mixed.leave(group, ask)
+    def leave(self, request: LeaveGroupRequest, client: Client) -> Outcome[LeaveGroupResponse]:
+        group = self._consumer_group(request.group_id)
+        return self.classic.leave(request, client) if group is None else self._mixed.leave(group, request)
 
     def consumer_heartbeat(
-        self, ask: ConsumerGroupHeartbeatRequest, client: Client
+        self, request: ConsumerGroupHeartbeatRequest, client: Client
     ) -> Outcome[ConsumerGroupHeartbeatResponse]:
-        return self.consumer.heartbeat(ask, client)
+        return self.consumer.heartbeat(request, client)
 
     def _consumer_group(self, group_id: str) -> ConsumerGroup | None:
         group = self.state.groups.get(group_id)

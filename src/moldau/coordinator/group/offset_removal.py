@@ -26,14 +26,14 @@ from moldau.wire.messages.offset_delete import (
 )
 
 
-def delete(state: GroupState, ask: OffsetDeleteRequest) -> Outcome[OffsetDeleteResponse]:
-    group = state.groups.get(ask.group_id)
+def delete(state: GroupState, request: OffsetDeleteRequest) -> Outcome[OffsetDeleteResponse]:
+    group = state.groups.get(request.group_id)
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
     if isinstance(group, ClassicGroup) and not group.is_empty and not group.is_of_consumers:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
     records: list[CoordinatorRecord] = []
-    topics = [_delete(state, group, topic, records) for topic in ask.topics]
+    topics = [_delete(state, group, topic, records) for topic in request.topics]
     return Outcome(OffsetDeleteResponse(topics=topics), records)
 
 

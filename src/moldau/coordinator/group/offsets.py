@@ -64,14 +64,14 @@ class Offsets:
 
     # --- commit -------------------------------------------------------------------------------------------------
 
-    def commit(self, ask: OffsetCommitRequest, client: Client) -> Outcome[OffsetCommitResponse]:
+    def commit(self, request: OffsetCommitRequest, client: Client) -> Outcome[OffsetCommitResponse]:
         """Who commits matters only for what there is: that a partition does not exist is told to anybody."""
         now_ms = self._state.clock.now_ms()
-        expire_ms = NO_TIME if ask.retention_time_ms == NO_RETENTION else now_ms + ask.retention_time_ms
+        expire_ms = NO_TIME if request.retention_time_ms == NO_RETENTION else now_ms + request.retention_time_ms
         taken: list[CoordinatorRecord] = []
         partitions: list[tuple[Uuid, int]] = []
         topics = []
-        for topic in ask.topics:
+        for topic in request.topics:
             found, unknown = self._find(topic.topic_id, topic.name, client)
             done = []
             for partition in topic.partitions:
@@ -81,11 +81,11 @@ class Offsets:
                 if found is not None and not code:
                     partitions.append((found.id, index))
                     value = _value(partition, topic.topic_id, now_ms, expire_ms)
-                    taken.append(CoordinatorRecord(OffsetCommitKey(ask.group_id, found.name, index), value))
+                    taken.append(CoordinatorRecord(OffsetCommitKey(request.group_id, found.name, index), value))
             topics.append(OffsetCommitResponseTopic(topic.topic_id, topic.name, done))
         if _is_any_known(topics):
             try:
-                self._check_committer(ask, client, partitions)
+                self._check_committer(request, client, partitions)
             except KafkaError as refused:
                 return Outcome(OffsetCommitResponse(topics=_refused(topics, refused.code)))
         return Outcome(OffsetCommitResponse(topics=topics), taken)
@@ -105,29 +105,31 @@ class Offsets:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         return ErrorCode.NONE
 
-    def _check_committer(self, ask: OffsetCommitRequest, client: Client, partitions: list[tuple[Uuid, int]]) -> None:
-        epoch = ask.generation_id_or_member_epoch
-        group = self._state.groups.get(ask.group_id)
+    def _check_committer(
+        self, request: OffsetCommitRequest, client: Client, partitions: list[tuple[Uuid, int]]
+    ) -> None:
+        epoch = request.generation_id_or_member_epoch
+        group = self._state.groups.get(request.group_id)
         if group is None:
             if epoch < 0:
                 return
             missing = client.version >= GROUP_NOT_FOUND_FROM
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.ILLEGAL_GENERATION)
-        check = group.check_commit(ask.member_id, ask.group_instance_id, epoch, client.version)
+        check = group.check_commit(request.member_id, request.group_instance_id, epoch, client.version)
         if check is not None:
             for topic_id, index in partitions:
                 check(topic_id, index)
-        if isinstance(group, ClassicGroup) and ask.member_id in group.members:
-            self._heard_of(group, ask.member_id)
+        if isinstance(group, ClassicGroup) and request.member_id in group.members:
+            self._heard_of(group, request.member_id)
 
-    def transactional_commit(self, ask: TxnOffsetCommitRequest, client: Client) -> Outcome[TxnOffsetCommitResponse]:
+    def transactional_commit(self, request: TxnOffsetCommitRequest, client: Client) -> Outcome[TxnOffsetCommitResponse]:
         """As `commit`, but nothing is committed until the transaction is. Whether the producer may still write is for
         the log to say."""
         now_ms = self._state.clock.now_ms()
         taken: list[CoordinatorRecord] = []
         partitions: list[tuple[Uuid, int]] = []
         topics = []
-        for topic in ask.topics:
+        for topic in request.topics:
             found = self._state.current.image.topics.get(topic.name)
             done = []
             for partition in topic.partitions:
@@ -137,25 +139,27 @@ class Offsets:
                 if found is not None and not code:
                     partitions.append((found.id, index))
                     value = _value(partition, ZERO_UUID, now_ms, NO_TIME)
-                    taken.append(CoordinatorRecord(OffsetCommitKey(ask.group_id, topic.name, index), value))
+                    taken.append(CoordinatorRecord(OffsetCommitKey(request.group_id, topic.name, index), value))
             topics.append(TxnOffsetCommitResponseTopic(topic.name, done))
         if _is_any_known(topics):
             try:
-                self._check_sender(ask, client, partitions)
+                self._check_sender(request, client, partitions)
             except KafkaError as refused:
                 code = _TOLD_TO_PRODUCERS.get(refused.code, refused.code)
                 return Outcome(TxnOffsetCommitResponse(topics=_refused(topics, code)))
-        producer = ProducerIdAndEpoch(ask.producer_id, ask.producer_epoch)
+        producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
         return Outcome(TxnOffsetCommitResponse(topics=topics), taken, producer=producer)
 
-    def _check_sender(self, ask: TxnOffsetCommitRequest, client: Client, partitions: list[tuple[Uuid, int]]) -> None:
+    def _check_sender(
+        self, request: TxnOffsetCommitRequest, client: Client, partitions: list[tuple[Uuid, int]]
+    ) -> None:
         """Unlike a commit of the member's own, this is no sign of its life."""
-        group = self._state.groups.get(ask.group_id)
+        group = self._state.groups.get(request.group_id)
         if group is None:
-            if ask.generation_id < 0:
+            if request.generation_id < 0:
                 return
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-        who = (ask.member_id, ask.group_instance_id, ask.generation_id)
+        who = (request.member_id, request.group_instance_id, request.generation_id)
         check = group.check_commit(*who, client.version, in_transaction=True)
         if check is not None:
             for topic_id, index in partitions:
@@ -171,20 +175,20 @@ class Offsets:
     # --- fetch --------------------------------------------------------------------------------------------------
 
     def fetch(
-        self, ask: OffsetFetchRequestGroup, client: Client, require_stable: bool = False
+        self, request: OffsetFetchRequestGroup, client: Client, require_stable: bool = False
     ) -> Outcome[OffsetFetchResponseGroup]:
         """Whoever requires stable offsets is not told what an open transaction may change; others are told what was
         committed last."""
-        group = self._state.groups.get(ask.group_id)
+        group = self._state.groups.get(request.group_id)
         if group is not None:
-            group.check_fetch(ask.member_id, ask.member_epoch)
-        committed = self._state.offsets.get(ask.group_id, {})
-        unstable = self._state.transactional_offsets.open_of(ask.group_id) if require_stable else ()
-        if ask.topics is None:
+            group.check_fetch(request.member_id, request.member_epoch)
+        committed = self._state.offsets.get(request.group_id, {})
+        unstable = self._state.transactional_offsets.open_of(request.group_id) if require_stable else ()
+        if request.topics is None:
             topics = list(self._all(committed, unstable, client))
         else:
-            topics = [self._named(topic, committed, unstable, client) for topic in ask.topics]
-        return Outcome(OffsetFetchResponseGroup(ask.group_id, topics))
+            topics = [self._named(topic, committed, unstable, client) for topic in request.topics]
+        return Outcome(OffsetFetchResponseGroup(request.group_id, topics))
 
     def _all(
         self, committed: Committed, unstable: Collection[TopicAndPartition], client: Client
@@ -225,8 +229,8 @@ class Offsets:
 
     # --- removal ------------------------------------------------------------------------------------------------
 
-    def delete(self, ask: OffsetDeleteRequest) -> Outcome[OffsetDeleteResponse]:
-        return offset_removal.delete(self._state, ask)
+    def delete(self, request: OffsetDeleteRequest) -> Outcome[OffsetDeleteResponse]:
+        return offset_removal.delete(self._state, request)
 
     # --- the log ------------------------------------------------------------------------------------------------
 

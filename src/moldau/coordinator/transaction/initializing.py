@@ -26,18 +26,18 @@ from moldau.coordinator.transaction.transaction import (
 from moldau.wire.messages.init_producer_id import InitProducerIdRequest
 
 
-def check(ask: InitProducerIdRequest, settings: TransactionSettings) -> ProducerIdAndEpoch | None:
+def check(request: InitProducerIdRequest, settings: TransactionSettings) -> ProducerIdAndEpoch | None:
     """The producer that it wants to go on as, if any. KafkaError for what is wrong whatever the state; two-phase
     commit is switched off, as it is in Kafka unless somebody asks for it."""
-    expected = ProducerIdAndEpoch(ask.producer_id, ask.producer_epoch)
-    is_named = ask.producer_id != NO_PRODUCER_ID, ask.producer_epoch != NO_PRODUCER_EPOCH
-    if not ask.transactional_id or (any(is_named) and not all(is_named)):
+    expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    is_named = request.producer_id != NO_PRODUCER_ID, request.producer_epoch != NO_PRODUCER_EPOCH
+    if not request.transactional_id or (any(is_named) and not all(is_named)):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    if ask.enable2_pc:
+    if request.enable2_pc:
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if ask.keep_prepared_txn:
+    if request.keep_prepared_txn:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    if not 0 < ask.transaction_timeout_ms <= settings.timeout_max_ms:
+    if not 0 < request.transaction_timeout_ms <= settings.timeout_max_ms:
         raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
     return None if expected == NO_PRODUCER else expected
 

@@ -36,14 +36,14 @@ class TransactionFilter(NamedTuple):
         return self.pattern is None or self.pattern.fullmatch(transaction.transactional_id) is not None
 
 
-def filter_of(ask: ListTransactionsRequest) -> TransactionFilter:
+def filter_of(request: ListTransactionsRequest) -> TransactionFilter:
     """KafkaError if the pattern is none."""
     return TransactionFilter(
-        states=frozenset(STATES_BY_TITLE[name] for name in ask.state_filters if name in STATES_BY_TITLE),
-        unknown_states=tuple(dict.fromkeys(name for name in ask.state_filters if name not in STATES_BY_TITLE)),
-        producer_ids=frozenset(ask.producer_id_filters),
-        older_than_ms=ask.duration_filter if ask.duration_filter >= 0 else None,
-        pattern=compiled(ask.transactional_id_pattern) if ask.transactional_id_pattern else None,
+        states=frozenset(STATES_BY_TITLE[name] for name in request.state_filters if name in STATES_BY_TITLE),
+        unknown_states=tuple(dict.fromkeys(name for name in request.state_filters if name not in STATES_BY_TITLE)),
+        producer_ids=frozenset(request.producer_id_filters),
+        older_than_ms=request.duration_filter if request.duration_filter >= 0 else None,
+        pattern=compiled(request.transactional_id_pattern) if request.transactional_id_pattern else None,
     )
 
 

@@ -87,9 +87,9 @@ class Transactions:
 
     # --- asked by producers -------------------------------------------------------------------------------------
 
-    def init_producer_id(self, ask: InitProducerIdRequest, client: Client) -> Outcome[InitProducerIdResponse]:
+    def init_producer_id(self, request: InitProducerIdRequest, client: Client) -> Outcome[InitProducerIdResponse]:
         try:
-            after = self._initialized(ask)
+            after = self._initialized(request)
         except KafkaError as refused:
             return Outcome(_not_initialized(_for_older(refused.code, client.version, INIT_FENCED_FROM)))
         if after.state is State.PREPARE_ABORT:
@@ -97,13 +97,13 @@ class Transactions:
         response = InitProducerIdResponse(producer_id=after.producer_id, producer_epoch=after.producer_epoch)
         return self._change(response, after)
 
-    def _initialized(self, ask: InitProducerIdRequest) -> Transaction:
-        expected = initializing.check(ask, self._settings)
-        now_ms, timeout_ms = self._clock.now_ms(), ask.transaction_timeout_ms
-        assert ask.transactional_id is not None
-        before = self.transactions.get(ask.transactional_id)
+    def _initialized(self, request: InitProducerIdRequest) -> Transaction:
+        expected = initializing.check(request, self._settings)
+        now_ms, timeout_ms = self._clock.now_ms(), request.transaction_timeout_ms
+        assert request.transactional_id is not None
+        before = self.transactions.get(request.transactional_id)
         if before is None:
-            return initializing.created(ask.transactional_id, self._take_producer_id(), timeout_ms, now_ms)
+            return initializing.created(request.transactional_id, self._take_producer_id(), timeout_ms, now_ms)
         return initializing.initialized(before, expected, timeout_ms, now_ms, self._version(), self._take_producer_id)
 
     def add_partitions(
@@ -137,16 +137,16 @@ class Transactions:
         except KafkaError as refused:
             return Outcome(dict.fromkeys(partitions, refused.code))
 
-    def end(self, ask: EndTxnRequest, client: Client) -> Outcome[EndTxnResponse]:
-        producer = ProducerIdAndEpoch(ask.producer_id, ask.producer_epoch)
+    def end(self, request: EndTxnRequest, client: Client) -> Outcome[EndTxnResponse]:
+        producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
         is_bumping = client.version >= END_BUMPS_FROM
         now_ms = self._clock.now_ms()
         try:
-            before = self._known(ask.transactional_id)
+            before = self._known(request.transactional_id)
             if is_bumping:
-                after = ending.ended_with_bump(before, producer, ask.committed, now_ms, self._take_producer_id)
+                after = ending.ended_with_bump(before, producer, request.committed, now_ms, self._take_producer_id)
             else:
-                after = ending.ended(before, producer, ask.committed, now_ms)
+                after = ending.ended(before, producer, request.committed, now_ms)
         except KafkaError as refused:
             return Outcome(EndTxnResponse(error_code=_for_older(refused.code, client.version, END_FENCED_FROM)))
         told = ending.following_producer(after) if is_bumping else NO_PRODUCER

@@ -33,15 +33,15 @@ ANY_EPOCH = -1
 
 
 def decide_alter_partition(
-    image: MetadataImage, ask: AlterPartitionRequest, broker: BrokerLayers
+    image: MetadataImage, request: AlterPartitionRequest, broker: BrokerLayers
 ) -> Decision[AlterPartitionResponse]:
-    found = image.brokers.get(ask.broker_id)
-    if found is None or found.epoch != ask.broker_epoch:
+    found = image.brokers.get(request.broker_id)
+    if found is None or found.epoch != request.broker_epoch:
         return Decision(AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
     allowed = unclean_allowed(image, broker)
     records: dict[tuple[Uuid, int], PartitionChangeRecord] = {}
     topics: list[ResponseTopicData] = []
-    for asked in ask.topics:
+    for asked in request.topics:
         topic = image.topic_by_id(asked.topic_id)
         partitions: list[ResponsePartitionData] = []
         for partition in asked.partitions:
@@ -50,7 +50,7 @@ def decide_alter_partition(
                 # The second proposal for a partition in one request does not know of the first.
                 if key in records:
                     raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION)
-                state = _checked(image, topic, partition, ask.broker_id)
+                state = _checked(image, topic, partition, request.broker_id)
             except KafkaError as refused:
                 partitions.append(ResponsePartitionData(partition.partition_index, refused.code))
                 continue
@@ -58,57 +58,59 @@ def decide_alter_partition(
             record = _proposed(image, topic, partition, allowed(topic.name))
             if record is not None:
                 records[key] = record
-            partitions.append(_answered(partition.partition_index, state, record, ask.broker_id))
+            partitions.append(_answered(partition.partition_index, state, record, request.broker_id))
         topics.append(ResponseTopicData(asked.topic_id, partitions))
     return Decision(AlterPartitionResponse(topics=topics), tuple(records.values()))
 
 
-def _checked(image: MetadataImage, topic: TopicImage | None, ask: RequestPartitionData, leader: int) -> PartitionState:
+def _checked(
+    image: MetadataImage, topic: TopicImage | None, request: RequestPartitionData, leader: int
+) -> PartitionState:
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-    if not 0 <= ask.partition_index < len(topic.partitions):
+    if not 0 <= request.partition_index < len(topic.partitions):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    state = topic.partitions[ask.partition_index]
-    if ask.leader_epoch > state.leader_epoch or ask.partition_epoch > state.partition_epoch:
+    state = topic.partitions[request.partition_index]
+    if request.leader_epoch > state.leader_epoch or request.partition_epoch > state.partition_epoch:
         # The leader knows more than we do: somebody else has become the controller.
         raise KafkaError(ErrorCode.NOT_CONTROLLER)
-    if ask.leader_epoch < state.leader_epoch:
+    if request.leader_epoch < state.leader_epoch:
         raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
     if leader != state.leader:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    if ask.partition_epoch < state.partition_epoch:
+    if request.partition_epoch < state.partition_epoch:
         raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION)
-    _check_isr(image, state, ask)
+    _check_isr(image, state, request)
     return state
 
 
-def _check_isr(image: MetadataImage, state: PartitionState, ask: RequestPartitionData) -> None:
-    isr = [member.broker_id for member in _members(ask)]
+def _check_isr(image: MetadataImage, state: PartitionState, request: RequestPartitionData) -> None:
+    isr = [member.broker_id for member in _members(request)]
     if len(set(isr)) < len(isr) or not set(isr) <= set(state.replicas) or state.leader not in isr:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    if ask.leader_recovery_state not in (RECOVERED, RECOVERING):
+    if request.leader_recovery_state not in (RECOVERED, RECOVERING):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    if ask.leader_recovery_state == RECOVERING and (len(isr) > 1 or state.leader_recovery_state == RECOVERED):
+    if request.leader_recovery_state == RECOVERING and (len(isr) > 1 or state.leader_recovery_state == RECOVERED):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    for member in _members(ask):
+    for member in _members(request):
         broker = image.brokers.get(member.broker_id)
         if broker is None or not broker.is_active or member.broker_epoch not in (ANY_EPOCH, broker.epoch):
             raise KafkaError(ErrorCode.INELIGIBLE_REPLICA)
 
 
-def _members(ask: RequestPartitionData) -> Sequence[BrokerState]:
-    return ask.new_isr_with_epochs or [BrokerState(broker_id, ANY_EPOCH) for broker_id in ask.new_isr]
+def _members(request: RequestPartitionData) -> Sequence[BrokerState]:
+    return request.new_isr_with_epochs or [BrokerState(broker_id, ANY_EPOCH) for broker_id in request.new_isr]
 
 
 def _proposed(
-    image: MetadataImage, topic: TopicImage, ask: RequestPartitionData, is_unclean_allowed: bool
+    image: MetadataImage, topic: TopicImage, request: RequestPartitionData, is_unclean_allowed: bool
 ) -> PartitionChangeRecord | None:
     wanted = Wanted(
-        isr=[member.broker_id for member in _members(ask)],
-        recovery_state=ask.leader_recovery_state,
+        isr=[member.broker_id for member in _members(request)],
+        recovery_state=request.leader_recovery_state,
         election=Election.UNCLEAN if is_unclean_allowed else Election.ONLINE,
     )
-    return change(image, topic, ask.partition_index, wanted, active_in(image))
+    return change(image, topic, request.partition_index, wanted, active_in(image))
 
 
 def _answered(

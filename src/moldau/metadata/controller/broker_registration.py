@@ -29,7 +29,7 @@ RESERVED_DIRECTORIES = frozenset(bytes(15) + bytes([number]) for number in range
 
 def decide_broker_registration(
     image: MetadataImage,
-    ask: BrokerRegistrationRequest,
+    request: BrokerRegistrationRequest,
     sessions: BrokerSessions,
     now_ms: int,
     next_offset: int,
@@ -38,72 +38,73 @@ def decide_broker_registration(
 ) -> Decision[BrokerRegistrationResponse]:
     """The broker's epoch is the offset of its record, larger than any before: read so far, it may be unfenced."""
     try:
-        _check(image, ask, sessions, now_ms, cluster_id)
+        _check(image, request, sessions, now_ms, cluster_id)
     except KafkaError as refused:
         return Decision(BrokerRegistrationResponse(error_code=refused.code))
-    known = image.brokers.get(ask.broker_id)
-    if known is not None and known.incarnation_id == ask.incarnation_id:
-        record = _registration(ask, known.epoch, known)
+    known = image.brokers.get(request.broker_id)
+    if known is not None and known.incarnation_id == request.incarnation_id:
+        record = _registration(request, known.epoch, known)
         return Decision(BrokerRegistrationResponse(broker_epoch=known.epoch), (record,))
-    sessions.end(ask.broker_id)
-    has_all = known is not None and ask.previous_broker_epoch == known.epoch
-    changes = steps_back(image, ask.broker_id, broker) if has_all else leaves(image, [ask.broker_id], broker)
+    sessions.end(request.broker_id)
+    has_all = known is not None and request.previous_broker_epoch == known.epoch
+    changes = steps_back(image, request.broker_id, broker) if has_all else leaves(image, [request.broker_id], broker)
     records: list[MetadataRecord] = [*changes]
     epoch = next_offset + len(records)
-    records.append(_registration(ask, epoch, None))
+    records.append(_registration(request, epoch, None))
     return Decision(BrokerRegistrationResponse(broker_epoch=epoch), tuple(records))
 
 
 def _check(
-    image: MetadataImage, ask: BrokerRegistrationRequest, sessions: BrokerSessions, now_ms: int, cluster_id: str
+    image: MetadataImage, request: BrokerRegistrationRequest, sessions: BrokerSessions, now_ms: int, cluster_id: str
 ) -> None:
-    if ask.cluster_id != cluster_id:
+    if request.cluster_id != cluster_id:
         raise KafkaError(
-            ErrorCode.INCONSISTENT_CLUSTER_ID, f"Expected cluster ID {cluster_id}, but got cluster ID {ask.cluster_id}"
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+            f"Expected cluster ID {cluster_id}, but got cluster ID {request.cluster_id}",
         )
-    known = image.brokers.get(ask.broker_id)
+    known = image.brokers.get(request.broker_id)
     if (
         known is not None
-        and known.incarnation_id != ask.incarnation_id
+        and known.incarnation_id != request.incarnation_id
         and sessions.is_live(known.id, known.epoch, now_ms)
     ):
         raise KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, "Another broker is registered with that broker id.")
-    _check_bounds(image, ask)
-    if ask.is_migrating_zk_broker:
+    _check_bounds(image, request)
+    if request.is_migrating_zk_broker:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, "Controller does not support registering ZK brokers.")
-    _check_directories(image, ask)
-    _check_features(image, ask)
+    _check_directories(image, request)
+    _check_features(image, request)
 
 
-def _check_bounds(image: MetadataImage, ask: BrokerRegistrationRequest) -> None:
+def _check_bounds(image: MetadataImage, request: BrokerRegistrationRequest) -> None:
     """Registrations are for ever, in every node's memory: who asks for absurd ones or for ever more is no broker."""
-    if ask.broker_id < 0:
+    if request.broker_id < 0:
         raise KafkaError(ErrorCode.INVALID_REGISTRATION, "Broker ids are not negative")
-    if ask.broker_id not in image.brokers and len(image.brokers) >= BROKERS_MAX:
+    if request.broker_id not in image.brokers and len(image.brokers) >= BROKERS_MAX:
         raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"There are {BROKERS_MAX} brokers already")
-    if max(len(ask.listeners), len(ask.features), len(ask.log_dirs)) > ENTRIES_MAX:
+    if max(len(request.listeners), len(request.features), len(request.log_dirs)) > ENTRIES_MAX:
         raise KafkaError(ErrorCode.INVALID_REGISTRATION, "Too many listeners, features or directories")
-    if any(not 0 < len(each.host) <= HOST_LENGTH_MAX or not each.host.isprintable() for each in ask.listeners):
+    if any(not 0 < len(each.host) <= HOST_LENGTH_MAX or not each.host.isprintable() for each in request.listeners):
         raise KafkaError(ErrorCode.INVALID_REGISTRATION, "A listener without a host that could be one")
 
 
-def _check_directories(image: MetadataImage, ask: BrokerRegistrationRequest) -> None:
-    if not ask.log_dirs:
+def _check_directories(image: MetadataImage, request: BrokerRegistrationRequest) -> None:
+    if not request.log_dirs:
         raise KafkaError(ErrorCode.INVALID_REGISTRATION, "No directories specified in request")
-    if not RESERVED_DIRECTORIES.isdisjoint(ask.log_dirs):
+    if not RESERVED_DIRECTORIES.isdisjoint(request.log_dirs):
         raise KafkaError(ErrorCode.INVALID_REGISTRATION, "Reserved directory ID in request")
-    if len(set(ask.log_dirs)) < len(ask.log_dirs):
+    if len(set(request.log_dirs)) < len(request.log_dirs):
         raise KafkaError(ErrorCode.INVALID_REGISTRATION, "Duplicate directory ID in request")
     for other in image.brokers.values():
-        if other.id != ask.broker_id and not set(other.log_dirs).isdisjoint(ask.log_dirs):
+        if other.id != request.broker_id and not set(other.log_dirs).isdisjoint(request.log_dirs):
             raise KafkaError(
                 ErrorCode.INVALID_REGISTRATION, f"Broker {other.id} is already registered with one of the directories"
             )
 
 
-def _check_features(image: MetadataImage, ask: BrokerRegistrationRequest) -> None:
+def _check_features(image: MetadataImage, request: BrokerRegistrationRequest) -> None:
     """A broker must be able to do what the cluster has agreed on; what it does not name it can only at level 0."""
-    supported = {each.name: (each.min_supported_version, each.max_supported_version) for each in ask.features}
+    supported = {each.name: (each.min_supported_version, each.max_supported_version) for each in request.features}
     if METADATA_VERSION not in supported:
         raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"Request features do not contain '{METADATA_VERSION}'")
     for name in (*supported, *image.features):
@@ -117,17 +118,20 @@ def _check_features(image: MetadataImage, ask: BrokerRegistrationRequest) -> Non
             )
 
 
-def _registration(ask: BrokerRegistrationRequest, epoch: int, amended: BrokerImage | None) -> RegisterBrokerRecord:
+def _registration(request: BrokerRegistrationRequest, epoch: int, amended: BrokerImage | None) -> RegisterBrokerRecord:
     return RegisterBrokerRecord(
-        broker_id=ask.broker_id,
-        incarnation_id=ask.incarnation_id,
+        broker_id=request.broker_id,
+        incarnation_id=request.incarnation_id,
         broker_epoch=epoch,
-        end_points=[BrokerEndpoint(each.name, each.host, each.port, each.security_protocol) for each in ask.listeners],
-        features=[
-            BrokerFeature(each.name, each.min_supported_version, each.max_supported_version) for each in ask.features
+        end_points=[
+            BrokerEndpoint(each.name, each.host, each.port, each.security_protocol) for each in request.listeners
         ],
-        rack=ask.rack,
+        features=[
+            BrokerFeature(each.name, each.min_supported_version, each.max_supported_version)
+            for each in request.features
+        ],
+        rack=request.rack,
         fenced=True if amended is None else amended.fenced,
         in_controlled_shutdown=False if amended is None else amended.in_controlled_shutdown,
-        log_dirs=ask.log_dirs,
+        log_dirs=request.log_dirs,
     )

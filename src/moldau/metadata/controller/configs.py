@@ -50,18 +50,18 @@ def broker_layers(image: MetadataImage, node_id: int, static: Mapping[str, str])
 
 
 def decide_alter_configs(
-    image: MetadataImage, ask: AlterConfigsRequest, broker: BrokerLayers
+    image: MetadataImage, request: AlterConfigsRequest, broker: BrokerLayers
 ) -> Decision[AlterConfigsResponse]:
     def wanted(resource: alter_configs.AlterConfigsResource) -> dict[str, str]:
         return _all_given({config.name: config.value for config in resource.configs})
 
-    outcomes, records = _decide(image, ask.resources, broker, wanted)
+    outcomes, records = _decide(image, request.resources, broker, wanted)
     responses = [alter_configs.AlterConfigsResourceResponse(*outcome) for outcome in outcomes]
-    return Decision(AlterConfigsResponse(responses=responses), () if ask.validate_only else records)
+    return Decision(AlterConfigsResponse(responses=responses), () if request.validate_only else records)
 
 
 def decide_incremental_alter_configs(
-    image: MetadataImage, ask: IncrementalAlterConfigsRequest, broker: BrokerLayers
+    image: MetadataImage, request: IncrementalAlterConfigsRequest, broker: BrokerLayers
 ) -> Decision[IncrementalAlterConfigsResponse]:
     def wanted(resource: incremental_alter_configs.AlterConfigsResource) -> dict[str, str]:
         key = (resource.resource_type, resource.resource_name)
@@ -70,9 +70,9 @@ def decide_incremental_alter_configs(
             _operate(configs, config, key, broker)
         return configs
 
-    outcomes, records = _decide(image, ask.resources, broker, wanted)
+    outcomes, records = _decide(image, request.resources, broker, wanted)
     responses = [incremental_alter_configs.AlterConfigsResourceResponse(*outcome) for outcome in outcomes]
-    return Decision(IncrementalAlterConfigsResponse(responses=responses), () if ask.validate_only else records)
+    return Decision(IncrementalAlterConfigsResponse(responses=responses), () if request.validate_only else records)
 
 
 def _decide(

@@ -33,12 +33,12 @@ class ElectionType(IntEnum):
     UNCLEAN = 1
 
 
-def decide_elect_leaders(image: MetadataImage, ask: ElectLeadersRequest) -> Decision[ElectLeadersResponse]:
+def decide_elect_leaders(image: MetadataImage, request: ElectLeadersRequest) -> Decision[ElectLeadersResponse]:
     """For all partitions, if none are named; then those that need no election are not spoken of."""
     asked: list[tuple[str, Sequence[int]]] = (
         [(name, range(len(image.topics[name].partitions))) for name in sorted(image.topics)]
-        if ask.topic_partitions is None
-        else [(each.topic, each.partitions) for each in ask.topic_partitions]
+        if request.topic_partitions is None
+        else [(each.topic, each.partitions) for each in request.topic_partitions]
     )
     records: dict[tuple[str, int], PartitionChangeRecord] = {}
     results: list[ReplicaElectionResult] = []
@@ -46,13 +46,13 @@ def decide_elect_leaders(image: MetadataImage, ask: ElectLeadersRequest) -> Deci
         partitions: list[PartitionResult] = []
         for index in indexes:
             try:
-                records[name, index] = _elected(image, name, index, ask.election_type)
+                records[name, index] = _elected(image, name, index, request.election_type)
                 partitions.append(PartitionResult(index, 0, None))
             except KafkaError as refused:
-                if ask.topic_partitions is not None or refused.code != ErrorCode.ELECTION_NOT_NEEDED:
+                if request.topic_partitions is not None or refused.code != ErrorCode.ELECTION_NOT_NEEDED:
                     partitions.append(PartitionResult(index, refused.code, refused.message))
         results.append(ReplicaElectionResult(name, partitions))
-    is_known = ask.election_type in set(ElectionType)
+    is_known = request.election_type in set(ElectionType)
     error_code = ErrorCode.NONE if is_known else ErrorCode.INVALID_REQUEST
     return Decision(ElectLeadersResponse(0, error_code, results), tuple(records.values()))
 

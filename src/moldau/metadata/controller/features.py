@@ -53,8 +53,8 @@ def decide_bootstrap(image: MetadataImage) -> Decision[None]:
     return Decision(None, tuple(FeatureLevelRecord(name, SUPPORTED[name][1]) for name in missing))
 
 
-def decide_update_features(image: MetadataImage, ask: UpdateFeaturesRequest) -> Decision[UpdateFeaturesResponse]:
-    updates = {update.feature: update for update in ask.feature_updates}
+def decide_update_features(image: MetadataImage, request: UpdateFeaturesRequest) -> Decision[UpdateFeaturesResponse]:
+    updates = {update.feature: update for update in request.feature_updates}
     try:
         for update in updates.values():
             _check(image, update)
@@ -64,7 +64,9 @@ def decide_update_features(image: MetadataImage, ask: UpdateFeaturesRequest) -> 
     changed = [each for each in updates.values() if each.max_version_level != image.features.get(each.feature, 0)]
     records = tuple(FeatureLevelRecord(each.feature, each.max_version_level) for each in changed)
     results = [UpdatableFeatureResult(name, 0, None) for name in updates]
-    return Decision(UpdateFeaturesResponse(error_message=None, results=results), () if ask.validate_only else records)
+    return Decision(
+        UpdateFeaturesResponse(error_message=None, results=results), () if request.validate_only else records
+    )
 
 
 def _check(image: MetadataImage, update: FeatureUpdateKey) -> None:

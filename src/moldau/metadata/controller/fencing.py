@@ -39,14 +39,14 @@ def fence(image: MetadataImage, broker_ids: list[int], broker: BrokerLayers) -> 
 
 
 def decide_unregister_broker(
-    image: MetadataImage, ask: UnregisterBrokerRequest, sessions: BrokerSessions, broker: BrokerLayers
+    image: MetadataImage, request: UnregisterBrokerRequest, sessions: BrokerSessions, broker: BrokerLayers
 ) -> Decision[UnregisterBrokerResponse]:
     """UnregisterBroker v0. The broker stays on the lists of replicas: where they go is for a reassignment to say."""
-    found = image.brokers.get(ask.broker_id)
+    found = image.brokers.get(request.broker_id)
     if found is None:
-        message = f"Broker ID {ask.broker_id} is not currently registered"
+        message = f"Broker ID {request.broker_id} is not currently registered"
         refused = UnregisterBrokerResponse(error_code=ErrorCode.BROKER_ID_NOT_REGISTERED, error_message=message)
         return Decision(refused)
-    sessions.end(ask.broker_id)
-    gone = UnregisterBrokerRecord(ask.broker_id, found.epoch)
-    return Decision(UnregisterBrokerResponse(error_message=None), (*leaves(image, [ask.broker_id], broker), gone))
+    sessions.end(request.broker_id)
+    gone = UnregisterBrokerRecord(request.broker_id, found.epoch)
+    return Decision(UnregisterBrokerResponse(error_message=None), (*leaves(image, [request.broker_id], broker), gone))

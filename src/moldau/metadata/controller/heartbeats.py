@@ -35,25 +35,25 @@ class _Next:
 
 def decide_heartbeat(
     image: MetadataImage,
-    ask: BrokerHeartbeatRequest,
+    request: BrokerHeartbeatRequest,
     sessions: BrokerSessions,
     now_ms: int,
     next_offset: int,
     broker: BrokerLayers,
 ) -> Decision[BrokerHeartbeatResponse]:
     """The contact is noted in `sessions`, and so is where a controlled shutdown has come to."""
-    found = image.brokers.get(ask.broker_id)
-    if found is None or found.epoch != ask.broker_epoch:
+    found = image.brokers.get(request.broker_id)
+    if found is None or found.epoch != request.broker_epoch:
         return Decision(BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
-    sessions.contact(found.id, found.epoch, now_ms, ask.current_metadata_offset)
-    to_be = _next(image, found, ask, sessions, broker)
-    records = to_be.records or _directories_lost(image, found, ask, broker)
+    sessions.contact(found.id, found.epoch, now_ms, request.current_metadata_offset)
+    to_be = _next(image, found, request, sessions, broker)
+    records = to_be.records or _directories_lost(image, found, request, broker)
     if to_be.may_stop:
         sessions.end(found.id)
     elif to_be.is_stopping:
         sessions.begin_shutdown(found.id, next_offset + len(records) - 1)
     response = BrokerHeartbeatResponse(
-        is_caught_up=ask.current_metadata_offset >= found.epoch,
+        is_caught_up=request.current_metadata_offset >= found.epoch,
         is_fenced=to_be.is_fenced,
         should_shut_down=to_be.may_stop,
     )
@@ -63,18 +63,18 @@ def decide_heartbeat(
 def _next(
     image: MetadataImage,
     found: BrokerImage,
-    ask: BrokerHeartbeatRequest,
+    request: BrokerHeartbeatRequest,
     sessions: BrokerSessions,
     broker: BrokerLayers,
 ) -> _Next:
     if found.fenced:
-        if ask.want_shut_down or ask.want_fence or ask.current_metadata_offset < found.epoch:
-            return _Next(is_fenced=True, may_stop=ask.want_shut_down)
+        if request.want_shut_down or request.want_fence or request.current_metadata_offset < found.epoch:
+            return _Next(is_fenced=True, may_stop=request.want_shut_down)
         unfenced = BrokerRegistrationChangeRecord(found.id, found.epoch, UNFENCE)
         return _Next(is_fenced=False, records=(unfenced, *returns(image, found.id, broker)))
-    if ask.want_fence:
-        return _Next(is_fenced=True, records=fence(image, [found.id], broker), may_stop=ask.want_shut_down)
-    if not (ask.want_shut_down or found.in_controlled_shutdown):
+    if request.want_fence:
+        return _Next(is_fenced=True, records=fence(image, [found.id], broker), may_stop=request.want_shut_down)
+    if not (request.want_shut_down or found.in_controlled_shutdown):
         return _Next(is_fenced=False)
     if leads_any(image, found.id):
         return _Next(is_fenced=False, records=_moved_away(image, found, broker), is_stopping=True)
@@ -98,10 +98,10 @@ def _moved_away(image: MetadataImage, found: BrokerImage, broker: BrokerLayers) 
 
 
 def _directories_lost(
-    image: MetadataImage, found: BrokerImage, ask: BrokerHeartbeatRequest, broker: BrokerLayers
+    image: MetadataImage, found: BrokerImage, request: BrokerHeartbeatRequest, broker: BrokerLayers
 ) -> tuple[MetadataRecord, ...]:
     """Directories that it had and that went offline. A broker that has none left stops by itself."""
-    offline = set(ask.offline_log_dirs)
+    offline = set(request.offline_log_dirs)
     lost = [directory for directory in found.log_dirs if directory in offline]
     left = [directory for directory in found.log_dirs if directory not in offline]
     if not lost or not left:

@@ -15,13 +15,13 @@ BLOCK_SIZE: Final = 1000
 
 
 def decide_allocate_producer_ids(
-    image: MetadataImage, ask: AllocateProducerIdsRequest
+    image: MetadataImage, request: AllocateProducerIdsRequest
 ) -> Decision[AllocateProducerIdsResponse]:
     """AllocateProducerIds v0: a block for a broker that asks from its own process."""
-    broker = image.brokers.get(ask.broker_id)
-    if broker is None or broker.epoch != ask.broker_epoch:
+    broker = image.brokers.get(request.broker_id)
+    if broker is None or broker.epoch != request.broker_epoch:
         return Decision(AllocateProducerIdsResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
-    given = decide_allocate(image, ask.broker_id, ask.broker_epoch)
+    given = decide_allocate(image, request.broker_id, request.broker_epoch)
     block = given.response
     return Decision(
         AllocateProducerIdsResponse(producer_id_start=block.start, producer_id_len=len(block)), given.records

@@ -32,18 +32,18 @@ from moldau.wire.messages.list_partition_reassignments import (
 
 
 def decide_alter_reassignments(
-    image: MetadataImage, ask: AlterPartitionReassignmentsRequest, broker: BrokerLayers
+    image: MetadataImage, request: AlterPartitionReassignmentsRequest, broker: BrokerLayers
 ) -> Decision[AlterPartitionReassignmentsResponse]:
     records: dict[tuple[str, int], PartitionChangeRecord] = {}
     topics: list[ReassignableTopicResponse] = []
-    for asked in ask.topics:
+    for asked in request.topics:
         partitions: list[ReassignablePartitionResponse] = []
         for partition in asked.partitions:
             key = (asked.name, partition.partition_index)
             try:
                 if key in records:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "A partition must be named at most once.")
-                record = _reassigned(image, asked.name, partition, ask.allow_replication_factor_change, broker)
+                record = _reassigned(image, asked.name, partition, request.allow_replication_factor_change, broker)
             except KafkaError as refused:
                 partitions.append(
                     ReassignablePartitionResponse(partition.partition_index, refused.code, refused.message)
@@ -54,27 +54,27 @@ def decide_alter_reassignments(
             partitions.append(ReassignablePartitionResponse(partition.partition_index, 0, None))
         topics.append(ReassignableTopicResponse(asked.name, partitions))
     response = AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=ask.allow_replication_factor_change, error_message=None, responses=topics
+        allow_replication_factor_change=request.allow_replication_factor_change, error_message=None, responses=topics
     )
     return Decision(response, tuple(records.values()))
 
 
 def _reassigned(
-    image: MetadataImage, name: str, ask: ReassignablePartition, is_factor_free: bool, broker: BrokerLayers
+    image: MetadataImage, name: str, request: ReassignablePartition, is_factor_free: bool, broker: BrokerLayers
 ) -> PartitionChangeRecord | None:
     topic = image.topics.get(name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}.")
-    if not 0 <= ask.partition_index < len(topic.partitions):
+    if not 0 <= request.partition_index < len(topic.partitions):
         raise KafkaError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{ask.partition_index}."
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{request.partition_index}."
         )
-    state = topic.partitions[ask.partition_index]
-    if ask.replicas is None:
-        wanted = _called_off(topic, ask.partition_index, unclean_allowed(image, broker)(name))
+    state = topic.partitions[request.partition_index]
+    if request.replicas is None:
+        wanted = _called_off(topic, request.partition_index, unclean_allowed(image, broker)(name))
     else:
-        wanted = _aimed_at(image, state, ask.replicas, is_factor_free)
-    return change(image, topic, ask.partition_index, wanted, active_in(image))
+        wanted = _aimed_at(image, state, request.replicas, is_factor_free)
+    return change(image, topic, request.partition_index, wanted, active_in(image))
 
 
 def _aimed_at(image: MetadataImage, state: PartitionState, replicas: Sequence[int], is_factor_free: bool) -> Wanted:
@@ -117,13 +117,13 @@ def _called_off(topic: TopicImage, index: int, is_unclean_allowed: bool) -> Want
 
 
 def decide_list_reassignments(
-    image: MetadataImage, ask: ListPartitionReassignmentsRequest
+    image: MetadataImage, request: ListPartitionReassignmentsRequest
 ) -> Decision[ListPartitionReassignmentsResponse]:
     """Those under way of the partitions named, or of all."""
     asked: list[tuple[str, Sequence[int] | None]] = (
         [(name, None) for name in sorted(image.topics)]
-        if ask.topics is None
-        else [(each.name, each.partition_indexes) for each in ask.topics if each.name in image.topics]
+        if request.topics is None
+        else [(each.name, each.partition_indexes) for each in request.topics if each.name in image.topics]
     )
     topics: list[OngoingTopicReassignment] = []
     for name, indexes in asked:

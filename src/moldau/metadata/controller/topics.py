@@ -65,15 +65,15 @@ class TopicDefaults:
 
 
 def decide_create_topics(
-    image: MetadataImage, ask: CreateTopicsRequest, defaults: TopicDefaults, rng: Random
+    image: MetadataImage, request: CreateTopicsRequest, defaults: TopicDefaults, rng: Random
 ) -> Decision[CreateTopicsResponse]:
-    times = Counter(topic.name for topic in ask.topics)
+    times = Counter(topic.name for topic in request.topics)
     taken: dict[str, str] = {}
     lowered = {name.lower(): name for name in image.topics} if defaults.ignores_case else {}
     results: list[CreatableTopicResult] = []
     records: list[MetadataRecord] = []
     room = PARTITIONS_PER_REQUEST_MAX
-    for topic in ask.topics:
+    for topic in request.topics:
         try:
             if times[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
@@ -86,7 +86,7 @@ def decide_create_topics(
         if defaults.ignores_case:
             lowered[topic.name.lower()] = topic.name
         results.append(result)
-        if not ask.validate_only:
+        if not request.validate_only:
             records += made
     unique = list({result.name: result for result in results}.values())
     return Decision(CreateTopicsResponse(topics=unique), tuple(records))
@@ -221,12 +221,12 @@ def _refused_topic(name: str, refused: KafkaError) -> CreatableTopicResult:
 
 
 def decide_create_partitions(
-    image: MetadataImage, ask: CreatePartitionsRequest, rng: Random
+    image: MetadataImage, request: CreatePartitionsRequest, rng: Random
 ) -> Decision[CreatePartitionsResponse]:
-    times = Counter(topic.name for topic in ask.topics)
+    times = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatePartitionsTopicResult] = {}
     records: list[MetadataRecord] = []
-    for topic in ask.topics:
+    for topic in request.topics:
         try:
             if times[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
@@ -235,29 +235,29 @@ def decide_create_partitions(
             results[topic.name] = CreatePartitionsTopicResult(topic.name, refused.code, refused.message)
             continue
         results[topic.name] = CreatePartitionsTopicResult(topic.name, 0, None)
-        if not ask.validate_only:
+        if not request.validate_only:
             records += made
     return Decision(CreatePartitionsResponse(results=list(results.values())), tuple(records))
 
 
-def _grow(image: MetadataImage, ask: CreatePartitionsTopic, rng: Random) -> list[PartitionRecord]:
-    topic = image.topics.get(ask.name)
+def _grow(image: MetadataImage, request: CreatePartitionsTopic, rng: Random) -> list[PartitionRecord]:
+    topic = image.topics.get(request.name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
     have = len(topic.partitions)
-    if ask.count == have:
+    if request.count == have:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {have} partition(s).")
-    if ask.count < have:
+    if request.count < have:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"The topic {ask.name} currently has {have} partition(s); {ask.count} would not be an increase.",
+            f"The topic {request.name} currently has {have} partition(s); {request.count} would not be an increase.",
         )
-    more = ask.count - have
+    more = request.count - have
     _check_room(more, PARTITIONS_PER_REQUEST_MAX)
-    if ask.assignments is None:
+    if request.assignments is None:
         replicas = place(list(image.brokers.values()), more, topic.replication_factor, rng)
     else:
-        replicas = _assigned_growth(image, topic, [a.broker_ids for a in ask.assignments], more)
+        replicas = _assigned_growth(image, topic, [a.broker_ids for a in request.assignments], more)
     return [partition_record(image, have + index, topic.id, brokers) for index, brokers in enumerate(replicas)]
 
 
@@ -280,9 +280,9 @@ def _assigned_growth(
 
 
 def decide_delete_topics(
-    image: MetadataImage, ask: DeleteTopicsRequest, defaults: TopicDefaults
+    image: MetadataImage, request: DeleteTopicsRequest, defaults: TopicDefaults
 ) -> Decision[DeleteTopicsResponse]:
-    wanted = list(ask.topics) or [DeleteTopicState(name=name) for name in ask.topic_names]
+    wanted = list(request.topics) or [DeleteTopicState(name=name) for name in request.topic_names]
     results: list[DeletableTopicResult] = []
     records: dict[Uuid, RemoveTopicRecord] = {}
     times = Counter((topic.name, topic.topic_id) for topic in wanted)
@@ -299,13 +299,13 @@ def decide_delete_topics(
     return Decision(DeleteTopicsResponse(responses=results), tuple(records.values()))
 
 
-def _to_delete(image: MetadataImage, ask: DeleteTopicState, defaults: TopicDefaults) -> TopicImage:
-    if (ask.name is None) == (ask.topic_id == ZERO_UUID):
+def _to_delete(image: MetadataImage, request: DeleteTopicState, defaults: TopicDefaults) -> TopicImage:
+    if (request.name is None) == (request.topic_id == ZERO_UUID):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Either the name or the id of a topic must be given, not both.")
     if not defaults.delete_enabled:
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
-    found = image.topics.get(ask.name) if ask.name is not None else image.topic_by_id(ask.topic_id)
-    if found is None and ask.name is None:
+    found = image.topics.get(request.name) if request.name is not None else image.topic_by_id(request.topic_id)
+    if found is None and request.name is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
     if found is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")

@@ -134,14 +134,14 @@ class BrokerLifecycle:
             self._timer.cancel()
             self._timer = None
         self._is_asking = True
-        ask = BrokerHeartbeatRequest(
+        request = BrokerHeartbeatRequest(
             broker_id=self._node_id,
             broker_epoch=self.epoch,
             current_metadata_offset=self._current.image.offset,
             want_fence=False,
             want_shut_down=self._is_leaving,
         )
-        asked = self._channel.ask(ApiKey.BROKER_HEARTBEAT, ask, timeout_ms=self._settings.session_timeout_ms)
+        asked = self._channel.ask(ApiKey.BROKER_HEARTBEAT, request, timeout_ms=self._settings.session_timeout_ms)
         asked.then(self._beaten)
 
     def _beaten(self, response: BrokerHeartbeatResponse | KafkaError) -> None:

@@ -85,7 +85,7 @@ def allocate_by(
         return range(given.producer_id_start, given.producer_id_start + given.producer_id_len)
 
     def allocate() -> Promise[range | KafkaError]:
-        ask = AllocateProducerIdsRequest(broker_id, broker_epoch())
-        return channel.ask(ApiKey.ALLOCATE_PRODUCER_IDS, ask, "ids").map(granted)
+        request = AllocateProducerIdsRequest(broker_id, broker_epoch())
+        return channel.ask(ApiKey.ALLOCATE_PRODUCER_IDS, request, "ids").map(granted)
 
     return allocate

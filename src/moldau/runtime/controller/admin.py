@@ -49,16 +49,18 @@ class Admin:
         self._delete_enabled = delete_enabled
         self._ignores_case = ignores_case
         self._decisions: dict[ApiKey, Decide] = {
-            ApiKey.CREATE_TOPICS: lambda image, ask: decide_create_topics(image, ask, self._defaults(image), rng),
-            ApiKey.DELETE_TOPICS: lambda image, ask: decide_delete_topics(image, ask, self._defaults(image)),
-            ApiKey.CREATE_PARTITIONS: lambda image, ask: decide_create_partitions(image, ask, rng),
-            ApiKey.ALTER_CONFIGS: lambda image, ask: decide_alter_configs(image, ask, self._layers(image)),
-            ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda image, ask: decide_incremental_alter_configs(
-                image, ask, self._layers(image)
+            ApiKey.CREATE_TOPICS: lambda image, request: decide_create_topics(
+                image, request, self._defaults(image), rng
+            ),
+            ApiKey.DELETE_TOPICS: lambda image, request: decide_delete_topics(image, request, self._defaults(image)),
+            ApiKey.CREATE_PARTITIONS: lambda image, request: decide_create_partitions(image, request, rng),
+            ApiKey.ALTER_CONFIGS: lambda image, request: decide_alter_configs(image, request, self._layers(image)),
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda image, request: decide_incremental_alter_configs(
+                image, request, self._layers(image)
             ),
             ApiKey.ELECT_LEADERS: decide_elect_leaders,
-            ApiKey.ALTER_PARTITION_REASSIGNMENTS: lambda image, ask: decide_alter_reassignments(
-                image, ask, self._layers(image)
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS: lambda image, request: decide_alter_reassignments(
+                image, request, self._layers(image)
             ),
             ApiKey.LIST_PARTITION_REASSIGNMENTS: decide_list_reassignments,
             ApiKey.UPDATE_FEATURES: decide_update_features,

@@ -62,10 +62,12 @@ class BrokerReports:
         self._duties.arm()
         return answer
 
-    def _register(self, image: MetadataImage, ask: BrokerRegistrationRequest) -> Decision[BrokerRegistrationResponse]:
+    def _register(
+        self, image: MetadataImage, request: BrokerRegistrationRequest
+    ) -> Decision[BrokerRegistrationResponse]:
         return decide_broker_registration(
             image,
-            ask,
+            request,
             self._sessions,
             self._clock.elapsed_ms(),
             self._controller.next_offset,
@@ -73,12 +75,14 @@ class BrokerReports:
             self._layers(image),
         )
 
-    def _heartbeat(self, image: MetadataImage, ask: BrokerHeartbeatRequest) -> Decision[BrokerHeartbeatResponse]:
+    def _heartbeat(self, image: MetadataImage, request: BrokerHeartbeatRequest) -> Decision[BrokerHeartbeatResponse]:
         now_ms, next_offset = self._clock.elapsed_ms(), self._controller.next_offset
-        return decide_heartbeat(image, ask, self._sessions, now_ms, next_offset, self._layers(image))
+        return decide_heartbeat(image, request, self._sessions, now_ms, next_offset, self._layers(image))
 
-    def _unregister(self, image: MetadataImage, ask: UnregisterBrokerRequest) -> Decision[UnregisterBrokerResponse]:
-        return decide_unregister_broker(image, ask, self._sessions, self._layers(image))
+    def _unregister(self, image: MetadataImage, request: UnregisterBrokerRequest) -> Decision[UnregisterBrokerResponse]:
+        return decide_unregister_broker(image, request, self._sessions, self._layers(image))
 
-    def _alter_partition(self, image: MetadataImage, ask: AlterPartitionRequest) -> Decision[AlterPartitionResponse]:
-        return decide_alter_partition(image, ask, self._layers(image))
+    def _alter_partition(
+        self, image: MetadataImage, request: AlterPartitionRequest
+    ) -> Decision[AlterPartitionResponse]:
+        return decide_alter_partition(image, request, self._layers(image))

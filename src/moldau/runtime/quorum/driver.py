@@ -155,9 +155,9 @@ class QuorumDriver:
         self._settle()
         return end_offset
 
-    def answer(self, ask: Message, version: int) -> Message | Promise[Any]:
+    def answer(self, request: Message, version: int) -> Message | Promise[Any]:
         """Any of the quorum's requests, from whichever listener."""
-        answered = self._quorum.answer(ask)
+        answered = self._quorum.answer(request)
         self._settle()
         return answered
 
@@ -216,7 +216,7 @@ class QuorumDriver:
 
     def _heed(self, asked: Asked, outcome: Message | KafkaError) -> None:
         if self._is_running:
-            self._guarded(lambda: self._quorum.heed(asked, outcome))
+            self._guarded(lambda: self._quorum.on_response(asked, outcome))
 
     def _tell(self, news: News) -> None:
         for listener in self._listeners:

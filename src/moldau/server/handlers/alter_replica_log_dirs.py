@@ -22,9 +22,9 @@ class AlterReplicaLogDirs:
         self._partitions = partitions
         self._log_dir = log_dir
 
-    def answer(self, ask: AlterReplicaLogDirsRequest, caller: Caller) -> AlterReplicaLogDirsResponse:
+    def answer(self, request: AlterReplicaLogDirsRequest, caller: Caller) -> AlterReplicaLogDirsResponse:
         moved: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
-        for directory in ask.dirs:
+        for directory in request.dirs:
             for topic in directory.topics:
                 for index in topic.partitions:
                     code = self._move(topic.name, index, directory.path)

@@ -31,9 +31,9 @@ FEATURES_FROM_ZERO = 4
 """Older versions cannot tell of a feature that may be off: its lowest level is 0."""
 
 
-def _is_named(ask: ApiVersionsRequest) -> bool:
+def _is_named(request: ApiVersionsRequest) -> bool:
     """Whether the client's software has a name and version that may go into a metric."""
-    return all(_SOFTWARE.fullmatch(word) for word in (ask.client_software_name, ask.client_software_version))
+    return all(_SOFTWARE.fullmatch(word) for word in (request.client_software_name, request.client_software_version))
 
 
 class ApiVersions:
@@ -47,11 +47,11 @@ class ApiVersions:
         self._served = served
         self._kraft_version = kraft_version
 
-    def answer(self, ask: ApiVersionsRequest, caller: Caller) -> ApiVersionsResponse:
+    def answer(self, request: ApiVersionsRequest, caller: Caller) -> ApiVersionsResponse:
         served = self._served()
         if not self.versions[0] <= caller.version <= self.versions[1]:
             return ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, [ApiVersion(self.api, *self.versions)])
-        if caller.version >= 3 and not _is_named(ask):
+        if caller.version >= 3 and not _is_named(request):
             return ApiVersionsResponse(ErrorCode.INVALID_REQUEST)
         keys = [ApiVersion(key, 0 if key == ApiKey.PRODUCE else low, high) for key, (low, high) in served.items()]
         image = self._current.image

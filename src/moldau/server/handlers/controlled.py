@@ -45,15 +45,15 @@ class Controlled:
 
     request_bytes_max = CONTROLLED_REQUEST_BYTES_MAX
 
-    def __init__(self, api: ApiKey, versions: tuple[int, int], ask: Ask) -> None:
+    def __init__(self, api: ApiKey, versions: tuple[int, int], request: Ask) -> None:
         self.api = api
         self.versions = versions
-        self._ask = ask
+        self._ask = request
 
-    def answer(self, ask: Message, caller: Caller) -> Promise[Message]:
-        answered = self._ask(self.api, ask, caller.version)
-        return answered.map(lambda given: refusal(ask, given) if isinstance(given, KafkaError) else given)
+    def answer(self, request: Message, caller: Caller) -> Promise[Message]:
+        answered = self._ask(self.api, request, caller.version)
+        return answered.map(lambda given: refusal(request, given) if isinstance(given, KafkaError) else given)
 
 
-def controlled(ask: Ask) -> list[Controlled]:
-    return [Controlled(api, versions, ask) for api, versions in CONTROLLED.items()]
+def controlled(request: Ask) -> list[Controlled]:
+    return [Controlled(api, versions, request) for api, versions in CONTROLLED.items()]

@@ -35,7 +35,7 @@ class DeleteRecords:
         self._timers = timers
 
     def answer(
-        self, ask: DeleteRecordsRequest, caller: Caller
+        self, request: DeleteRecordsRequest, caller: Caller
     ) -> DeleteRecordsResponse | Promise[DeleteRecordsResponse]:
         waiting: Waiting = []
         response = DeleteRecordsResponse(
@@ -43,10 +43,10 @@ class DeleteRecords:
                 DeleteRecordsTopicResult(
                     topic.name, [self._delete(topic.name, wanted, waiting) for wanted in topic.partitions]
                 )
-                for topic in ask.topics
+                for topic in request.topics
             ]
         )
-        return self._when_deleted(response, waiting, ask.timeout_ms) if waiting else response
+        return self._when_deleted(response, waiting, request.timeout_ms) if waiting else response
 
     def _delete(self, topic: str, wanted: DeleteRecordsPartition, waiting: Waiting) -> DeleteRecordsPartitionResult:
         index = wanted.partition_index

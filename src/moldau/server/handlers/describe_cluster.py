@@ -25,30 +25,30 @@ class DescribeCluster:
         self._current = current
         self._cluster_id = cluster_id
 
-    def answer(self, ask: DescribeClusterRequest, caller: Caller) -> DescribeClusterResponse:
-        if ask.endpoint_type != BROKER_ENDPOINTS:
-            return not_served(ask)
+    def answer(self, request: DescribeClusterRequest, caller: Caller) -> DescribeClusterResponse:
+        if request.endpoint_type != BROKER_ENDPOINTS:
+            return not_served(request)
         brokers = [
             DescribeClusterBroker(broker.id, endpoint.host, endpoint.port, broker.rack, broker.fenced)
             for broker in self._current.image.brokers.values()
-            if (endpoint := broker.endpoint(caller.listener)) and (ask.include_fenced_brokers or not broker.fenced)
+            if (endpoint := broker.endpoint(caller.listener)) and (request.include_fenced_brokers or not broker.fenced)
         ]
         return DescribeClusterResponse(
             cluster_id=self._cluster_id,
             controller_id=brokers[0].broker_id if brokers else -1,
             brokers=brokers,
-            cluster_authorized_operations=operations(ask),
+            cluster_authorized_operations=operations(request),
         )
 
 
-def not_served(ask: DescribeClusterRequest) -> DescribeClusterResponse:
+def not_served(request: DescribeClusterRequest) -> DescribeClusterResponse:
     """For who asks for brokers where controllers listen, for controllers where brokers do, or for anything else."""
-    is_elsewhere = ask.endpoint_type in (BROKER_ENDPOINTS, CONTROLLER_ENDPOINTS)
+    is_elsewhere = request.endpoint_type in (BROKER_ENDPOINTS, CONTROLLER_ENDPOINTS)
     return DescribeClusterResponse(
         error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_elsewhere else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-        error_message=f"Endpoint type {ask.endpoint_type} is not served on this listener.",
+        error_message=f"Endpoint type {request.endpoint_type} is not served on this listener.",
     )
 
 
-def operations(ask: DescribeClusterRequest) -> int:
-    return CLUSTER_OPERATIONS if ask.include_cluster_authorized_operations else NOT_ASKED
+def operations(request: DescribeClusterRequest) -> int:
+    return CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED

@@ -36,16 +36,16 @@ class DescribeConfigs:
         self._node_id = node_id
         self._static = static
 
-    def answer(self, ask: DescribeConfigsRequest, caller: Caller) -> DescribeConfigsResponse:
-        return DescribeConfigsResponse(results=[self._describe(resource, ask) for resource in ask.resources])
+    def answer(self, request: DescribeConfigsRequest, caller: Caller) -> DescribeConfigsResponse:
+        return DescribeConfigsResponse(results=[self._describe(resource, request) for resource in request.resources])
 
-    def _describe(self, resource: DescribeConfigsResource, ask: DescribeConfigsRequest) -> DescribeConfigsResult:
+    def _describe(self, resource: DescribeConfigsResource, request: DescribeConfigsRequest) -> DescribeConfigsResult:
         try:
             entries = self._entries(resource.resource_type, resource.resource_name)
         except KafkaError as refused:
             return DescribeConfigsResult(refused.code, refused.message, resource.resource_type, resource.resource_name)
         wanted = resource.configuration_keys
-        found = [_result(entry, ask) for entry in entries if wanted is None or not wanted or entry.name in wanted]
+        found = [_result(entry, request) for entry in entries if wanted is None or not wanted or entry.name in wanted]
         return DescribeConfigsResult(0, None, resource.resource_type, resource.resource_name, found)
 
     def _entries(self, kind: int, name: str) -> Iterable[ConfigEntry]:
@@ -70,8 +70,8 @@ class DescribeConfigs:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
 
 
-def _result(entry: ConfigEntry, ask: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
-    synonyms = entry.synonyms if ask.include_synonyms else ()
+def _result(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    synonyms = entry.synonyms if request.include_synonyms else ()
     return DescribeConfigsResourceResult(
         entry.name,
         entry.value,
@@ -80,5 +80,5 @@ def _result(entry: ConfigEntry, ask: DescribeConfigsRequest) -> DescribeConfigsR
         entry.definition.sensitive,
         [DescribeConfigsSynonym(each.name, each.value, each.source) for each in synonyms],
         entry.definition.type,
-        entry.definition.documentation if ask.include_documentation else None,
+        entry.definition.documentation if request.include_documentation else None,
     )

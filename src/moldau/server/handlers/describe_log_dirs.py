@@ -31,9 +31,9 @@ class DescribeLogDirs:
         self._log_dir = log_dir
         self._disk_space = disk_space
 
-    def answer(self, ask: DescribeLogDirsRequest, caller: Caller) -> DescribeLogDirsResponse:
+    def answer(self, request: DescribeLogDirsRequest, caller: Caller) -> DescribeLogDirsResponse:
         found: dict[str, list[DescribeLogDirsPartition]] = {}
-        for partition in self._wanted(ask):
+        for partition in self._wanted(request):
             size = DescribeLogDirsPartition(partition.name.partition, partition.log.size_bytes)
             found.setdefault(partition.name.topic, []).append(size)
         topics = [DescribeLogDirsTopic(name, sizes) for name, sizes in found.items()]
@@ -43,8 +43,8 @@ class DescribeLogDirs:
             total, usable = UNKNOWN_SPACE
         return DescribeLogDirsResponse(results=[DescribeLogDirsResult(0, self._log_dir, topics, total, usable)])
 
-    def _wanted(self, ask: DescribeLogDirsRequest) -> list[Partition]:
-        if ask.topics is None:
+    def _wanted(self, request: DescribeLogDirsRequest) -> list[Partition]:
+        if request.topics is None:
             return list(self._partitions)
-        named = {(topic.topic, index) for topic in ask.topics for index in topic.partitions}
+        named = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
         return [found for key in sorted(named) if (found := self._partitions.find(*key)) is not None]

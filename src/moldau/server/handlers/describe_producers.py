@@ -23,11 +23,11 @@ class DescribeProducers:
     def __init__(self, partitions: Partitions) -> None:
         self._partitions = partitions
 
-    def answer(self, ask: DescribeProducersRequest, caller: Caller) -> DescribeProducersResponse:
+    def answer(self, request: DescribeProducersRequest, caller: Caller) -> DescribeProducersResponse:
         return DescribeProducersResponse(
             topics=[
                 TopicResponse(topic.name, [self._describe(topic.name, index) for index in topic.partition_indexes])
-                for topic in ask.topics
+                for topic in request.topics
             ]
         )
 

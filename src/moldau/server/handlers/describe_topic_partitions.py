@@ -29,13 +29,13 @@ class DescribeTopicPartitions:
     def __init__(self, current: CurrentImage) -> None:
         self._current = current
 
-    def answer(self, ask: DescribeTopicPartitionsRequest, caller: Caller) -> DescribeTopicPartitionsResponse:
+    def answer(self, request: DescribeTopicPartitionsRequest, caller: Caller) -> DescribeTopicPartitionsResponse:
         image = self._current.image
         live = {broker.id for broker in image.live_brokers()}
-        left = max(1, min(ask.response_partition_limit, PARTITIONS_PER_PAGE_MAX))
+        left = max(1, min(request.response_partition_limit, PARTITIONS_PER_PAGE_MAX))
         response = DescribeTopicPartitionsResponse()
         topics: list[DescribeTopicPartitionsResponseTopic] = []
-        for name, first in _wanted(image, ask):
+        for name, first in _wanted(image, request):
             topic = image.topics.get(name)
             if topic is None:
                 topics.append(_absent(name))
@@ -65,10 +65,10 @@ class DescribeTopicPartitions:
         return response
 
 
-def _wanted(image: MetadataImage, ask: DescribeTopicPartitionsRequest) -> Iterator[tuple[str, int]]:
+def _wanted(image: MetadataImage, request: DescribeTopicPartitionsRequest) -> Iterator[tuple[str, int]]:
     """Topic names in order from the cursor on, each with the partition to begin at; all topics if none is named."""
-    names = sorted({topic.name for topic in ask.topics} or image.topics)
-    cursor = ask.cursor
+    names = sorted({topic.name for topic in request.topics} or image.topics)
+    cursor = request.cursor
     for name in names:
         if cursor is None or name > cursor.topic_name:
             yield name, 0

@@ -85,56 +85,58 @@ class Fetch:
             for from_followers in (False, True)
         }
 
-    def answer(self, ask: FetchRequest, caller: Caller) -> FetchResponse | Promise[FetchResponse]:
+    def answer(self, request: FetchRequest, caller: Caller) -> FetchResponse | Promise[FetchResponse]:
         uses_topic_ids = caller.version >= TOPIC_ID_FROM_VERSION
         try:
-            reads = self._reads(ask, caller)
-            if ask.session_epoch == FINAL_EPOCH and not ask.session_id and reads.replica_id == CONSUMER:
-                at_once = self._answer_at_once(ask, uses_topic_ids, reads, caller)
+            reads = self._reads(request, caller)
+            if request.session_epoch == FINAL_EPOCH and not request.session_id and reads.replica_id == CONSUMER:
+                at_once = self._answer_at_once(request, uses_topic_ids, reads, caller)
                 if at_once is not None:
                     return at_once
-            session = self._session(ask, uses_topic_ids, reads.replica_id)
+            session = self._session(request, uses_topic_ids, reads.replica_id)
         except KafkaError as refused:
             return FetchResponse(error_code=refused.code)
-        is_full = ask.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
-        self._update(session, ask, reads)
-        answer = _Answer(self, session, ask, is_full, reads, caller)
+        is_full = request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
+        self._update(session, request, reads)
+        answer = _Answer(self, session, request, is_full, reads, caller)
         response = answer.collect()
         if response is not None:
             return response
-        return answer.park(self._parked, self._wait_ms(ask, reads))
+        return answer.park(self._parked, self._wait_ms(request, reads))
 
-    def _wait_ms(self, ask: FetchRequest, reads: Reads) -> int:
+    def _wait_ms(self, request: FetchRequest, reads: Reads) -> int:
         if reads.replica_id != CONSUMER and self._replication is not None and self._replication.is_in_a_hurry:
-            return min(ask.max_wait_ms, HURRIED_WAIT_MS)
-        return ask.max_wait_ms
+            return min(request.max_wait_ms, HURRIED_WAIT_MS)
+        return request.max_wait_ms
 
-    def _reads(self, ask: FetchRequest, caller: Caller) -> Reads:
+    def _reads(self, request: FetchRequest, caller: Caller) -> Reads:
         """How this client reads. Who claims to be a replica must name its broker's epoch: what a replica says moves
         the high watermark, and a client could say anything (CVE-2018-1288)."""
-        replica_id = ask.replica_id if ask.replica_state is None else ask.replica_state.replica_id
+        replica_id = request.replica_id if request.replica_state is None else request.replica_state.replica_id
         if replica_id >= 0:
-            replica_epoch = -1 if ask.replica_state is None else ask.replica_state.replica_epoch
+            replica_epoch = -1 if request.replica_state is None else request.replica_state.replica_epoch
             if caller.version < REPLICA_EPOCH_FROM_VERSION or replica_epoch < 0:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
             return ReplicaReads(replica_id, replica_epoch, self._throttled)
-        is_committed = ask.isolation_level == READ_COMMITTED
-        if self._reads_nearby and ask.rack_id and caller.version >= RACK_FROM_VERSION:
-            nearest = SameRack(self._current.image.brokers, self._node_id, ask.rack_id, caller.listener)
+        is_committed = request.isolation_level == READ_COMMITTED
+        if self._reads_nearby and request.rack_id and caller.version >= RACK_FROM_VERSION:
+            nearest = SameRack(self._current.image.brokers, self._node_id, request.rack_id, caller.listener)
             return ConsumerReads(is_committed, True, nearest)
         return self._plain_reads[is_committed, caller.version >= RACK_FROM_VERSION]
 
     def _answer_at_once(
-        self, ask: FetchRequest, uses_topic_ids: bool, reads: Reads, caller: Caller
+        self, request: FetchRequest, uses_topic_ids: bool, reads: Reads, caller: Caller
     ) -> FetchResponse | None:
         """A fetch without a session (librdkafka's are all so) that need not wait: nothing is remembered of it. None if
         it must wait after all, or names a topic twice."""
-        if len(ask.topics) > 1 and len({topic.topic or topic.topic_id for topic in ask.topics}) < len(ask.topics):
+        if len(request.topics) > 1 and len({topic.topic or topic.topic_id for topic in request.topics}) < len(
+            request.topics
+        ):
             return None
-        left = min(ask.max_bytes, self.bytes_max)
-        size, is_urgent = 0, ask.max_wait_ms <= 0
+        left = min(request.max_bytes, self.bytes_max)
+        size, is_urgent = 0, request.max_wait_ms <= 0
         topics = []
-        for topic in ask.topics:
+        for topic in request.topics:
             key: str | Uuid = topic.topic_id if uses_topic_ids else topic.topic
             found = []
             for wanted in topic.partitions:
@@ -149,7 +151,7 @@ class Fetch:
                 if data.error_code or data.diverging_epoch is not None or data.preferred_read_replica != NO_REPLICA:
                     is_urgent = True
             topics.append(FetchableTopicResponse(topic.topic_id, topic.topic, found))
-        if size < ask.min_bytes and not is_urgent and topics:
+        if size < request.min_bytes and not is_urgent and topics:
             return None
         response = FetchResponse(responses=topics)
         if is_urgent:
@@ -160,15 +162,15 @@ class Fetch:
         if caller.version >= LEADER_FROM_VERSION:
             tell_fetcher(response, self._current.image, caller.listener)
 
-    def _session(self, ask: FetchRequest, uses_topic_ids: bool, replica_id: int) -> FetchSession:
+    def _session(self, request: FetchRequest, uses_topic_ids: bool, replica_id: int) -> FetchSession:
         """The session this request belongs to: a new one, one without a name, or one of those we hold."""
         now_ms = self._clock.elapsed_ms()
-        replica_epoch = -1 if ask.replica_state is None else ask.replica_state.replica_epoch
-        if ask.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
-            return self._sessions.resume(ask.session_id, ask.session_epoch, uses_topic_ids, now_ms, replica_id)
-        if ask.session_id:
-            self._sessions.remove(ask.session_id)
-        if ask.session_epoch == FINAL_EPOCH:
+        replica_epoch = -1 if request.replica_state is None else request.replica_state.replica_epoch
+        if request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
+            return self._sessions.resume(request.session_id, request.session_epoch, uses_topic_ids, now_ms, replica_id)
+        if request.session_id:
+            self._sessions.remove(request.session_id)
+        if request.session_epoch == FINAL_EPOCH:
             return FetchSession(0, uses_topic_ids, replica_id)
         if replica_id != CONSUMER and not self._is_broker(replica_id, replica_epoch):
             # Followers' sessions take the place of consumers': who only claims to be one gets none.
@@ -179,10 +181,10 @@ class Fetch:
         broker = self._current.image.brokers.get(replica_id)
         return broker is not None and broker.epoch == replica_epoch
 
-    def _update(self, session: FetchSession, ask: FetchRequest, reads: Reads) -> None:
+    def _update(self, session: FetchSession, request: FetchRequest, reads: Reads) -> None:
         by_id = session.uses_topic_ids
         session.reads_committed = reads.is_committed
-        for topic in ask.topics:
+        for topic in request.topics:
             key: str | Uuid = topic.topic_id if by_id else topic.topic
             for wanted in topic.partitions:
                 entry = session.put(key, wanted.partition, self.partition(key, wanted.partition))
@@ -193,7 +195,7 @@ class Fetch:
                 entry.log_start_offset = wanted.log_start_offset
                 if entry.partition is not None:
                     reads.note(entry.partition, entry)
-        for forgotten in ask.forgotten_topics_data:
+        for forgotten in request.forgotten_topics_data:
             key = forgotten.topic_id if by_id else forgotten.topic
             for index in forgotten.partitions:
                 session.forget(key, index)
@@ -216,11 +218,11 @@ class _Answer:
     __slots__ = ("_ask", "_caller", "_fetch", "_is_full", "_reads", "_session", "_size")
 
     def __init__(
-        self, fetch: Fetch, session: FetchSession, ask: FetchRequest, is_full: bool, reads: Reads, caller: Caller
+        self, fetch: Fetch, session: FetchSession, request: FetchRequest, is_full: bool, reads: Reads, caller: Caller
     ) -> None:
         self._fetch = fetch
         self._session = session
-        self._ask = ask
+        self._ask = request
         self._is_full = is_full
         self._reads = reads
         self._caller = caller
@@ -228,8 +230,8 @@ class _Answer:
 
     def collect(self, is_last: bool = False) -> FetchResponse | None:
         """The response, or None if there is too little to tell and there is time to wait for more."""
-        ask, session = self._ask, self._session
-        left = min(ask.max_bytes, self._fetch.bytes_max)
+        request, session = self._ask, self._session
+        left = min(request.max_bytes, self._fetch.bytes_max)
         found: list[tuple[FetchedPartition, PartitionData]] = []
         size, is_urgent = 0, False
         for entry in session.dirty:
@@ -241,7 +243,7 @@ class _Answer:
             size += length
             left -= length
             is_urgent = is_urgent or _is_urgent(data) or self._begins_elsewhere(entry, data)
-        enough = size >= ask.min_bytes or is_urgent or is_last or ask.max_wait_ms <= 0 or not session.entries
+        enough = size >= request.min_bytes or is_urgent or is_last or request.max_wait_ms <= 0 or not session.entries
         self._size = size
         if not enough:
             return None

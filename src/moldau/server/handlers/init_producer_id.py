@@ -27,10 +27,10 @@ class InitProducerId:
         self._coordinator = coordinator
 
     def answer(
-        self, ask: InitProducerIdRequest, caller: Caller
+        self, request: InitProducerIdRequest, caller: Caller
     ) -> InitProducerIdResponse | Promise[InitProducerIdResponse]:
-        transactional_id = ask.transactional_id
-        if transactional_id == "" or (ask.producer_id < 0) != (ask.producer_epoch < 0):
+        transactional_id = request.transactional_id
+        if transactional_id == "" or (request.producer_id < 0) != (request.producer_epoch < 0):
             return _refused(ErrorCode.INVALID_REQUEST)
         if transactional_id is None:
             return self._producer_ids.next().map(_given)
@@ -38,7 +38,7 @@ class InitProducerId:
         return answered(
             lambda: self._coordinator.with_producer_id(
                 lambda: self._coordinator.submit(
-                    transactional_id, lambda transactions: transactions.init_producer_id(ask, client)
+                    transactional_id, lambda transactions: transactions.init_producer_id(request, client)
                 )
             ),
             lambda refused: _refused(refused.code),

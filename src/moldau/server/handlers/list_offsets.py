@@ -46,13 +46,13 @@ class ListOffsets:
     def __init__(self, partitions: Partitions) -> None:
         self._partitions = partitions
 
-    def answer(self, ask: ListOffsetsRequest, caller: Caller) -> ListOffsetsResponse:
+    def answer(self, request: ListOffsetsRequest, caller: Caller) -> ListOffsetsResponse:
         topics = []
-        for topic in ask.topics:
+        for topic in request.topics:
             times = Counter(wanted.partition_index for wanted in topic.partitions)
             once = {wanted.partition_index: wanted for wanted in topic.partitions}
             found = [
-                self._offset(topic.name, wanted, ask, caller)
+                self._offset(topic.name, wanted, request, caller)
                 if times[index] == 1
                 else ListOffsetsPartitionResponse(index, ErrorCode.INVALID_REQUEST)
                 for index, wanted in once.items()
@@ -61,15 +61,15 @@ class ListOffsets:
         return ListOffsetsResponse(topics=topics)
 
     def _offset(
-        self, topic: str, wanted: ListOffsetsPartition, ask: ListOffsetsRequest, caller: Caller
+        self, topic: str, wanted: ListOffsetsPartition, request: ListOffsetsRequest, caller: Caller
     ) -> ListOffsetsPartitionResponse:
         index = wanted.partition_index
         try:
             partition = self._partitions.get(topic, index)
-            partition.fence(wanted.current_leader_epoch, leader_only=ask.replica_id != DEBUGGER_ID)
+            partition.fence(wanted.current_leader_epoch, leader_only=request.replica_id != DEBUGGER_ID)
             if wanted.timestamp < 0 and caller.version < NEEDS_VERSION.get(wanted.timestamp, 0):
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-            timestamp, offset = _look_up(partition, wanted.timestamp, ask)
+            timestamp, offset = _look_up(partition, wanted.timestamp, request)
             epoch = _epoch(partition, wanted.timestamp, offset)
         except KafkaError as refused:
             code = refused.code
@@ -82,13 +82,13 @@ class ListOffsets:
         return ListOffsetsPartitionResponse(index, 0, timestamp, offset, epoch)
 
 
-def _look_up(partition: Partition, timestamp: int, ask: ListOffsetsRequest) -> tuple[int, int]:
+def _look_up(partition: Partition, timestamp: int, request: ListOffsetsRequest) -> tuple[int, int]:
     """(timestamp, offset), each -1 where there is none to tell."""
     log = partition.log
-    up_to = _readable_end(partition, ask)
+    up_to = _readable_end(partition, request)
     match timestamp:
         case -1:
-            _refuse_before_commit(partition, ask)
+            _refuse_before_commit(partition, request)
             return -1, up_to
         case -2 | -4:
             return -1, log.start_offset
@@ -102,7 +102,7 @@ def _look_up(partition: Partition, timestamp: int, ask: ListOffsetsRequest) -> t
             found = log.offset_for_time(timestamp, log.end_offset)
     if found is not None and found.offset < up_to:
         return found.timestamp, found.offset
-    _refuse_before_commit(partition, ask)
+    _refuse_before_commit(partition, request)
     return -1, -1
 
 
@@ -113,14 +113,14 @@ def _epoch(partition: Partition, timestamp: int, offset: int) -> int:
     return partition.log.epochs.epoch_for_offset(offset) if offset >= 0 else -1
 
 
-def _readable_end(partition: Partition, ask: ListOffsetsRequest) -> int:
-    if ask.replica_id != CONSUMER_ID:
+def _readable_end(partition: Partition, request: ListOffsetsRequest) -> int:
+    if request.replica_id != CONSUMER_ID:
         return partition.log.end_offset
-    return partition.last_stable_offset if ask.isolation_level == READ_COMMITTED else partition.high_watermark
+    return partition.last_stable_offset if request.isolation_level == READ_COMMITTED else partition.high_watermark
 
 
-def _refuse_before_commit(partition: Partition, ask: ListOffsetsRequest) -> None:
+def _refuse_before_commit(partition: Partition, request: ListOffsetsRequest) -> None:
     """A new leader knows only what it was told of the high watermark: what it would say might lie below what another
     consumer has read."""
-    if ask.replica_id == CONSUMER_ID and partition.epoch_start_offset > partition.high_watermark:
+    if request.replica_id == CONSUMER_ID and partition.epoch_start_offset > partition.high_watermark:
         raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)

@@ -46,37 +46,43 @@ class Metadata:
         self._cluster_id = cluster_id
         self._auto_create = auto_create
 
-    def answer(self, ask: MetadataRequest, caller: Caller) -> MetadataResponse | Promise[MetadataResponse]:
+    def answer(self, request: MetadataRequest, caller: Caller) -> MetadataResponse | Promise[MetadataResponse]:
         image = self._current.image
-        if ask.topics is None or (caller.version == 0 and not ask.topics):
+        if request.topics is None or (caller.version == 0 and not request.topics):
             live = {broker.id for broker in image.live_brokers()}
-            return self._response(ask, caller, [_described(topic, live, ask) for topic in image.topics.values()])
-        if caller.version in IDS_NOT_READY and any(topic.topic_id != ZERO_UUID for topic in ask.topics):
+            return self._response(
+                request, caller, [_described(topic, live, request) for topic in image.topics.values()]
+            )
+        if caller.version in IDS_NOT_READY and any(topic.topic_id != ZERO_UUID for topic in request.topics):
             refused = [
                 MetadataResponseTopic(ErrorCode.INVALID_REQUEST, topic.name or "", topic.topic_id)
-                for topic in ask.topics
+                for topic in request.topics
             ]
             return MetadataResponse(cluster_id=self._cluster_id, topics=refused)
-        missing = self._to_create(image, ask)
+        missing = self._to_create(image, request)
         if not missing:
-            return self._named(ask, caller, {})
+            return self._named(request, caller, {})
         wish = CreateTopicsRequest([CreatableTopic(name, -1, -1) for name in missing])
-        return self._creator.create_topics(wish).map(lambda made: self._named(ask, caller, _refusals(missing, made)))
+        return self._creator.create_topics(wish).map(
+            lambda made: self._named(request, caller, _refusals(missing, made))
+        )
 
-    def _to_create(self, image: MetadataImage, ask: MetadataRequest) -> list[str]:
-        if not (self._auto_create and ask.allow_auto_topic_creation):
+    def _to_create(self, image: MetadataImage, request: MetadataRequest) -> list[str]:
+        if not (self._auto_create and request.allow_auto_topic_creation):
             return []
-        names = {topic.name for topic in ask.topics or () if topic.name is not None and topic.topic_id == ZERO_UUID}
+        names = {topic.name for topic in request.topics or () if topic.name is not None and topic.topic_id == ZERO_UUID}
         return sorted(name for name in names if name not in image.topics and not topic_name_problem(name))
 
-    def _named(self, ask: MetadataRequest, caller: Caller, refused: dict[str, ErrorCode]) -> MetadataResponse:
+    def _named(self, request: MetadataRequest, caller: Caller, refused: dict[str, ErrorCode]) -> MetadataResponse:
         image = self._current.image
         live = {broker.id for broker in image.live_brokers()}
-        wanted = {(topic.topic_id, topic.name): topic for topic in ask.topics or ()}
-        return self._response(ask, caller, [_topic(image, topic, live, ask, refused) for topic in wanted.values()])
+        wanted = {(topic.topic_id, topic.name): topic for topic in request.topics or ()}
+        return self._response(
+            request, caller, [_topic(image, topic, live, request, refused) for topic in wanted.values()]
+        )
 
     def _response(
-        self, ask: MetadataRequest, caller: Caller, topics: Sequence[MetadataResponseTopic]
+        self, request: MetadataRequest, caller: Caller, topics: Sequence[MetadataResponseTopic]
     ) -> MetadataResponse:
         image = self._current.image
         brokers = [
@@ -90,7 +96,7 @@ class Metadata:
             controller_id=brokers[0].node_id if brokers else -1,
             topics=topics,
             cluster_authorized_operations=CLUSTER_OPERATIONS
-            if ask.include_cluster_authorized_operations
+            if request.include_cluster_authorized_operations
             else NOT_ASKED,
         )
 
@@ -110,24 +116,24 @@ def _topic(
     image: MetadataImage,
     wanted: MetadataRequestTopic,
     live: set[int],
-    ask: MetadataRequest,
+    request: MetadataRequest,
     refused: dict[str, ErrorCode],
 ) -> MetadataResponseTopic:
     if wanted.topic_id != ZERO_UUID:
         by_id = image.topic_by_id(wanted.topic_id)
         if by_id is None:
             return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, wanted.topic_id)
-        return _described(by_id, live, ask)
+        return _described(by_id, live, request)
     name = wanted.name or ""
     topic = image.topics.get(name)
     if topic is not None:
-        return _described(topic, live, ask)
+        return _described(topic, live, request)
     if topic_name_problem(name):
         return MetadataResponseTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
     return MetadataResponseTopic(refused.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), name)
 
 
-def _described(topic: TopicImage, live: set[int], ask: MetadataRequest) -> MetadataResponseTopic:
+def _described(topic: TopicImage, live: set[int], request: MetadataRequest) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         ErrorCode.NONE,
         topic.name,
@@ -145,5 +151,5 @@ def _described(topic: TopicImage, live: set[int], ask: MetadataRequest) -> Metad
             )
             for index, state in enumerate(topic.partitions)
         ],
-        TOPIC_OPERATIONS if ask.include_topic_authorized_operations else NOT_ASKED,
+        TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED,
     )

@@ -22,11 +22,11 @@ class OffsetForLeaderEpoch:
     def __init__(self, partitions: Partitions) -> None:
         self._partitions = partitions
 
-    def answer(self, ask: OffsetForLeaderEpochRequest, caller: Caller) -> OffsetForLeaderEpochResponse:
+    def answer(self, request: OffsetForLeaderEpochRequest, caller: Caller) -> OffsetForLeaderEpochResponse:
         return OffsetForLeaderEpochResponse(
             topics=[
                 OffsetForLeaderTopicResult(topic.topic, [self._end(topic.topic, wanted) for wanted in topic.partitions])
-                for topic in ask.topics
+                for topic in request.topics
             ]
         )
 

@@ -58,75 +58,75 @@ class Produce:
         self._timers = timers
         self._unverified_bytes = 0
 
-    def answer(self, ask: ProduceRequest, caller: Caller) -> ProduceResponse | Promise[ProduceResponse] | None:
-        if ask.transactional_id is None:
-            return self._produce(ask, caller, None)
-        return self._produce_verified(ask, caller)
+    def answer(self, request: ProduceRequest, caller: Caller) -> ProduceResponse | Promise[ProduceResponse] | None:
+        if request.transactional_id is None:
+            return self._produce(request, caller, None)
+        return self._produce_verified(request, caller)
 
     def _produce_verified(
-        self, ask: ProduceRequest, caller: Caller
+        self, request: ProduceRequest, caller: Caller
     ) -> ProduceResponse | Promise[ProduceResponse] | None:
-        written = written_in(ask, caller.version, self._named, self._partitions)
+        written = written_in(request, caller.version, self._named, self._partitions)
         if written is None:
-            return self._produce(ask, caller, None)
+            return self._produce(request, caller, None)
         passed = self._gate.pass_through(written.transaction, written.partitions, written.knows_abortable)
         if not isinstance(passed, Promise):
-            return self._produce(ask, caller, written.passed(passed))
-        size = _size(ask)
+            return self._produce(request, caller, written.passed(passed))
+        size = _size(request)
         if self._unverified_bytes + size > UNVERIFIED_BYTES_MAX and self._unverified_bytes:
-            return self._produce(ask, caller, written.passed(written.all_refused(ErrorCode.NOT_ENOUGH_REPLICAS)))
+            return self._produce(request, caller, written.passed(written.all_refused(ErrorCode.NOT_ENOUGH_REPLICAS)))
         self._unverified_bytes += size
-        _keep(ask)
-        if ask.acks == 0:
-            passed.then(lambda passed: self._produce_unheard(ask, caller, written.passed(passed), size))
+        _keep(request)
+        if request.acks == 0:
+            passed.then(lambda passed: self._produce_unheard(request, caller, written.passed(passed), size))
             return None
 
         def go_on(passed: Passed) -> ProduceResponse | Promise[ProduceResponse]:
             self._unverified_bytes -= size
-            done = self._produce(ask, caller, written.passed(passed))
+            done = self._produce(request, caller, written.passed(passed))
             assert done is not None, "only who asks for no acknowledgement gets no answer"
             return done
 
         return passed.and_then(go_on)
 
-    def _produce_unheard(self, ask: ProduceRequest, caller: Caller, written: Written, size: int) -> None:
+    def _produce_unheard(self, request: ProduceRequest, caller: Caller, written: Written, size: int) -> None:
         """Without acknowledgement, and after a question to another node: there is nobody left to tell of an error."""
         self._unverified_bytes -= size
         with suppress(MalformedData):
-            self._produce(ask, caller, written)
+            self._produce(request, caller, written)
 
     def _named(self, topic: TopicProduceData, version: int) -> str | None:
         return self._current.image.topic_names.get(topic.topic_id) if version >= TOPIC_ID_FROM_VERSION else topic.name
 
     def _produce(
-        self, ask: ProduceRequest, caller: Caller, written: Written | None
+        self, request: ProduceRequest, caller: Caller, written: Written | None
     ) -> ProduceResponse | Promise[ProduceResponse] | None:
         now_ms = self._clock.now_ms()
         waiting: Waiting = []
         refused: list[PartitionProduceResponse] = []
         topics = []
-        for topic in ask.topic_data:
+        for topic in request.topic_data:
             name = self._named(topic, caller.version)
             wanted = topic.partition_data
             if len(wanted) > 1:  # of a partition that is named twice the last batch counts, as in Kafka
                 wanted = list({data.index: data for data in wanted}.values())
-            done = [self._append(name, data, ask, caller, now_ms, waiting, refused, written) for data in wanted]
+            done = [self._append(name, data, request, caller, now_ms, waiting, refused, written) for data in wanted]
             topics.append(TopicProduceResponse(topic.topic_id, topic.name, done))
         response = ProduceResponse(topics)
         if refused and caller.version >= LEADER_FROM_VERSION:
             tell_producer(response, self._current.image, caller.listener)
-        if ask.acks == 0:
+        if request.acks == 0:
             _check_unanswered(response)
             return None
         if waiting:
-            return self._when_acknowledged(response, waiting, ask.timeout_ms)
+            return self._when_acknowledged(response, waiting, request.timeout_ms)
         return response
 
     def _append(
         self,
         name: str | None,
         data: PartitionProduceData,
-        ask: ProduceRequest,
+        request: ProduceRequest,
         caller: Caller,
         now_ms: int,
         waiting: Waiting,
@@ -143,33 +143,33 @@ class Produce:
             refused.append(PartitionProduceResponse(data.index, code, -1))
             return refused[-1]
         try:
-            _check(ask, data, caller)
+            _check(request, data, caller)
             assert isinstance(data.records, memoryview)
             if data.records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT:
-                appended = self._append_in_transaction(partition, data.records, ask, now_ms, written)
+                appended = self._append_in_transaction(partition, data.records, request, now_ms, written)
             else:
-                appended = partition.append(data.records, ask.acks, now_ms)
+                appended = partition.append(data.records, request.acks, now_ms)
         except KafkaError as refusal:
             refused.append(_refused(data.index, refusal))
             return refused[-1]
         done = PartitionProduceResponse(
             data.index, 0, appended.first_offset, appended.log_append_time_ms, partition.log.start_offset
         )
-        if appended.last_offset >= partition.high_watermark and ask.acks:
-            promise = partition.acknowledged(appended.last_offset, ask.acks)
+        if appended.last_offset >= partition.high_watermark and request.acks:
+            promise = partition.acknowledged(appended.last_offset, request.acks)
             if promise is not None:
                 waiting.append((done, promise))
         return done
 
     def _append_in_transaction(
-        self, partition: Partition, records: memoryview, ask: ProduceRequest, now_ms: int, written: Written | None
+        self, partition: Partition, records: memoryview, request: ProduceRequest, now_ms: int, written: Written | None
     ) -> Appended:
         if written is None:
             raise KafkaError(
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "records of a transaction without a transactional id"
             )
         written.check(self._gate, partition)
-        appended = partition.append(records, ask.acks, now_ms, transaction_version=written.transaction_version)
+        appended = partition.append(records, request.acks, now_ms, transaction_version=written.transaction_version)
         self._gate.appended(partition, written.transaction)
         return appended
 
@@ -203,23 +203,23 @@ class Produce:
         return answer
 
 
-def _size(ask: ProduceRequest) -> int:
+def _size(request: ProduceRequest) -> int:
     """Of all its records."""
-    held = (data.records for topic in ask.topic_data for data in topic.partition_data)
+    held = (data.records for topic in request.topic_data for data in topic.partition_data)
     return sum(len(records) for records in held if isinstance(records, memoryview))
 
 
-def _keep(ask: ProduceRequest) -> None:
+def _keep(request: ProduceRequest) -> None:
     """The records lie in the connection's buffer, which holds other requests by the time these are written."""
-    for topic in ask.topic_data:
+    for topic in request.topic_data:
         for data in topic.partition_data:
             if isinstance(data.records, memoryview):
                 data.records = memoryview(bytearray(data.records))
 
 
-def _check(ask: ProduceRequest, data: PartitionProduceData, caller: Caller) -> None:
+def _check(request: ProduceRequest, data: PartitionProduceData, caller: Caller) -> None:
     """What is wrong with a batch before the log looks at it."""
-    if ask.acks not in (0, 1, ACKS_ALL):
+    if request.acks not in (0, 1, ACKS_ALL):
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
     records = data.records
     if not isinstance(records, memoryview) or not len(records):

@@ -38,12 +38,12 @@ from moldau.wire.messages.update_features import UpdateFeaturesRequest, UpdateFe
 from moldau.wire.schema import Message
 
 
-def refusal(ask: Message, error: KafkaError) -> Message:
+def refusal(request: Message, error: KafkaError) -> Message:
     """The answer that says of everything in the request that it failed, and why."""
-    return _REFUSE[ask.__class__](ask, error)
+    return _REFUSE[request.__class__](request, error)
 
 
-def _create_topics(ask: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
+def _create_topics(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
     return CreateTopicsResponse(
         topics=[
             CreatableTopicResult(
@@ -54,49 +54,49 @@ def _create_topics(ask: CreateTopicsRequest, error: KafkaError) -> CreateTopicsR
                 replication_factor=-1,
                 configs=(),
             )
-            for topic in ask.topics
+            for topic in request.topics
         ]
     )
 
 
-def _delete_topics(ask: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsResponse:
-    by_name = [DeletableTopicResult(name, error_code=error.code) for name in ask.topic_names]
-    either = [DeletableTopicResult(topic.name, topic.topic_id, error.code, error.message) for topic in ask.topics]
+def _delete_topics(request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsResponse:
+    by_name = [DeletableTopicResult(name, error_code=error.code) for name in request.topic_names]
+    either = [DeletableTopicResult(topic.name, topic.topic_id, error.code, error.message) for topic in request.topics]
     return DeleteTopicsResponse(responses=either or by_name)
 
 
-def _create_partitions(ask: CreatePartitionsRequest, error: KafkaError) -> CreatePartitionsResponse:
-    results = [CreatePartitionsTopicResult(topic.name, error.code, error.message) for topic in ask.topics]
+def _create_partitions(request: CreatePartitionsRequest, error: KafkaError) -> CreatePartitionsResponse:
+    results = [CreatePartitionsTopicResult(topic.name, error.code, error.message) for topic in request.topics]
     return CreatePartitionsResponse(results=results)
 
 
-def _alter_configs(ask: AlterConfigsRequest, error: KafkaError) -> AlterConfigsResponse:
+def _alter_configs(request: AlterConfigsRequest, error: KafkaError) -> AlterConfigsResponse:
     return AlterConfigsResponse(
         responses=[
             AlterConfigsResourceResponse(error.code, error.message, each.resource_type, each.resource_name)
-            for each in ask.resources
+            for each in request.resources
         ]
     )
 
 
 def _incremental_alter_configs(
-    ask: IncrementalAlterConfigsRequest, error: KafkaError
+    request: IncrementalAlterConfigsRequest, error: KafkaError
 ) -> IncrementalAlterConfigsResponse:
     return IncrementalAlterConfigsResponse(
         responses=[
             IncrementalResourceResponse(error.code, error.message, each.resource_type, each.resource_name)
-            for each in ask.resources
+            for each in request.resources
         ]
     )
 
 
 def _with_code(response: type[Any]) -> Callable[[Any, KafkaError], Message]:
     """For APIs with one code for the whole request."""
-    return lambda ask, error: response(error_code=error.code)
+    return lambda request, error: response(error_code=error.code)
 
 
 def _with_message(response: type[Any]) -> Callable[[Any, KafkaError], Message]:
-    return lambda ask, error: response(error_code=error.code, error_message=error.message)
+    return lambda request, error: response(error_code=error.code, error_message=error.message)
 
 
 _REFUSE: Final[dict[type[Message], Callable[[Any, KafkaError], Message]]] = {

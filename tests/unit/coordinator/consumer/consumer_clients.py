@@ -72,29 +72,29 @@ class ConsumerClient:
         self.epoch, self.owned, self.desired, self.said = 0, frozenset(), frozenset(), None
 
     def leave(self, epoch: int = -1) -> None:
-        ask = ConsumerGroupHeartbeatRequest(
+        request = ConsumerGroupHeartbeatRequest(
             group_id="g", member_id=self.member_id, member_epoch=epoch, instance_id=self.instance_id
         )
         try:
-            self.rooms.beat(ask)
+            self.rooms.beat(request)
         except KafkaError as refused:
             if refused.code not in FENCED | {ErrorCode.FENCED_INSTANCE_ID}:
                 raise
         self.abandon()
 
     def _ask(self) -> ConsumerGroupHeartbeatRequest:
-        ask = ConsumerGroupHeartbeatRequest(
+        request = ConsumerGroupHeartbeatRequest(
             group_id="g", member_id=self.member_id, member_epoch=self.epoch, instance_id=self.instance_id
         )
         if self.epoch == 0 or self.said is None or self.has_resubscribed:
             self.has_resubscribed = False
-            ask.rebalance_timeout_ms = 30_000
-            ask.subscribed_topic_names = self.topics
-            ask.subscribed_topic_regex = self.regex
+            request.rebalance_timeout_ms = 30_000
+            request.subscribed_topic_names = self.topics
+            request.subscribed_topic_regex = self.regex
         if self.epoch == 0 or (self.said != self.owned and self.owned == self.desired):
-            ask.topic_partitions = _topics(self.owned)
+            request.topic_partitions = _topics(self.owned)
             self.said = self.owned
-        return ask
+        return request
 
     def _hear(self, response: ConsumerGroupHeartbeatResponse) -> None:
         self.epoch = response.member_epoch

@@ -55,9 +55,9 @@ class ConsumerRooms:
     # --- the machine --------------------------------------------------------------------------------------------
 
     def beat(
-        self, ask: ConsumerGroupHeartbeatRequest, version: int = LATEST
+        self, request: ConsumerGroupHeartbeatRequest, version: int = LATEST
     ) -> tuple[ConsumerGroupHeartbeatResponse, Sequence[CoordinatorRecord]]:
-        outcome = self.groups.heartbeat(ask, Client("client", "/127.0.0.1", version))
+        outcome = self.groups.heartbeat(request, Client("client", "/127.0.0.1", version))
         assert isinstance(outcome.response, ConsumerGroupHeartbeatResponse)
         self.take(outcome)
         return outcome.response, outcome.records

@@ -39,9 +39,9 @@ def send(
 ) -> list[int]:
     places = [TxnOffsetCommitRequestPartition(partition, 1, -1, metadata), TxnOffsetCommitRequestPartition(0, 1)]
     topics = [TxnOffsetCommitRequestTopic("a", places)]
-    ask = TxnOffsetCommitRequest("transaction", "g", 70, 0, epoch, member_id, None, topics)
+    request = TxnOffsetCommitRequest("transaction", "g", 70, 0, epoch, member_id, None, topics)
     offsets = Offsets(rooms.state, lambda *_: None)
-    outcome = offsets.transactional_commit(ask, Client("client", "/127.0.0.1", version))
+    outcome = offsets.transactional_commit(request, Client("client", "/127.0.0.1", version))
     assert isinstance(outcome.response, TxnOffsetCommitResponse)
     codes = [each.error_code for each in outcome.response.topics[0].partitions]
     assert len(outcome.records) == codes.count(ErrorCode.NONE)

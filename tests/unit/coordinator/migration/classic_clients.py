@@ -60,8 +60,8 @@ class ClassicClient:
         if self.must_sync:
             self._ask(lambda groups, client: groups.sync(self._sync_request(), client), self._synced, is_lost)
             return 1
-        ask = HeartbeatRequest("g", self.generation, self.member_id, self.instance_id)
-        self._ask(lambda groups, client: groups.heartbeat(ask, client), lambda _: None, is_lost)
+        request = HeartbeatRequest("g", self.generation, self.member_id, self.instance_id)
+        self._ask(lambda groups, client: groups.heartbeat(request, client), lambda _: None, is_lost)
         return int(self.must_join)
 
     def react(self) -> bool:
@@ -69,8 +69,8 @@ class ClassicClient:
         return False
 
     def leave(self) -> None:
-        ask = LeaveGroupRequest("g", [MemberIdentity(self.member_id, self.instance_id)])
-        self.rooms.ask(lambda groups: groups.leave(ask, Client(self.name, "/here", 5)))
+        request = LeaveGroupRequest("g", [MemberIdentity(self.member_id, self.instance_id)])
+        self.rooms.ask(lambda groups: groups.leave(request, Client(self.name, "/here", 5)))
         self.is_dead, self.owned = True, NOTHING
 
     # --- requests -----------------------------------------------------------------------------------------------

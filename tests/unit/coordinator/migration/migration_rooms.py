@@ -70,10 +70,12 @@ class MigrationRooms:
         return told
 
     def beat(
-        self, ask: ConsumerGroupHeartbeatRequest, version: int = 1
+        self, request: ConsumerGroupHeartbeatRequest, version: int = 1
     ) -> tuple[ConsumerGroupHeartbeatResponse, Sequence[CoordinatorRecord]]:
         before = len(self.written)
-        answer = self.ask(lambda groups: groups.consumer_heartbeat(ask, Client(ask.member_id, "/here", version)))
+        answer = self.ask(
+            lambda groups: groups.consumer_heartbeat(request, Client(request.member_id, "/here", version))
+        )
         response = answer.value()
         if isinstance(response, KafkaError):
             raise response

@@ -46,10 +46,10 @@ def sync_request(generation: int, member_id: str, shares: Any = ()) -> SyncGroup
 
 def classic(rooms: MigrationRooms, subscription: bytes = SUBSCRIPTION) -> str:
     """A classic group at rest, of one member; gives its id."""
-    ask = join_request("", None, subscription)
-    member_id: str = rooms.ask(lambda groups: groups.join(ask, OLD)).value().member_id
-    ask.member_id = member_id
-    rooms.ask(lambda groups: groups.join(ask, OLD))
+    request = join_request("", None, subscription)
+    member_id: str = rooms.ask(lambda groups: groups.join(request, OLD)).value().member_id
+    request.member_id = member_id
+    rooms.ask(lambda groups: groups.join(request, OLD))
     rooms.advance(0)
     topics = [TopicPartitions("a", [0, 1]), TopicPartitions("gone", [7]), TopicPartitions("b", [])]
     shares = [SyncGroupRequestAssignment(member_id, write(Assignment(topics), 3))]
@@ -58,9 +58,9 @@ def classic(rooms: MigrationRooms, subscription: bytes = SUBSCRIPTION) -> str:
 
 
 def enter(rooms: MigrationRooms, member_id: str = "new") -> None:
-    ask = ConsumerGroupHeartbeatRequest("g", member_id, 0, None, None, 30_000, ["a"])
-    ask.topic_partitions = []
-    rooms.beat(ask)
+    request = ConsumerGroupHeartbeatRequest("g", member_id, 0, None, None, 30_000, ["a"])
+    request.topic_partitions = []
+    rooms.beat(request)
 
 
 def leave(rooms: MigrationRooms, member_id: str = "new") -> None:

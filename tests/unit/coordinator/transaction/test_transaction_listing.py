@@ -28,8 +28,8 @@ def three() -> TransactionRooms:
     return rooms
 
 
-def ids(rooms: TransactionRooms, ask: ListTransactionsRequest) -> list[str]:
-    return [each.transactional_id for each in rooms.take(rooms.machine.listed(filter_of(ask)))]
+def ids(rooms: TransactionRooms, request: ListTransactionsRequest) -> list[str]:
+    return [each.transactional_id for each in rooms.take(rooms.machine.listed(filter_of(request)))]
 
 
 ALL = ["orders-1", "orders-2", "clicks"]
@@ -55,8 +55,8 @@ ALL = ["orders-1", "orders-2", "clicks"]
     ],
 )
 @pytest.mark.needs_re2
-def test_what_is_listed(ask: ListTransactionsRequest, expected: list[str]) -> None:
-    assert ids(three(), ask) == expected
+def test_what_is_listed(request: ListTransactionsRequest, expected: list[str]) -> None:
+    assert ids(three(), request) == expected
 
 
 def test_states_that_there_are_not_are_told() -> None:

@@ -79,8 +79,8 @@ class TransactionRooms:
         version: int = 6,
         **flags: bool,
     ) -> Any:
-        ask = InitProducerIdRequest(transactional_id, timeout_ms, *expected, **flags)
-        return self.take(self.machine.init_producer_id(ask, Client("c", "/h", version)))
+        request = InitProducerIdRequest(transactional_id, timeout_ms, *expected, **flags)
+        return self.take(self.machine.init_producer_id(request, Client("c", "/h", version)))
 
     def producer(self, transactional_id: str = "x") -> ProducerIdAndEpoch:
         """A new one; any that was there is fenced."""
@@ -105,8 +105,8 @@ class TransactionRooms:
     def end(
         self, producer: ProducerIdAndEpoch, committed: bool = True, version: int = 5, transactional_id: str = "x"
     ) -> Any:
-        ask = EndTxnRequest(transactional_id, *producer, committed)
-        return self.take(self.machine.end(ask, Client("c", "/h", version)))
+        request = EndTxnRequest(transactional_id, *producer, committed)
+        return self.take(self.machine.end(request, Client("c", "/h", version)))
 
     def written(self, markers: TransactionMarkers | None = None) -> None:
         """They are in all their partitions; the last ones, if none are named."""

@@ -31,28 +31,28 @@ class ClassicGroups:
         self._rebalance = Rebalance(state)
         self._joining = Joining(state, self._rebalance)
 
-    def join(self, ask: JoinGroupRequest, client: Client) -> Outcome[JoinGroupResponse]:
-        check_session_timeout(ask, self._state.settings)
+    def join(self, request: JoinGroupRequest, client: Client) -> Outcome[JoinGroupResponse]:
+        check_session_timeout(request, self._state.settings)
         effects = Effects()
-        found = self._state.groups.get(ask.group_id)
+        found = self._state.groups.get(request.group_id)
         if found is not None and not isinstance(found, ClassicGroup):
             if not found.is_empty:
                 raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
             # Nobody is left who spoke the other protocol: the group begins anew, its offsets stay.
             effects.records += found.tombstones()
-        return self._joining.join(ask, client, effects)
+        return self._joining.join(request, client, effects)
 
-    def sync(self, ask: SyncGroupRequest, client: Client) -> Outcome[SyncGroupResponse]:
-        check_protocol_said(ask, client)
-        group = self._group(ask.group_id)
+    def sync(self, request: SyncGroupRequest, client: Client) -> Outcome[SyncGroupResponse]:
+        check_protocol_said(request, client)
+        group = self._group(request.group_id)
         if group.is_empty:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        member = group.check_member(ask.member_id, ask.group_instance_id)
-        if ask.generation_id != group.generation:
+        member = group.check_member(request.member_id, request.group_instance_id)
+        if request.generation_id != group.generation:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
         for said, known in (
-            (ask.protocol_type, group.protocol_type_said),
-            (ask.protocol_name, group.protocol_name),
+            (request.protocol_type, group.protocol_type_said),
+            (request.protocol_name, group.protocol_name),
         ):
             if said is not None and known is not None and said != known:
                 raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -66,13 +66,13 @@ class ClassicGroups:
         member.syncing = Promise()
         if group.leader != member.member_id:
             return Outcome(member.syncing, answers=effects.answers)
-        return self._share_out(group, ask, member.syncing, effects)
+        return self._share_out(group, request, member.syncing, effects)
 
     def _share_out(
-        self, group: ClassicGroup, ask: SyncGroupRequest, waiting: Promise[SyncGroupResponse], effects: Effects
+        self, group: ClassicGroup, request: SyncGroupRequest, waiting: Promise[SyncGroupResponse], effects: Effects
     ) -> Outcome[SyncGroupResponse]:
         """The leader's word goes to the log; with it the group is stable, and those who wait get their shares."""
-        shares = {each.member_id: bytes(each.assignment) for each in ask.assignments}
+        shares = {each.member_id: bytes(each.assignment) for each in request.assignments}
         record = group.record(shares)
         waiting_before = [(member, member.syncing) for member in group.members.values()]
         for member in group.members.values():
@@ -90,20 +90,20 @@ class ClassicGroups:
 
         return Outcome(waiting, [record], effects.answers, refused)
 
-    def heartbeat(self, ask: HeartbeatRequest, client: Client) -> Outcome[HeartbeatResponse]:
-        group = self._group(ask.group_id)
-        member = group.check_member(ask.member_id, ask.group_instance_id)
-        if ask.generation_id != group.generation:
+    def heartbeat(self, request: HeartbeatRequest, client: Client) -> Outcome[HeartbeatResponse]:
+        group = self._group(request.group_id)
+        member = group.check_member(request.member_id, request.group_instance_id)
+        if request.generation_id != group.generation:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
         self._rebalance.expect_heartbeat(group, member.member_id, member.session_timeout_ms)
         if group.state is State.PREPARING_REBALANCE:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         return Outcome(HeartbeatResponse())
 
-    def leave(self, ask: LeaveGroupRequest, client: Client) -> Outcome[LeaveGroupResponse]:
-        group = self._group(ask.group_id)
+    def leave(self, request: LeaveGroupRequest, client: Client) -> Outcome[LeaveGroupResponse]:
+        group = self._group(request.group_id)
         effects = Effects()
-        results = [self._leave(group, identity, effects) for identity in ask.members]
+        results = [self._leave(group, identity, effects) for identity in request.members]
         if any(not result.error_code for result in results):
             self._rebalance.after_loss(group, effects)
         return Outcome(LeaveGroupResponse(members=results), effects.records, effects.answers)
@@ -158,13 +158,13 @@ class ClassicGroups:
                     self._rebalance.prepare(group, Effects())
 
 
-def check_session_timeout(ask: JoinGroupRequest, settings: GroupSettings) -> None:
-    if not settings.min_session_timeout_ms <= ask.session_timeout_ms <= settings.max_session_timeout_ms:
+def check_session_timeout(request: JoinGroupRequest, settings: GroupSettings) -> None:
+    if not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
         raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
 
 
-def check_protocol_said(ask: SyncGroupRequest, client: Client) -> None:
-    if client.version >= PROTOCOL_SAID_FROM and (ask.protocol_type is None or ask.protocol_name is None):
+def check_protocol_said(request: SyncGroupRequest, client: Client) -> None:
+    if client.version >= PROTOCOL_SAID_FROM and (request.protocol_type is None or request.protocol_name is None):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
 

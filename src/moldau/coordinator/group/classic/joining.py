@@ -31,34 +31,34 @@ class Joining:
         self._state = state
         self._rebalance = rebalance
 
-    def join(self, ask: JoinGroupRequest, client: Client, effects: Effects) -> Outcome[JoinGroupResponse]:
+    def join(self, request: JoinGroupRequest, client: Client, effects: Effects) -> Outcome[JoinGroupResponse]:
         """`effects` may hold what takes back a group of another kind, which is empty and makes way."""
-        group = self._group(ask)
-        if not self._has_room(group, ask.member_id):
-            group.remove(ask.member_id)
+        group = self._group(request)
+        if not self._has_room(group, request.member_id):
+            group.remove(request.member_id)
             return _refused(ErrorCode.GROUP_MAX_SIZE_REACHED)
-        if not group.supports(ask.protocol_type, [protocol.name for protocol in ask.protocols]):
+        if not group.supports(request.protocol_type, [protocol.name for protocol in request.protocols]):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         self._state.groups[group.group_id] = group
         waiting: Promise[JoinGroupResponse] = Promise()
-        if ask.member_id:
-            return self._known(group, ask, client, waiting, effects)
-        if ask.group_instance_id is not None:
-            return self._static(group, ask, client, waiting, effects)
+        if request.member_id:
+            return self._known(group, request, client, waiting, effects)
+        if request.group_instance_id is not None:
+            return self._static(group, request, client, waiting, effects)
         member_id = f"{client.client_id}-{self._uuid()}"
         if client.version >= MEMBER_ID_REQUIRED_FROM:
             group.pending_members.add(member_id)
-            self._rebalance.expect_heartbeat(group, member_id, ask.session_timeout_ms)
+            self._rebalance.expect_heartbeat(group, member_id, request.session_timeout_ms)
             return _refused(ErrorCode.MEMBER_ID_REQUIRED, member_id, effects)
-        return self._add(group, ask, client, member_id, waiting, effects)
+        return self._add(group, request, client, member_id, waiting, effects)
 
-    def _group(self, ask: JoinGroupRequest) -> ClassicGroup:
-        group = self._state.groups.get(ask.group_id)
+    def _group(self, request: JoinGroupRequest) -> ClassicGroup:
+        group = self._state.groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
             return group
-        if ask.member_id:
+        if request.member_id:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        return ClassicGroup(ask.group_id)
+        return ClassicGroup(request.group_id)
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
         """A group over its size loses those who come last; while it rebalances, those count who have come already."""
@@ -73,7 +73,7 @@ class Joining:
     def _add(
         self,
         group: ClassicGroup,
-        ask: JoinGroupRequest,
+        request: JoinGroupRequest,
         client: Client,
         member_id: str,
         waiting: Promise[JoinGroupResponse],
@@ -81,17 +81,17 @@ class Joining:
     ) -> Outcome[JoinGroupResponse]:
         member = ClassicMember(
             member_id,
-            ask.group_instance_id,
+            request.group_instance_id,
             client.client_id,
             client.host,
-            rebalance_timeout_of(ask, client),
-            ask.session_timeout_ms,
-            protocols_of(ask),
+            rebalance_timeout_of(request, client),
+            request.session_timeout_ms,
+            protocols_of(request),
             joining=waiting,
             is_new=True,
         )
         if not group.members:
-            group.protocol_type_said = ask.protocol_type
+            group.protocol_type_said = request.protocol_type
         if group.state is State.PREPARING_REBALANCE and group.previous_state is State.EMPTY:
             group.new_member_added = True
         group.add(member)
@@ -102,26 +102,26 @@ class Joining:
     def _known(
         self,
         group: ClassicGroup,
-        ask: JoinGroupRequest,
+        request: JoinGroupRequest,
         client: Client,
         waiting: Promise[JoinGroupResponse],
         effects: Effects,
     ) -> Outcome[JoinGroupResponse]:
         """One who was here before, or was given its id a moment ago."""
-        if ask.member_id in group.pending_members:
-            if ask.group_instance_id is not None:
+        if request.member_id in group.pending_members:
+            if request.group_instance_id is not None:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)  # ids in waiting are never those of static members
-            return self._add(group, ask, client, ask.member_id, waiting, effects)
-        member = group.check_member(ask.member_id, ask.group_instance_id)
+            return self._add(group, request, client, request.member_id, waiting, effects)
+        member = group.check_member(request.member_id, request.group_instance_id)
         if group.state is State.EMPTY:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        is_same = member.protocols == protocols_of(ask)
+        is_same = member.protocols == protocols_of(request)
         if group.state is State.COMPLETING_REBALANCE and is_same:
             # It may have missed the answer to its first JoinGroup.
             return Outcome(joined(group, member))
         if group.state is State.STABLE and is_same and group.leader != member.member_id:
             return Outcome(joined(group, member))
-        self._wait(group, member, ask, client, waiting, effects)
+        self._wait(group, member, request, client, waiting, effects)
         self._rebalance.after_join(group, effects)
         return Outcome(waiting, effects.records, effects.answers)
 
@@ -129,7 +129,7 @@ class Joining:
         self,
         group: ClassicGroup,
         member: ClassicMember,
-        ask: JoinGroupRequest,
+        request: JoinGroupRequest,
         client: Client,
         waiting: Promise[JoinGroupResponse],
         effects: Effects,
@@ -137,7 +137,7 @@ class Joining:
         """The member as it is now, waiting for the others. An older request of its own waits no longer."""
         again = JoinGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id)
         answer_join(group, member, again, effects)
-        group.update(member, protocols_of(ask), rebalance_timeout_of(ask, client), ask.session_timeout_ms)
+        group.update(member, protocols_of(request), rebalance_timeout_of(request, client), request.session_timeout_ms)
         member.joining = waiting
         group.joining_count += 1
 
@@ -146,21 +146,21 @@ class Joining:
     def _static(
         self,
         group: ClassicGroup,
-        ask: JoinGroupRequest,
+        request: JoinGroupRequest,
         client: Client,
         waiting: Promise[JoinGroupResponse],
         effects: Effects,
     ) -> Outcome[JoinGroupResponse]:
-        instance_id = ask.group_instance_id or ""
+        instance_id = request.group_instance_id or ""
         member_id = f"{instance_id}-{self._uuid()}"
         old_member_id = group.static_members.get(instance_id)
         if old_member_id is None:
-            return self._add(group, ask, client, member_id, waiting, effects)
+            return self._add(group, request, client, member_id, waiting, effects)
         old_leader = group.leader
         self._fence(group, group.members[old_member_id], effects)
         self._rebalance.expect_no_heartbeat(group, old_member_id)
         member = group.rename(old_member_id, member_id)
-        self._wait(group, member, ask, client, waiting, effects)
+        self._wait(group, member, request, client, waiting, effects)
         self._rebalance.expect_heartbeat(group, member_id, member.session_timeout_ms)
         if group.state is State.STABLE and group.select_protocol() == group.protocol_name:
             return self._resume(group, member, client, old_leader, effects)
@@ -196,17 +196,17 @@ class Joining:
         return str(uuid.UUID(bytes=self._state.rng.randbytes(16), version=4))
 
 
-def protocols_of(ask: JoinGroupRequest) -> tuple[Protocol, ...]:
+def protocols_of(request: JoinGroupRequest) -> tuple[Protocol, ...]:
     """Each name once, the first that was given."""
     named: dict[str, Protocol] = {}
-    for protocol in ask.protocols:
+    for protocol in request.protocols:
         named.setdefault(protocol.name, Protocol(protocol.name, bytes(protocol.metadata)))
     return tuple(named.values())
 
 
-def rebalance_timeout_of(ask: JoinGroupRequest, client: Client) -> int:
+def rebalance_timeout_of(request: JoinGroupRequest, client: Client) -> int:
     """Version 0 knew only one timeout."""
-    return ask.session_timeout_ms if client.version == 0 else max(ask.rebalance_timeout_ms, 0)
+    return request.session_timeout_ms if client.version == 0 else max(request.rebalance_timeout_ms, 0)
 
 
 def _refused(code: ErrorCode, member_id: str = "", effects: Effects | None = None) -> Outcome[JoinGroupResponse]:

@@ -57,38 +57,40 @@ class ConsumerGroups:
 
     # --- the request --------------------------------------------------------------------------------------------
 
-    def heartbeat(self, ask: ConsumerGroupHeartbeatRequest, client: Client) -> Outcome[ConsumerGroupHeartbeatResponse]:
-        check_request(ask, client.version, self._state.settings.consumer_assignors)
-        return self._leave(ask) if ask.member_epoch < JOIN_EPOCH else self._beat(ask, client)
+    def heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, client: Client
+    ) -> Outcome[ConsumerGroupHeartbeatResponse]:
+        check_request(request, client.version, self._state.settings.consumer_assignors)
+        return self._leave(request) if request.member_epoch < JOIN_EPOCH else self._beat(request, client)
 
-    def _beat(self, ask: ConsumerGroupHeartbeatRequest, client: Client) -> Outcome[ConsumerGroupHeartbeatResponse]:
-        group, conversion = self._group_for(ask)
-        check_room(group, ask.member_id, self._state.settings.consumer_max_size)
-        change = self._change(group, ask)
+    def _beat(self, request: ConsumerGroupHeartbeatRequest, client: Client) -> Outcome[ConsumerGroupHeartbeatResponse]:
+        group, conversion = self._group_for(request)
+        check_room(group, request.member_id, self._state.settings.consumer_max_size)
+        change = self._change(group, request)
         change.records[:0] = conversion.records
-        change.say(_told(change.before, ask, client))
+        change.say(_told(change.before, request, client))
         if change.has_subscription_changed:
             self.patterns.check(change.member.pattern)
         change.look(self.patterns)
         change.retarget()
-        has_moved = change.reconcile(owned_partitions(ask))
+        has_moved = change.reconcile(owned_partitions(request))
         self._expect(change, has_moved)
-        response = self._response(ask, change)
+        response = self._response(request, change)
         return Outcome(response, change.records, conversion.answers, looked(change), conversion.applied)
 
-    def _group_for(self, ask: ConsumerGroupHeartbeatRequest) -> tuple[ConsumerGroup, Conversion]:
+    def _group_for(self, request: ConsumerGroupHeartbeatRequest) -> tuple[ConsumerGroup, Conversion]:
         """The group, or the one that it will be, and what makes it so."""
-        group = self._state.groups.get(ask.group_id)
+        group = self._state.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             return group, NO_CONVERSION
-        if ask.member_epoch != JOIN_EPOCH:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {ask.group_id}")
+        if request.member_epoch != JOIN_EPOCH:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {request.group_id}")
         if group is None:
-            return ConsumerGroup(ask.group_id), NO_CONVERSION
+            return ConsumerGroup(request.group_id), NO_CONVERSION
         if group.is_empty:
-            return ConsumerGroup(ask.group_id), Conversion(group.tombstones())
+            return ConsumerGroup(request.group_id), Conversion(group.tombstones())
         made, conversion = self._migration.upgraded(group)
-        return made, replace(conversion, applied=lambda: self._begin(ask.group_id, conversion))
+        return made, replace(conversion, applied=lambda: self._begin(request.group_id, conversion))
 
     def _begin(self, group_id: str, conversion: Conversion) -> None:
         """The classic group is no more; those of its members that did not change their protocol have to be heard of."""
@@ -100,22 +102,24 @@ class ConsumerGroups:
             if member.is_classic:
                 self.fencing.heard_of(group_id, member)
 
-    def _change(self, group: ConsumerGroup, ask: ConsumerGroupHeartbeatRequest) -> Change:
+    def _change(self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> Change:
         """Whoever asks, checked: a member of the group, one to be, or one that takes its predecessor's place."""
-        member_id = ask.member_id or uuid_text(new_uuid(self._state.rng))
+        member_id = request.member_id or uuid_text(new_uuid(self._state.rng))
         known = group.members.get(member_id)
-        if ask.instance_id is not None:
-            static = group.static_member(ask.instance_id)
-            if ask.member_epoch != JOIN_EPOCH:
-                known = check_instance(static, ask.instance_id, member_id)
+        if request.instance_id is not None:
+            static = group.static_member(request.instance_id)
+            if request.member_epoch != JOIN_EPOCH:
+                known = check_instance(static, request.instance_id, member_id)
             elif static is not None:
-                check_released(static, ask.instance_id)
+                check_released(static, request.instance_id)
                 change = Change(self._state, group, static.succeeded_by(member_id))
                 change.replace(static)
                 return change
         if known is None:
-            known = ConsumerMember(member_id=member_id) if ask.member_epoch == JOIN_EPOCH else group.member(member_id)
-        check_epoch(known, ask.member_epoch, owned_partitions(ask))
+            known = (
+                ConsumerMember(member_id=member_id) if request.member_epoch == JOIN_EPOCH else group.member(member_id)
+            )
+        check_epoch(known, request.member_epoch, owned_partitions(request))
         return Change(self._state, group, known)
 
     def _expect(self, change: Change, has_moved: bool) -> None:
@@ -126,10 +130,10 @@ class ConsumerGroups:
         if has_moved:
             self.fencing.expect_revocation(group_id, change.member)
 
-    def _response(self, ask: ConsumerGroupHeartbeatRequest, change: Change) -> ConsumerGroupHeartbeatResponse:
+    def _response(self, request: ConsumerGroupHeartbeatRequest, change: Change) -> ConsumerGroupHeartbeatResponse:
         """A member that has what it had, and knows it, is not told again."""
         member = change.member
-        must_tell = ask.member_epoch == JOIN_EPOCH or is_full(ask) or member.assigned != change.before.assigned
+        must_tell = request.member_epoch == JOIN_EPOCH or is_full(request) or member.assigned != change.before.assigned
         return ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.member_epoch,
@@ -137,16 +141,16 @@ class ConsumerGroups:
             assignment=_told_assignment(member.assigned) if must_tell else None,
         )
 
-    def _leave(self, ask: ConsumerGroupHeartbeatRequest) -> Outcome[ConsumerGroupHeartbeatResponse]:
-        group = self._state.groups.get(ask.group_id)
+    def _leave(self, request: ConsumerGroupHeartbeatRequest) -> Outcome[ConsumerGroupHeartbeatResponse]:
+        group = self._state.groups.get(request.group_id)
         if not isinstance(group, ConsumerGroup):
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {ask.group_id}")
-        response = ConsumerGroupHeartbeatResponse(member_id=ask.member_id, member_epoch=ask.member_epoch)
-        if ask.instance_id is None:
-            member = group.member(ask.member_id)
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {request.group_id}")
+        response = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
+        if request.instance_id is None:
+            member = group.member(request.member_id)
         else:
-            member = check_instance(group.static_member(ask.instance_id), ask.instance_id, ask.member_id)
-        if ask.member_epoch != STATIC_LEAVE_EPOCH:
+            member = check_instance(group.static_member(request.instance_id), request.instance_id, request.member_id)
+        if request.member_epoch != STATIC_LEAVE_EPOCH:
             return self.fencing.removal(group, [member], response)
         return Outcome(response, [records.member_assignment(group.group_id, member.away())])
 
@@ -189,38 +193,38 @@ def looked(change: Change) -> Callable[[KafkaError], Outcome[None]] | None:
     return refused
 
 
-def _told(member: ConsumerMember, ask: ConsumerGroupHeartbeatRequest, client: Client) -> ConsumerMember:
+def _told(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, client: Client) -> ConsumerMember:
     """The member with what it says now; what it does not say stays as it was. Whoever asks here speaks the new
     protocol, whatever it spoke before."""
-    names, pattern = ask.subscribed_topic_names, ask.subscribed_topic_regex
-    timeout_ms = ask.rebalance_timeout_ms
+    names, pattern = request.subscribed_topic_names, request.subscribed_topic_regex
+    timeout_ms = request.rebalance_timeout_ms
     is_same = (client.client_id, client.host) == (member.client_id, member.client_host) and not member.is_classic
-    if is_same and _says_nothing(ask):
+    if is_same and _says_nothing(request):
         return member
     after = replace(
         member,
         client_id=client.client_id,
         client_host=client.host,
-        instance_id=member.instance_id if ask.instance_id is None else ask.instance_id,
-        rack_id=member.rack_id if ask.rack_id is None else ask.rack_id,
+        instance_id=member.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
         rebalance_timeout_ms=member.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
         topic_names=member.topic_names if names is None else frozenset(names),
         pattern=member.pattern if pattern is None else pattern,
-        server_assignor=member.server_assignor if ask.server_assignor is None else ask.server_assignor,
+        server_assignor=member.server_assignor if request.server_assignor is None else request.server_assignor,
         classic_member_metadata=None,
     )
     return member if after == member else after
 
 
-def _says_nothing(ask: ConsumerGroupHeartbeatRequest) -> bool:
+def _says_nothing(request: ConsumerGroupHeartbeatRequest) -> bool:
     """Nearly all heartbeats do: they only say that the member is there."""
     return (
-        ask.subscribed_topic_names is None
-        and ask.subscribed_topic_regex is None
-        and ask.rebalance_timeout_ms == -1
-        and ask.instance_id is None
-        and ask.rack_id is None
-        and ask.server_assignor is None
+        request.subscribed_topic_names is None
+        and request.subscribed_topic_regex is None
+        and request.rebalance_timeout_ms == -1
+        and request.instance_id is None
+        and request.rack_id is None
+        and request.server_assignor is None
     )
 
 

@@ -21,27 +21,31 @@ MEMBER_ID_VERSION: Final = 1
 """Since then clients make up their own ids (KIP-1082)."""
 
 
-def check_request(ask: ConsumerGroupHeartbeatRequest, version: int, assignors: Sequence[str]) -> None:
-    needs_id = version >= MEMBER_ID_VERSION or ask.member_epoch > 0 or ask.member_epoch == LEAVE_EPOCH
-    _require(bool(ask.member_id) or not needs_id, "the member id is empty")
-    _require(bool(ask.group_id), "the group id is empty")
-    _require(ask.instance_id != "", "the instance id is empty")
-    _require(ask.rack_id != "", "the rack id is empty")
-    if ask.member_epoch == JOIN_EPOCH:
-        _check_join(ask)
-    _require(ask.member_epoch >= STATIC_LEAVE_EPOCH, f"there is no epoch {ask.member_epoch}")
-    if ask.member_epoch == STATIC_LEAVE_EPOCH:
-        _require(ask.instance_id is not None, "only a member with an instance id can leave for a while")
-    if ask.server_assignor is not None and ask.server_assignor not in assignors:
+def check_request(request: ConsumerGroupHeartbeatRequest, version: int, assignors: Sequence[str]) -> None:
+    needs_id = version >= MEMBER_ID_VERSION or request.member_epoch > 0 or request.member_epoch == LEAVE_EPOCH
+    _require(bool(request.member_id) or not needs_id, "the member id is empty")
+    _require(bool(request.group_id), "the group id is empty")
+    _require(request.instance_id != "", "the instance id is empty")
+    _require(request.rack_id != "", "the rack id is empty")
+    if request.member_epoch == JOIN_EPOCH:
+        _check_join(request)
+    _require(request.member_epoch >= STATIC_LEAVE_EPOCH, f"there is no epoch {request.member_epoch}")
+    if request.member_epoch == STATIC_LEAVE_EPOCH:
+        _require(request.instance_id is not None, "only a member with an instance id can leave for a while")
+    if request.server_assignor is not None and request.server_assignor not in assignors:
         known = ", ".join(assignors)
-        raise KafkaError(ErrorCode.UNSUPPORTED_ASSIGNOR, f"{ask.server_assignor!r} is none of the assignors: {known}")
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_ASSIGNOR, f"{request.server_assignor!r} is none of the assignors: {known}"
+        )
 
 
-def _check_join(ask: ConsumerGroupHeartbeatRequest) -> None:
+def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
     """Whoever joins has no partitions; it may subscribe to nothing, but has to say so."""
-    _require(ask.rebalance_timeout_ms != -1, "whoever joins has to tell its rebalance timeout")
-    _require(ask.topic_partitions is not None and not ask.topic_partitions, "whoever joins has to own no partitions")
-    says_what = ask.subscribed_topic_names is not None or ask.subscribed_topic_regex is not None
+    _require(request.rebalance_timeout_ms != -1, "whoever joins has to tell its rebalance timeout")
+    _require(
+        request.topic_partitions is not None and not request.topic_partitions, "whoever joins has to own no partitions"
+    )
+    says_what = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     _require(says_what, "whoever joins has to tell what it subscribes to")
 
 
@@ -50,17 +54,17 @@ def _require(is_so: bool, wrong: str) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
 
 
-def is_full(ask: ConsumerGroupHeartbeatRequest) -> bool:
+def is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
     """A client that is not sure what we know of it says everything, and wants to be told everything."""
-    says_what = ask.subscribed_topic_names is not None or ask.subscribed_topic_regex is not None
-    return ask.rebalance_timeout_ms != -1 and says_what and ask.topic_partitions is not None
+    says_what = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
+    return request.rebalance_timeout_ms != -1 and says_what and request.topic_partitions is not None
 
 
-def owned_partitions(ask: ConsumerGroupHeartbeatRequest) -> Owned | None:
-    if ask.topic_partitions is None:
+def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
+    if request.topic_partitions is None:
         return None
     owned: dict[bytes, frozenset[int]] = {}
-    for topic in ask.topic_partitions:
+    for topic in request.topic_partitions:
         owned[topic.topic_id] = owned.get(topic.topic_id, frozenset()).union(topic.partitions)
     return owned
 

@@ -43,17 +43,17 @@ class ClassicMembers:
 
     # --- JoinGroup ----------------------------------------------------------------------------------------------
 
-    def join(self, group: ConsumerGroup, ask: JoinGroupRequest, client: Client) -> Outcome[JoinGroupResponse]:
-        check_session_timeout(ask, self._state.settings)
-        member_id = ask.member_id or uuid_text(new_uuid(self._state.rng))
+    def join(self, group: ConsumerGroup, request: JoinGroupRequest, client: Client) -> Outcome[JoinGroupResponse]:
+        check_session_timeout(request, self._state.settings)
+        member_id = request.member_id or uuid_text(new_uuid(self._state.rng))
         check_room(group, member_id, self._state.settings.consumer_max_size)
-        self._check_protocols(group, ask)
-        subscription = _subscription(ask)
-        if not ask.member_id and ask.group_instance_id is None and client.version >= MEMBER_ID_REQUIRED_FROM:
+        self._check_protocols(group, request)
+        subscription = _subscription(request)
+        if not request.member_id and request.group_instance_id is None and client.version >= MEMBER_ID_REQUIRED_FROM:
             # Nothing is remembered of it: whoever comes with an id that nobody has is a new member.
             return Outcome(JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id))
-        left, change = self._change(group, ask, member_id, subscription)
-        change.say(_told(change.before, ask, client, subscription))
+        left, change = self._change(group, request, member_id, subscription)
+        change.say(_told(change.before, request, client, subscription))
         change.look(self._patterns)
         if left is not None:
             is_due = change.epoch > group.assignment_epoch
@@ -65,22 +65,22 @@ class ClassicMembers:
         self._expect_sync(change, has_moved)
         return Outcome(_joined(change.member, change.member.member_epoch), change.records, refused=looked(change))
 
-    def _check_protocols(self, group: ConsumerGroup, ask: JoinGroupRequest) -> None:
+    def _check_protocols(self, group: ConsumerGroup, request: JoinGroupRequest) -> None:
         """At least one must be known to all classic members: the group may be theirs alone one day."""
         if self._state.settings.consumer_migration_policy == DISABLED:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         known_to = group.classic_protocols
-        is_shared = any(known_to.get(each.name, 0) == group.classic_members for each in ask.protocols)
-        if ask.protocol_type != PROTOCOL_TYPE or not is_shared:
+        is_shared = any(known_to.get(each.name, 0) == group.classic_members for each in request.protocols)
+        if request.protocol_type != PROTOCOL_TYPE or not is_shared:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
     def _change(
-        self, group: ConsumerGroup, ask: JoinGroupRequest, member_id: str, subscription: Subscription
+        self, group: ConsumerGroup, request: JoinGroupRequest, member_id: str, subscription: Subscription
     ) -> tuple[ConsumerMember | None, Change]:
         """Whoever joins, and the static member whose place it takes or keeps, if it is one."""
-        instance_id = ask.group_instance_id
+        instance_id = request.group_instance_id
         static = None if instance_id is None else group.static_member(instance_id)
-        if instance_id is not None and ask.member_id:
+        if instance_id is not None and request.member_id:
             static = check_instance(static, instance_id, member_id)
         elif static is not None:
             change = Change(self._state, group, static.succeeded_by(member_id))
@@ -102,11 +102,11 @@ class ClassicMembers:
 
     # --- SyncGroup and Heartbeat --------------------------------------------------------------------------------
 
-    def sync(self, group: ConsumerGroup, ask: SyncGroupRequest, client: Client) -> Outcome[SyncGroupResponse]:
-        check_protocol_said(ask, client)
-        member, classic = _member(group, ask.member_id, ask.group_instance_id, ask.generation_id)
+    def sync(self, group: ConsumerGroup, request: SyncGroupRequest, client: Client) -> Outcome[SyncGroupResponse]:
+        check_protocol_said(request, client)
+        member, classic = _member(group, request.member_id, request.group_instance_id, request.generation_id)
         protocol = classic.supported_protocols[0]
-        if ask.protocol_type not in (None, PROTOCOL_TYPE) or ask.protocol_name not in (None, protocol.name):
+        if request.protocol_type not in (None, PROTOCOL_TYPE) or request.protocol_name not in (None, protocol.name):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         # One that has yet to give something up has joined again already: it is told what it keeps.
         if member.member_epoch < group.assignment_epoch and member.state is not MemberState.UNREVOKED:
@@ -115,11 +115,11 @@ class ClassicMembers:
         self._fencing.heard_of(group.group_id, member)
         has = write_assignment(member.assigned, self._state.current.image, protocol.metadata)
         return Outcome(
-            SyncGroupResponse(protocol_type=ask.protocol_type, protocol_name=ask.protocol_name, assignment=has)
+            SyncGroupResponse(protocol_type=request.protocol_type, protocol_name=request.protocol_name, assignment=has)
         )
 
-    def heartbeat(self, group: ConsumerGroup, ask: HeartbeatRequest) -> Outcome[HeartbeatResponse]:
-        member, _ = _member(group, ask.member_id, ask.group_instance_id, ask.generation_id)
+    def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest) -> Outcome[HeartbeatResponse]:
+        member, _ = _member(group, request.member_id, request.group_instance_id, request.generation_id)
         self._fencing.heard_of(group.group_id, member)
         if _must_rejoin(group, member):
             raise self._rejoin(group, member)
@@ -133,11 +133,11 @@ class ClassicMembers:
 
     # --- LeaveGroup ---------------------------------------------------------------------------------------------
 
-    def leave(self, group: ConsumerGroup, ask: LeaveGroupRequest) -> Outcome[LeaveGroupResponse]:
+    def leave(self, group: ConsumerGroup, request: LeaveGroupRequest) -> Outcome[LeaveGroupResponse]:
         """Also of members that speak the other protocol, as those who look after a group may remove anybody."""
         leaving: dict[str, ConsumerMember] = {}
         results = []
-        for identity in ask.members:
+        for identity in request.members:
             result = MemberResponse(identity.member_id, identity.group_instance_id)
             try:
                 member = _leaving(group, identity)
@@ -149,27 +149,29 @@ class ClassicMembers:
         return self._fencing.removal(group, list(leaving.values()), response) if leaving else Outcome(response)
 
 
-def _subscription(ask: JoinGroupRequest) -> Subscription:
+def _subscription(request: JoinGroupRequest) -> Subscription:
     """All protocols of a member come with the same subscription: the first will do."""
     try:
-        return read(Subscription, ask.protocols[0].metadata)[0]
+        return read(Subscription, request.protocols[0].metadata)[0]
     except MalformedData as wrong:
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(wrong)) from wrong
 
 
-def _told(member: ConsumerMember, ask: JoinGroupRequest, client: Client, subscription: Subscription) -> ConsumerMember:
+def _told(
+    member: ConsumerMember, request: JoinGroupRequest, client: Client, subscription: Subscription
+) -> ConsumerMember:
     """The member with what it says now. Whoever asks here speaks the classic protocol, whatever it spoke before."""
     return replace(
         member,
         client_id=client.client_id,
         client_host=client.host,
-        instance_id=ask.group_instance_id or member.instance_id,
+        instance_id=request.group_instance_id or member.instance_id,
         rack_id=subscription.rack_id or member.rack_id,
-        rebalance_timeout_ms=rebalance_timeout_of(ask, client),
+        rebalance_timeout_ms=rebalance_timeout_of(request, client),
         topic_names=frozenset(subscription.topics),
         pattern="",
         classic_member_metadata=ClassicMemberMetadata(
-            ask.session_timeout_ms, [ClassicProtocol(*protocol) for protocol in protocols_of(ask)]
+            request.session_timeout_ms, [ClassicProtocol(*protocol) for protocol in protocols_of(request)]
         ),
     )
 

@@ -28,13 +28,13 @@ class DescribeControllers:
         self._active = active
         self._cluster_id = cluster_id
 
-    def answer(self, ask: DescribeClusterRequest, caller: Caller) -> DescribeClusterResponse:
-        if ask.endpoint_type != CONTROLLER_ENDPOINTS:
-            return not_served(ask)
+    def answer(self, request: DescribeClusterRequest, caller: Caller) -> DescribeClusterResponse:
+        if request.endpoint_type != CONTROLLER_ENDPOINTS:
+            return not_served(request)
         return DescribeClusterResponse(
             endpoint_type=CONTROLLER_ENDPOINTS,
             cluster_id=self._cluster_id,
             controller_id=self._active(),
             brokers=[DescribeClusterBroker(each.id, each.host, each.port) for each in self._controllers()],
-            cluster_authorized_operations=operations(ask),
+            cluster_authorized_operations=operations(request),
         )

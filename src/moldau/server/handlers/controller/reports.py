@@ -27,18 +27,20 @@ REPORTS: Final[dict[ApiKey, tuple[int, int]]] = {
 class Report:
     """One such API. `heard_of` is told which broker speaks over which connection."""
 
-    def __init__(self, api: ApiKey, versions: tuple[int, int], ask: Ask, heard_of: Callable[[int, str], None]) -> None:
+    def __init__(
+        self, api: ApiKey, versions: tuple[int, int], request: Ask, heard_of: Callable[[int, str], None]
+    ) -> None:
         self.api = api
         self.versions = versions
-        self._ask = ask
+        self._ask = request
         self._heard_of = heard_of
         is_long = api is ApiKey.ALTER_PARTITION
         self.request_bytes_max = ALTER_PARTITION_BYTES_MAX if is_long else QUORUM_REQUEST_BYTES_MAX
 
-    def answer(self, ask: Message, caller: Caller) -> Promise[Message]:
-        answered = self._ask(self.api, ask, caller.version)
-        if isinstance(ask, BrokerHeartbeatRequest):
-            broker_id = ask.broker_id
+    def answer(self, request: Message, caller: Caller) -> Promise[Message]:
+        answered = self._ask(self.api, request, caller.version)
+        if isinstance(request, BrokerHeartbeatRequest):
+            broker_id = request.broker_id
             return answered.map(lambda given: self._beaten(given, broker_id, caller.address))
         return answered.map(self._told)
 
@@ -57,5 +59,5 @@ class Report:
         return given
 
 
-def reports(ask: Ask, heard_of: Callable[[int, str], None]) -> list[Report]:
-    return [Report(api, versions, ask, heard_of) for api, versions in REPORTS.items()]
+def reports(request: Ask, heard_of: Callable[[int, str], None]) -> list[Report]:
+    return [Report(api, versions, request, heard_of) for api, versions in REPORTS.items()]

@@ -33,11 +33,13 @@ class ConsumerGroupHeartbeat:
         self._coordinator = coordinator
 
     def answer(
-        self, ask: ConsumerGroupHeartbeatRequest, caller: Caller
+        self, request: ConsumerGroupHeartbeatRequest, caller: Caller
     ) -> ConsumerGroupHeartbeatResponse | Promise[ConsumerGroupHeartbeatResponse]:
         client = client_of(caller)
         return answered(
-            lambda: self._coordinator.submit(ask.group_id, lambda groups: groups.consumer_heartbeat(ask, client)),
+            lambda: self._coordinator.submit(
+                request.group_id, lambda groups: groups.consumer_heartbeat(request, client)
+            ),
             _refused,
         )
 
@@ -58,9 +60,9 @@ class ConsumerGroupDescribe:
         self._coordinator = coordinator
 
     def answer(
-        self, ask: ConsumerGroupDescribeRequest, caller: Caller
+        self, request: ConsumerGroupDescribeRequest, caller: Caller
     ) -> ConsumerGroupDescribeResponse | Promise[ConsumerGroupDescribeResponse]:
-        found = [self._described(group_id, ask.include_authorized_operations) for group_id in ask.group_ids]
+        found = [self._described(group_id, request.include_authorized_operations) for group_id in request.group_ids]
         return gathered(found, lambda groups: ConsumerGroupDescribeResponse(groups=groups))
 
     def _described(self, group_id: str, with_operations: bool) -> Any:

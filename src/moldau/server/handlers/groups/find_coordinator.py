@@ -35,12 +35,12 @@ class FindCoordinator:
         }
 
     def answer(
-        self, ask: FindCoordinatorRequest, caller: Caller
+        self, request: FindCoordinatorRequest, caller: Caller
     ) -> FindCoordinatorResponse | Promise[FindCoordinatorResponse]:
-        keys = list(dict.fromkeys(ask.coordinator_keys)) if caller.version >= SEVERAL_FROM else [ask.key]
-        coordinator = self._coordinators.get(ask.key_type)
+        keys = list(dict.fromkeys(request.coordinator_keys)) if caller.version >= SEVERAL_FROM else [request.key]
+        coordinator = self._coordinators.get(request.key_type)
         if coordinator is None:
-            return _response([_not_served(ask, key, caller) for key in keys], caller)
+            return _response([_not_served(request, key, caller) for key in keys], caller)
         opened = coordinator.topic.open()
         if opened.done:
             return _response([self._find(coordinator, key, opened.value(), caller) for key in keys], caller)
@@ -62,8 +62,8 @@ class FindCoordinator:
         return Coordinator(key, node_id, endpoint.host, endpoint.port)
 
 
-def _not_served(ask: FindCoordinatorRequest, key: str, caller: Caller) -> Coordinator:
-    if ask.key_type == SHARE and caller.version >= SHARE_FROM:
+def _not_served(request: FindCoordinatorRequest, key: str, caller: Caller) -> Coordinator:
+    if request.key_type == SHARE and caller.version >= SHARE_FROM:
         return _refused(key, ErrorCode.INVALID_REQUEST, "Share groups are not served.")
     return _refused(key, ErrorCode.INVALID_REQUEST)
 

@@ -23,10 +23,10 @@ class ListGroups:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
-    def answer(self, ask: ListGroupsRequest, caller: Caller) -> ListGroupsResponse | Promise[ListGroupsResponse]:
+    def answer(self, request: ListGroupsRequest, caller: Caller) -> ListGroupsResponse | Promise[ListGroupsResponse]:
         try:
             found = self._coordinator.submit_all(
-                lambda groups: Outcome(groups.listed(ask.states_filter, ask.types_filter))
+                lambda groups: Outcome(groups.listed(request.states_filter, request.types_filter))
             )
         except KafkaError as refused:
             return ListGroupsResponse(error_code=refused.code)
@@ -48,16 +48,16 @@ class DescribeGroups:
         self._coordinator = coordinator
 
     def answer(
-        self, ask: DescribeGroupsRequest, caller: Caller
+        self, request: DescribeGroupsRequest, caller: Caller
     ) -> DescribeGroupsResponse | Promise[DescribeGroupsResponse]:
-        found = [self._described(group_id, ask, caller.version) for group_id in ask.groups]
+        found = [self._described(group_id, request, caller.version) for group_id in request.groups]
         return gathered(found, lambda groups: DescribeGroupsResponse(groups=groups))
 
-    def _described(self, group_id: str, ask: DescribeGroupsRequest, version: int) -> Any:
+    def _described(self, group_id: str, request: DescribeGroupsRequest, version: int) -> Any:
         return answered(
             lambda: self._coordinator.submit(
                 group_id,
-                lambda groups: Outcome(groups.described(group_id, version, ask.include_authorized_operations)),
+                lambda groups: Outcome(groups.described(group_id, version, request.include_authorized_operations)),
                 may_be_empty=True,
             ),
             lambda refused: DescribedGroup(error_code=refused.code, group_id=group_id),
@@ -71,8 +71,10 @@ class DeleteGroups:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
-    def answer(self, ask: DeleteGroupsRequest, caller: Caller) -> DeleteGroupsResponse | Promise[DeleteGroupsResponse]:
-        found = [self._deleted(group_id) for group_id in dict.fromkeys(ask.groups_names)]
+    def answer(
+        self, request: DeleteGroupsRequest, caller: Caller
+    ) -> DeleteGroupsResponse | Promise[DeleteGroupsResponse]:
+        found = [self._deleted(group_id) for group_id in dict.fromkeys(request.groups_names)]
         return gathered(found, lambda results: DeleteGroupsResponse(results=results))
 
     def _deleted(self, group_id: str) -> Any:

@@ -29,11 +29,11 @@ class JoinGroup:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
-    def answer(self, ask: JoinGroupRequest, caller: Caller) -> JoinGroupResponse | Promise[JoinGroupResponse]:
+    def answer(self, request: JoinGroupRequest, caller: Caller) -> JoinGroupResponse | Promise[JoinGroupResponse]:
         client = client_of(caller)
         answer = answered(
-            lambda: self._coordinator.submit(ask.group_id, lambda groups: groups.join(ask, client)),
-            lambda refused: JoinGroupResponse(error_code=_code(refused), member_id=ask.member_id),
+            lambda: self._coordinator.submit(request.group_id, lambda groups: groups.join(request, client)),
+            lambda refused: JoinGroupResponse(error_code=_code(refused), member_id=request.member_id),
         )
         return when_ready(answer, lambda response: _fitting(response, caller.version))
 
@@ -51,10 +51,10 @@ class SyncGroup:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
-    def answer(self, ask: SyncGroupRequest, caller: Caller) -> SyncGroupResponse | Promise[SyncGroupResponse]:
+    def answer(self, request: SyncGroupRequest, caller: Caller) -> SyncGroupResponse | Promise[SyncGroupResponse]:
         client = client_of(caller)
         return answered(
-            lambda: self._coordinator.submit(ask.group_id, lambda groups: groups.sync(ask, client)),
+            lambda: self._coordinator.submit(request.group_id, lambda groups: groups.sync(request, client)),
             lambda refused: SyncGroupResponse(error_code=_code(refused)),
         )
 
@@ -66,10 +66,10 @@ class Heartbeat:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
-    def answer(self, ask: HeartbeatRequest, caller: Caller) -> HeartbeatResponse | Promise[HeartbeatResponse]:
+    def answer(self, request: HeartbeatRequest, caller: Caller) -> HeartbeatResponse | Promise[HeartbeatResponse]:
         client = client_of(caller)
         return answered(
-            lambda: self._coordinator.submit(ask.group_id, lambda groups: groups.heartbeat(ask, client)),
+            lambda: self._coordinator.submit(request.group_id, lambda groups: groups.heartbeat(request, client)),
             # A coordinator that is being loaded is no reason to leave: the next heartbeat will be answered.
             lambda refused: HeartbeatResponse(
                 error_code=0 if refused.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else refused.code
@@ -84,26 +84,26 @@ class LeaveGroup:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
-    def answer(self, ask: LeaveGroupRequest, caller: Caller) -> LeaveGroupResponse | Promise[LeaveGroupResponse]:
+    def answer(self, request: LeaveGroupRequest, caller: Caller) -> LeaveGroupResponse | Promise[LeaveGroupResponse]:
         client = client_of(caller)
         is_one = caller.version < LEAVE_SEVERAL_FROM
         if is_one:
-            ask.members = [MemberIdentity(ask.member_id)]
+            request.members = [MemberIdentity(request.member_id)]
         answer = answered(
-            lambda: self._coordinator.submit(ask.group_id, lambda groups: groups.leave(ask, client)),
-            lambda refused: _leave_refused(ask, refused),
+            lambda: self._coordinator.submit(request.group_id, lambda groups: groups.leave(request, client)),
+            lambda refused: _leave_refused(request, refused),
         )
         if not is_one:
             return answer
         return when_ready(answer, _of_one)
 
 
-def _leave_refused(ask: LeaveGroupRequest, refused: KafkaError) -> LeaveGroupResponse:
+def _leave_refused(request: LeaveGroupRequest, refused: KafkaError) -> LeaveGroupResponse:
     """A group that is not there has no such members: that is said of each."""
     if refused.code is not ErrorCode.UNKNOWN_MEMBER_ID:
         return LeaveGroupResponse(error_code=_code(refused))
     return LeaveGroupResponse(
-        members=[MemberResponse(each.member_id, each.group_instance_id, refused.code) for each in ask.members]
+        members=[MemberResponse(each.member_id, each.group_instance_id, refused.code) for each in request.members]
     )
 
 

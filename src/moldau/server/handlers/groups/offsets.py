@@ -44,17 +44,19 @@ class OffsetCommit:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
-    def answer(self, ask: OffsetCommitRequest, caller: Caller) -> OffsetCommitResponse | Promise[OffsetCommitResponse]:
+    def answer(
+        self, request: OffsetCommitRequest, caller: Caller
+    ) -> OffsetCommitResponse | Promise[OffsetCommitResponse]:
         client = client_of(caller)
         return answered(
             lambda: self._coordinator.submit(
-                ask.group_id, lambda groups: groups.offsets.commit(ask, client), may_be_empty=True
+                request.group_id, lambda groups: groups.offsets.commit(request, client), may_be_empty=True
             ),
-            lambda refused: _commit_refused(ask, refused),
+            lambda refused: _commit_refused(request, refused),
         )
 
 
-def _commit_refused(ask: OffsetCommitRequest, refused: KafkaError) -> OffsetCommitResponse:
+def _commit_refused(request: OffsetCommitRequest, refused: KafkaError) -> OffsetCommitResponse:
     """There is no error for the whole: every partition is told."""
     too_large = refused.code is ErrorCode.RECORD_LIST_TOO_LARGE
     code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE if too_large else refused.code
@@ -65,7 +67,7 @@ def _commit_refused(ask: OffsetCommitRequest, refused: KafkaError) -> OffsetComm
                 topic.name,
                 [OffsetCommitResponsePartition(each.partition_index, code) for each in topic.partitions],
             )
-            for topic in ask.topics
+            for topic in request.topics
         ]
     )
 
@@ -77,33 +79,36 @@ class OffsetFetch:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
-    def answer(self, ask: OffsetFetchRequest, caller: Caller) -> OffsetFetchResponse | Promise[OffsetFetchResponse]:
+    def answer(self, request: OffsetFetchRequest, caller: Caller) -> OffsetFetchResponse | Promise[OffsetFetchResponse]:
         client = client_of(caller)
         if caller.version >= SEVERAL_FROM:
-            found = [self._of_group(group, client, ask.require_stable) for group in ask.groups]
+            found = [self._of_group(group, client, request.require_stable) for group in request.groups]
             return gathered(found, lambda groups: OffsetFetchResponse(groups=groups))
-        one = self._of_group(_only_group(ask), client, ask.require_stable)
-        return gathered([one], lambda groups: _only_response(groups[0], ask, caller.version))
+        one = self._of_group(_only_group(request), client, request.require_stable)
+        return gathered([one], lambda groups: _only_response(groups[0], request, caller.version))
 
-    def _of_group(self, ask: OffsetFetchRequestGroup, client: Client, require_stable: bool) -> Any:
+    def _of_group(self, request: OffsetFetchRequestGroup, client: Client, require_stable: bool) -> Any:
         return answered(
             lambda: self._coordinator.submit(
-                ask.group_id, lambda groups: groups.offsets.fetch(ask, client, require_stable), may_be_empty=True
+                request.group_id,
+                lambda groups: groups.offsets.fetch(request, client, require_stable),
+                may_be_empty=True,
             ),
-            lambda refused: OffsetFetchResponseGroup(ask.group_id, error_code=refused.code),
+            lambda refused: OffsetFetchResponseGroup(request.group_id, error_code=refused.code),
         )
 
 
-def _only_group(ask: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
     topics = None
-    if ask.topics is not None:
+    if request.topics is not None:
         topics = [
-            OffsetFetchRequestTopics(name=each.name, partition_indexes=each.partition_indexes) for each in ask.topics
+            OffsetFetchRequestTopics(name=each.name, partition_indexes=each.partition_indexes)
+            for each in request.topics
         ]
-    return OffsetFetchRequestGroup(ask.group_id, topics=topics)
+    return OffsetFetchRequestGroup(request.group_id, topics=topics)
 
 
-def _only_response(group: OffsetFetchResponseGroup, ask: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
+def _only_response(group: OffsetFetchResponseGroup, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
     topics = [
         OffsetFetchResponseTopic(
             topic.name,
@@ -130,7 +135,7 @@ def _only_response(group: OffsetFetchResponseGroup, ask: OffsetFetchRequest, ver
                     for index in topic.partition_indexes
                 ],
             )
-            for topic in ask.topics or ()
+            for topic in request.topics or ()
         ]
     return OffsetFetchResponse(topics=topics, error_code=group.error_code)
 
@@ -142,8 +147,10 @@ class OffsetDelete:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
-    def answer(self, ask: OffsetDeleteRequest, caller: Caller) -> OffsetDeleteResponse | Promise[OffsetDeleteResponse]:
+    def answer(
+        self, request: OffsetDeleteRequest, caller: Caller
+    ) -> OffsetDeleteResponse | Promise[OffsetDeleteResponse]:
         return answered(
-            lambda: self._coordinator.submit(ask.group_id, lambda groups: groups.offsets.delete(ask)),
+            lambda: self._coordinator.submit(request.group_id, lambda groups: groups.offsets.delete(request)),
             lambda refused: OffsetDeleteResponse(error_code=refused.code),
         )

@@ -39,8 +39,8 @@ class OfQuorum:
         self.versions = VERSIONS[api]
         self._driver = driver
 
-    def answer(self, ask: Message, caller: Caller) -> Message | Promise[Any]:
-        return self._driver.answer(ask, caller.version)
+    def answer(self, request: Message, caller: Caller) -> Message | Promise[Any]:
+        return self._driver.answer(request, caller.version)
 
 
 def quorum_handlers(driver: QuorumDriver) -> list[OfQuorum]:

@@ -54,18 +54,18 @@ class AddPartitionsToTxn:
         self._timers = timers
 
     def answer(
-        self, ask: AddPartitionsToTxnRequest, caller: Caller
+        self, request: AddPartitionsToTxnRequest, caller: Caller
     ) -> AddPartitionsToTxnResponse | Promise[AddPartitionsToTxnResponse]:
         if caller.version >= BROKERS_FROM_VERSION:
-            results = [self._result(each, caller.version) for each in ask.transactions]
-            limit = Limit(self._timers, COMMIT_WAIT_MS, lambda place: _late(ask.transactions[place]))
+            results = [self._result(each, caller.version) for each in request.transactions]
+            limit = Limit(self._timers, COMMIT_WAIT_MS, lambda place: _late(request.transactions[place]))
             return gathered(results, lambda done: AddPartitionsToTxnResponse(results_by_transaction=done), limit)
         one = AddPartitionsToTxnTransaction(
-            ask.v3_and_below_transactional_id,
-            ask.v3_and_below_producer_id,
-            ask.v3_and_below_producer_epoch,
+            request.v3_and_below_transactional_id,
+            request.v3_and_below_producer_id,
+            request.v3_and_below_producer_epoch,
             False,
-            ask.v3_and_below_topics,
+            request.v3_and_below_topics,
         )
         return gathered(
             [self._result(one, caller.version)],
@@ -73,19 +73,19 @@ class AddPartitionsToTxn:
         )
 
     def _result(
-        self, ask: AddPartitionsToTxnTransaction, version: int
+        self, request: AddPartitionsToTxnTransaction, version: int
     ) -> AddPartitionsToTxnResult | Promise[AddPartitionsToTxnResult]:
-        named = [TopicPartition(topic.name, index) for topic in ask.topics for index in topic.partitions]
+        named = [TopicPartition(topic.name, index) for topic in request.topics for index in topic.partitions]
         partitions = list(dict.fromkeys(named))
         refused = {each: code for each in partitions if (code := self._refusal(each, version))}
         if refused:
             # One that cannot be added means that none is.
-            return _result(ask, dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused)
+            return _result(request, dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused)
         return answered(
             lambda: self._coordinator.submit(
-                ask.transactional_id, lambda transactions: _decided(transactions, ask, partitions, version)
+                request.transactional_id, lambda transactions: _decided(transactions, request, partitions, version)
             ),
-            lambda refused: _result(ask, dict.fromkeys(partitions, said(refused.code, version))),
+            lambda refused: _result(request, dict.fromkeys(partitions, said(refused.code, version))),
         )
 
     def _refusal(self, partition: TopicPartition, version: int) -> ErrorCode:
@@ -97,20 +97,25 @@ class AddPartitionsToTxn:
 
 
 def _decided(
-    transactions: Transactions, ask: AddPartitionsToTxnTransaction, partitions: Sequence[TopicPartition], version: int
+    transactions: Transactions,
+    request: AddPartitionsToTxnTransaction,
+    partitions: Sequence[TopicPartition],
+    version: int,
 ) -> Outcome[AddPartitionsToTxnResult]:
-    if ask.verify_only:
-        verified = transactions.verify_partitions(ask.transactional_id, ask.producer_id, ask.producer_epoch, partitions)
+    if request.verify_only:
+        verified = transactions.verify_partitions(
+            request.transactional_id, request.producer_id, request.producer_epoch, partitions
+        )
         assert isinstance(verified.response, dict), "what is only looked up is known at once"
-        return Outcome(_result(ask, verified.response))
+        return Outcome(_result(request, verified.response))
     client_version = BROKER_VERSION if version >= BROKERS_FROM_VERSION else CLIENT_VERSION
     added = transactions.add_partitions(
-        ask.transactional_id, ask.producer_id, ask.producer_epoch, partitions, client_version
+        request.transactional_id, request.producer_id, request.producer_epoch, partitions, client_version
     )
     assert isinstance(added.response, ErrorCode), "whoever adds waits for nobody but the log"
     codes = dict.fromkeys(partitions, said(added.response, version))
     return Outcome(
-        _result(ask, codes), added.records, added.answers, applied=added.applied, spare_bytes=added.spare_bytes
+        _result(request, codes), added.records, added.answers, applied=added.applied, spare_bytes=added.spare_bytes
     )
 
 
@@ -120,13 +125,13 @@ def said(code: ErrorCode, version: int) -> ErrorCode:
     return ErrorCode.INVALID_PRODUCER_EPOCH if is_old else code
 
 
-def _late(ask: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
-    named = [TopicPartition(topic.name, index) for topic in ask.topics for index in topic.partitions]
-    return _result(ask, dict.fromkeys(named, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+def _late(request: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
+    named = [TopicPartition(topic.name, index) for topic in request.topics for index in topic.partitions]
+    return _result(request, dict.fromkeys(named, ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
 
-def _result(ask: AddPartitionsToTxnTransaction, codes: dict[TopicPartition, ErrorCode]) -> AddPartitionsToTxnResult:
-    return AddPartitionsToTxnResult(ask.transactional_id, [_of_topic(topic, codes) for topic in ask.topics])
+def _result(request: AddPartitionsToTxnTransaction, codes: dict[TopicPartition, ErrorCode]) -> AddPartitionsToTxnResult:
+    return AddPartitionsToTxnResult(request.transactional_id, [_of_topic(topic, codes) for topic in request.topics])
 
 
 def _of_topic(topic: AddPartitionsToTxnTopic, codes: dict[TopicPartition, ErrorCode]) -> AddPartitionsToTxnTopicResult:
@@ -146,15 +151,15 @@ class AddOffsetsToTxn:
         self._groups = groups
 
     def answer(
-        self, ask: AddOffsetsToTxnRequest, caller: Caller
+        self, request: AddOffsetsToTxnRequest, caller: Caller
     ) -> AddOffsetsToTxnResponse | Promise[AddOffsetsToTxnResponse]:
         def add(transactions: Transactions) -> Outcome[ErrorCode]:
-            kept_in = self._groups.topic.partition_of(ask.group_id)
+            kept_in = self._groups.topic.partition_of(request.group_id)
             return transactions.add_partitions(
-                ask.transactional_id, ask.producer_id, ask.producer_epoch, [kept_in], CLIENT_VERSION
+                request.transactional_id, request.producer_id, request.producer_epoch, [kept_in], CLIENT_VERSION
             )
 
-        added = answered(lambda: self._coordinator.submit(ask.transactional_id, add), _code)
+        added = answered(lambda: self._coordinator.submit(request.transactional_id, add), _code)
         return gathered([added], lambda codes: AddOffsetsToTxnResponse(error_code=said(codes[0], caller.version)))
 
 

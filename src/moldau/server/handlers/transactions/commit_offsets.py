@@ -53,53 +53,55 @@ class TxnOffsetCommit:
         self._partitions = partitions
         self._gate = gate
 
-    def answer(self, ask: TxnOffsetCommitRequest, caller: Caller) -> Response:
+    def answer(self, request: TxnOffsetCommitRequest, caller: Caller) -> Response:
         client = client_of(caller)
         return answered(
-            lambda: self._verified(ask, client), lambda refused: _refused(ask, refused.code, caller.version)
+            lambda: self._verified(request, client), lambda refused: _refused(request, refused.code, caller.version)
         )
 
-    def _verified(self, ask: TxnOffsetCommitRequest, client: Client) -> Response:
-        if not ask.group_id:
+    def _verified(self, request: TxnOffsetCommitRequest, client: Client) -> Response:
+        if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        named = ((topic.name, each.partition_index) for topic in ask.topics for each in topic.partitions)
+        named = ((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
         if not any(self._is_known(*each) for each in named):
-            return self._submit(ask, client)
-        name = self._groups.topic.partition_of(ask.group_id)
+            return self._submit(request, client)
+        name = self._groups.topic.partition_of(request.group_id)
         partition = self._partitions.find(*name)
         transaction = InTransaction(
-            ask.transactional_id, ask.producer_id, ask.producer_epoch, client.version >= ADDS_FROM
+            request.transactional_id, request.producer_id, request.producer_epoch, client.version >= ADDS_FROM
         )
         if partition is None or not partition.is_leader:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         passed = self._gate.pass_through(
             transaction, [(partition, NO_SEQUENCE)], client.version >= KNOWS_ABORTABLE_FROM
         )
-        return when_ready(passed, lambda passed: self._commit(ask, client, partition, transaction, passed))
+        return when_ready(passed, lambda passed: self._commit(request, client, partition, transaction, passed))
 
     def _commit(
         self,
-        ask: TxnOffsetCommitRequest,
+        request: TxnOffsetCommitRequest,
         client: Client,
         partition: Partition,
         transaction: InTransaction,
         passed: Passed,
     ) -> Response:
         self._gate.check(partition, transaction, NO_SEQUENCE, passed)
-        done = self._submit(ask, client)
-        if partition.log.producers.has_open_transaction(ask.producer_id, ask.producer_epoch):
+        done = self._submit(request, client)
+        if partition.log.producers.has_open_transaction(request.producer_id, request.producer_epoch):
             self._gate.appended(partition, transaction)
         return done
 
-    def _submit(self, ask: TxnOffsetCommitRequest, client: Client) -> Response:
-        return self._groups.submit(ask.group_id, lambda groups: groups.offsets.transactional_commit(ask, client))
+    def _submit(self, request: TxnOffsetCommitRequest, client: Client) -> Response:
+        return self._groups.submit(
+            request.group_id, lambda groups: groups.offsets.transactional_commit(request, client)
+        )
 
     def _is_known(self, topic: str, index: int) -> bool:
         known = self._current.image.topics.get(topic)
         return known is not None and 0 <= index < len(known.partitions)
 
 
-def _refused(ask: TxnOffsetCommitRequest, code: ErrorCode, version: int) -> TxnOffsetCommitResponse:
+def _refused(request: TxnOffsetCommitRequest, code: ErrorCode, version: int) -> TxnOffsetCommitResponse:
     """There is no error for the whole: every partition is told."""
     told = _TOLD.get(code, code)
     if told is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < KNOWS_LOADING_FROM:
@@ -109,6 +111,6 @@ def _refused(ask: TxnOffsetCommitRequest, code: ErrorCode, version: int) -> TxnO
             TxnOffsetCommitResponseTopic(
                 topic.name, [TxnOffsetCommitResponsePartition(each.partition_index, told) for each in topic.partitions]
             )
-            for topic in ask.topics
+            for topic in request.topics
         ]
     )

@@ -23,9 +23,11 @@ class EndTxn:
     def __init__(self, coordinator: TransactionCoordinator) -> None:
         self._coordinator = coordinator
 
-    def answer(self, ask: EndTxnRequest, caller: Caller) -> EndTxnResponse | Promise[EndTxnResponse]:
+    def answer(self, request: EndTxnRequest, caller: Caller) -> EndTxnResponse | Promise[EndTxnResponse]:
         client = client_of(caller)
         return answered(
-            lambda: self._coordinator.submit(ask.transactional_id, lambda transactions: transactions.end(ask, client)),
+            lambda: self._coordinator.submit(
+                request.transactional_id, lambda transactions: transactions.end(request, client)
+            ),
             lambda refused: EndTxnResponse(error_code=refused.code),
         )

@@ -34,8 +34,8 @@ class ListTransactions:
         self._coordinator = coordinator
         self._timers = timers
 
-    def answer(self, ask: ListTransactionsRequest, caller: Caller) -> Response:
-        return answered(lambda: self._listed(filter_of(ask)), _list_refused)
+    def answer(self, request: ListTransactionsRequest, caller: Caller) -> Response:
+        return answered(lambda: self._listed(filter_of(request)), _list_refused)
 
     def _listed(self, wanted: TransactionFilter) -> Response:
         all_but_pattern = wanted._replace(pattern=None)
@@ -88,10 +88,10 @@ class DescribeTransactions:
         self._coordinator = coordinator
 
     def answer(
-        self, ask: DescribeTransactionsRequest, caller: Caller
+        self, request: DescribeTransactionsRequest, caller: Caller
     ) -> DescribeTransactionsResponse | Promise[DescribeTransactionsResponse]:
         # Each once: a transaction may have thousands of partitions, and its id may be two bytes.
-        found = [self._described(each) for each in dict.fromkeys(ask.transactional_ids)]
+        found = [self._described(each) for each in dict.fromkeys(request.transactional_ids)]
         return gathered(found, lambda states: DescribeTransactionsResponse(transaction_states=states))
 
     def _described(self, transactional_id: str) -> TransactionState | Promise[TransactionState]:

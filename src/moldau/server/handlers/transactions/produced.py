@@ -75,21 +75,21 @@ class Written:
 
 
 def written_in(
-    ask: ProduceRequest,
+    request: ProduceRequest,
     version: int,
     name_of: Callable[[TopicProduceData, int], str | None],
     partitions: Partitions,
 ) -> Written | None:
     """None if nothing in the request belongs to a transaction. What is not here, or cannot be read, is not looked at:
     it will be refused for what it is."""
-    assert ask.transactional_id is not None
-    found = list(_batches(ask, version, name_of, partitions))
+    assert request.transactional_id is not None
+    found = list(_batches(request, version, name_of, partitions))
     if not found:
         return None
     producers = {(producer_id, epoch) for _, producer_id, epoch, _ in found}
     _, producer_id, epoch, _ = found[0]
     return Written(
-        InTransaction(ask.transactional_id, producer_id, epoch, version >= ADDS_FROM_VERSION),
+        InTransaction(request.transactional_id, producer_id, epoch, version >= ADDS_FROM_VERSION),
         {partition: sequence for partition, _, _, sequence in found},
         version >= KNOWS_ABORTABLE_FROM_VERSION,
         len(producers) > 1,
@@ -97,13 +97,13 @@ def written_in(
 
 
 def _batches(
-    ask: ProduceRequest,
+    request: ProduceRequest,
     version: int,
     name_of: Callable[[TopicProduceData, int], str | None],
     partitions: Partitions,
 ) -> Iterator[tuple[Partition, int, int, int]]:
     """(partition, producer id, epoch, first sequence) of each batch that is part of a transaction."""
-    for topic in ask.topic_data:
+    for topic in request.topic_data:
         name = name_of(topic, version)
         for data in topic.partition_data:
             partition = None if name is None else partitions.find(name, data.index)

@@ -60,9 +60,9 @@ class WriteTxnMarkers:
         self._timers = timers
 
     def answer(
-        self, ask: WriteTxnMarkersRequest, caller: Caller
+        self, request: WriteTxnMarkersRequest, caller: Caller
     ) -> WriteTxnMarkersResponse | Promise[WriteTxnMarkersResponse]:
-        wanted = [(marker, _partitions(marker)) for marker in ask.markers]
+        wanted = [(marker, _partitions(marker)) for marker in request.markers]
         codes = [
             answered(partial(self._write, marker, each), lambda refused: _told(refused.code))
             for marker, partitions in wanted

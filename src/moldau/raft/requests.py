@@ -6,23 +6,23 @@ from collections.abc import Iterable, Sequence
 
 from moldau.base.ids import METADATA_TOPIC_UUID
 from moldau.base.names import METADATA_TOPIC
-from moldau.raft.answers import PARTITION
 from moldau.raft.member import Member, RaftSettings
 from moldau.raft.ports import RaftLog
+from moldau.raft.responses import PARTITION
 from moldau.raft.snapshots import SnapshotId
 from moldau.raft.voters import SUPPORTED_KRAFT_VERSIONS, ReplicaKey
 from moldau.wire.messages import begin_quorum_epoch, end_quorum_epoch, fetch_snapshot, update_raft_voter, vote
 from moldau.wire.messages import fetch as fetches
 
 
-def for_vote(me: Member, voter: ReplicaKey, epoch: int, log: RaftLog, *, is_pre_vote: bool) -> vote.VoteRequest:
+def vote_request(me: Member, voter: ReplicaKey, epoch: int, log: RaftLog, *, is_pre_vote: bool) -> vote.VoteRequest:
     partition = vote.RequestPartitionData(
         PARTITION, epoch, me.node_id, me.directory_id, voter.directory_id, log.last_epoch, log.end_offset, is_pre_vote
     )
     return vote.VoteRequest(me.cluster_id, voter.id, [vote.RequestTopicData(METADATA_TOPIC, [partition])])
 
 
-def epoch_begins(me: Member, voter: ReplicaKey, epoch: int) -> begin_quorum_epoch.BeginQuorumEpochRequest:
+def begin_epoch_request(me: Member, voter: ReplicaKey, epoch: int) -> begin_quorum_epoch.BeginQuorumEpochRequest:
     partition = begin_quorum_epoch.RequestPartitionData(PARTITION, voter.directory_id, me.node_id, epoch)
     return begin_quorum_epoch.BeginQuorumEpochRequest(
         me.cluster_id,
@@ -32,7 +32,9 @@ def epoch_begins(me: Member, voter: ReplicaKey, epoch: int) -> begin_quorum_epoc
     )
 
 
-def epoch_ends(me: Member, epoch: int, successors: Sequence[ReplicaKey]) -> end_quorum_epoch.EndQuorumEpochRequest:
+def end_epoch_request(
+    me: Member, epoch: int, successors: Sequence[ReplicaKey]
+) -> end_quorum_epoch.EndQuorumEpochRequest:
     partition = end_quorum_epoch.RequestPartitionData(
         PARTITION,
         me.node_id,
@@ -47,7 +49,9 @@ def epoch_ends(me: Member, epoch: int, successors: Sequence[ReplicaKey]) -> end_
     )
 
 
-def to_fetch(me: Member, epoch: int, log: RaftLog, high_watermark: int, settings: RaftSettings) -> fetches.FetchRequest:
+def fetch_request(
+    me: Member, epoch: int, log: RaftLog, high_watermark: int, settings: RaftSettings
+) -> fetches.FetchRequest:
     partition = fetches.FetchPartition(
         PARTITION,
         epoch,
@@ -67,7 +71,7 @@ def to_fetch(me: Member, epoch: int, log: RaftLog, high_watermark: int, settings
     )
 
 
-def for_snapshot(
+def fetch_snapshot_request(
     me: Member, epoch: int, snapshot: SnapshotId, position: int, settings: RaftSettings
 ) -> fetch_snapshot.FetchSnapshotRequest:
     partition = fetch_snapshot.RequestPartitionSnapshot(
@@ -81,7 +85,7 @@ def for_snapshot(
     )
 
 
-def to_update_voter(me: Member, epoch: int) -> update_raft_voter.UpdateRaftVoterRequest:
+def update_voter_request(me: Member, epoch: int) -> update_raft_voter.UpdateRaftVoterRequest:
     listeners: Iterable[update_raft_voter.Listener] = (update_raft_voter.Listener(*each) for each in me.endpoints)
     return update_raft_voter.UpdateRaftVoterRequest(
         me.cluster_id,

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from moldau.base.errors import ErrorCode
-from moldau.raft.answers import PARTITION
 from moldau.raft.core import Core
+from moldau.raft.responses import PARTITION
 from moldau.raft.roles import Unattached
 from moldau.raft.states import NOBODY
 from moldau.raft.voters import Endpoint

@@ -32,7 +32,7 @@ class Standing(NamedTuple):
         return [node_endpoint(self.leader_id, self.endpoint.host, self.endpoint.port)]
 
 
-def voted(standing: Standing, code: ErrorCode, *, is_granted: bool = False) -> vote.VoteResponse:
+def vote_response(standing: Standing, code: ErrorCode, *, is_granted: bool = False) -> vote.VoteResponse:
     partition = vote.ResponsePartitionData(PARTITION, code, standing.leader_id, standing.epoch, is_granted)
     return vote.VoteResponse(
         ErrorCode.NONE,
@@ -41,7 +41,7 @@ def voted(standing: Standing, code: ErrorCode, *, is_granted: bool = False) -> v
     )
 
 
-def epoch_begun(standing: Standing, code: ErrorCode) -> begin_quorum_epoch.BeginQuorumEpochResponse:
+def begin_epoch_response(standing: Standing, code: ErrorCode) -> begin_quorum_epoch.BeginQuorumEpochResponse:
     partition = begin_quorum_epoch.ResponsePartitionData(PARTITION, code, standing.leader_id, standing.epoch)
     return begin_quorum_epoch.BeginQuorumEpochResponse(
         ErrorCode.NONE,
@@ -50,7 +50,7 @@ def epoch_begun(standing: Standing, code: ErrorCode) -> begin_quorum_epoch.Begin
     )
 
 
-def epoch_ended(standing: Standing, code: ErrorCode) -> end_quorum_epoch.EndQuorumEpochResponse:
+def end_epoch_response(standing: Standing, code: ErrorCode) -> end_quorum_epoch.EndQuorumEpochResponse:
     partition = end_quorum_epoch.ResponsePartitionData(PARTITION, code, standing.leader_id, standing.epoch)
     return end_quorum_epoch.EndQuorumEpochResponse(
         ErrorCode.NONE,
@@ -59,7 +59,7 @@ def epoch_ended(standing: Standing, code: ErrorCode) -> end_quorum_epoch.EndQuor
     )
 
 
-def fetch(
+def fetch_response(
     standing: Standing,
     code: ErrorCode,
     log_start_offset: int,
@@ -82,7 +82,7 @@ def fetch(
     return fetches.FetchResponse(responses=[topic], node_endpoints=standing.endpoints(fetches.NodeEndpoint))
 
 
-def snapshot_piece(
+def fetch_snapshot_response(
     standing: Standing,
     code: ErrorCode,
     snapshot: SnapshotId | None = None,
@@ -107,7 +107,7 @@ def snapshot_piece(
     )
 
 
-def voter_updated(standing: Standing, code: ErrorCode) -> update_raft_voter.UpdateRaftVoterResponse:
+def update_voter_response(standing: Standing, code: ErrorCode) -> update_raft_voter.UpdateRaftVoterResponse:
     host, port = ("", 0) if standing.endpoint is None else standing.endpoint[1:]
     return update_raft_voter.UpdateRaftVoterResponse(
         error_code=code,
