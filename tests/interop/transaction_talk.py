@@ -36,16 +36,16 @@ class TransactionalProducer(NamedTuple):
         return {"transactional_id": self.transactional_id, "producer_id": self.id, "producer_epoch": self.epoch}
 
 
-def until(request: Callable[[], Answer], is_so: Callable[[Answer], bool], what: str) -> Answer:
+def until(ask: Callable[[], Answer], is_so: Callable[[Answer], bool], what: str) -> Answer:
     """Asks until the answer is as it should be, and gives it. Each try is a round trip, so nothing sleeps."""
     patience = Patience(lambda: f"{what}; at last it was {answer}")
-    while not is_so(answer := request()):
+    while not is_so(answer := ask()):
         patience.check()
     return answer
 
 
-def settled(request: Callable[[], Answer], code: Callable[[Answer], ErrorCode]) -> Answer:
-    return until(request, lambda answer: code(answer) not in BUSY, "the coordinator has time")
+def settled(ask: Callable[[], Answer], code: Callable[[Answer], ErrorCode]) -> Answer:
+    return until(ask, lambda answer: code(answer) not in BUSY, "the coordinator has time")
 
 
 def init(wire: Wire, transactional_id: str | None, version: int = 4, at_once: bool = False, **fields: Any) -> Any:

@@ -75,8 +75,8 @@ def deleted_records_are_told_before_all_have_deleted_them(patch: Patch) -> None:
 
 
 def followers_do_not_heed_where_the_leader_begins(patch: Patch) -> None:
-    honest = Partition.learn_leader
-    patch.setattr(Partition, "heed_leader", lambda self, high_watermark, _: honest(self, high_watermark, 0))
+    honest = Partition.update_from_leader
+    patch.setattr(Partition, "update_from_leader", lambda self, high_watermark, _: honest(self, high_watermark, 0))
 
 
 RETENTION_WAYS: dict[Way, int] = {

@@ -60,10 +60,10 @@ def files_per_process_max() -> int | None:
     """`kern.maxfilesperproc`; None where there is no such thing."""
     import ctypes
 
-    request = getattr(ctypes.CDLL(None), "sysctlbyname", None)
+    sysctl = getattr(ctypes.CDLL(None), "sysctlbyname", None)
     value = ctypes.c_int()
     size = ctypes.c_size_t(ctypes.sizeof(value))
-    if request is None or request(
+    if sysctl is None or sysctl(
         b"kern.maxfilesperproc", ctypes.byref(value), ctypes.byref(size), None, ctypes.c_size_t(0)
     ):
         return None

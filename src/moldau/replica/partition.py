@@ -325,7 +325,7 @@ class Partition:
         elif has_moved:
             self._advance(0)
 
-    def heed_leader(self, high_watermark: int, start_offset: int) -> None:
+    def update_from_leader(self, high_watermark: int, start_offset: int) -> None:
         """As a follower: what its leader told of itself. The high watermark never goes back, unless the log does."""
         log = self.log
         start_offset = min(start_offset, log.end_offset)

@@ -45,14 +45,14 @@ class Housekeeping:
         try:
             contents = self._store.checkpoints(self.high_watermarks())
         except StorageFault as fault:
-            _heeded(fault, on_fault)
+            _report_fault(fault, on_fault)
             return
 
         def write() -> None:
             for each in contents:
                 self._store.write_checkpoint(each)
 
-        self._writing = run_in_thread(write).map(lambda fault: _heeded(fault, on_fault))
+        self._writing = run_in_thread(write).map(lambda fault: _report_fault(fault, on_fault))
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         return {partition.name: partition.high_watermark for partition in self._partitions}
@@ -85,7 +85,7 @@ class Housekeeping:
             partition.log.producers.expire(now_ms, self._producer_id_expiration_ms)
 
 
-def _heeded(fault: StorageFault | None, on_fault: Callable[[StorageFault], None]) -> StorageFault | None:
+def _report_fault(fault: StorageFault | None, on_fault: Callable[[StorageFault], None]) -> StorageFault | None:
     """A full disk or too many open files are no reason to stop: the checkpoint that is there stays true, and those who
     read are served."""
     if fault is not None and fault.is_shortage:

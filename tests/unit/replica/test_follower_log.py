@@ -94,7 +94,7 @@ def test_a_log_that_begins_in_the_middle_of_a_batch_gets_it_whole() -> None:
     room.follower.begin_anew(room.partition, 7)
     room.take(sent(5, 5), sent(10, 1))
     assert room.range == (5, 11)
-    room.partition.learn_leader(11, 7)
+    room.partition.update_from_leader(11, 7)
     assert room.range == (7, 11)
 
 
@@ -121,7 +121,7 @@ def test_it_cuts_where_the_logs_part(epoch: int, end_offset: int, cut_at: int) -
 def test_a_cut_below_the_high_watermark_is_told_and_takes_it_along() -> None:
     room = Room()
     room.take(*(sent(offset, 1) for offset in range(5)))
-    room.partition.learn_leader(4, 0)
+    room.partition.update_from_leader(4, 0)
     room.follower.cut(room.partition, 4)
     assert room.reports == []
     room.follower.cut(room.partition, 2)
@@ -132,9 +132,9 @@ def test_a_cut_below_the_high_watermark_is_told_and_takes_it_along() -> None:
 def test_the_high_watermark_is_never_beyond_the_log_and_never_goes_back() -> None:
     room = Room()
     room.take(sent(0, 3))
-    room.partition.learn_leader(10, 0)
+    room.partition.update_from_leader(10, 0)
     assert room.partition.high_watermark == 3
-    room.partition.learn_leader(1, 0)
+    room.partition.update_from_leader(1, 0)
     assert room.partition.high_watermark == 3
 
 

@@ -9,7 +9,7 @@ from rooms import Rooms
 
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.image import MetadataImage
-from moldau.runtime.controller.active import duties as controller_duties
+from moldau.runtime.controller import duties as controller_duties
 
 CHECK = {"leader.imbalance.check.interval.seconds": "60"}
 

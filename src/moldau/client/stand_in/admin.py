@@ -277,12 +277,10 @@ class AdminClient:
             return _done(ListedGroups([error_of(error)]))
         return _done(ListedGroups([]))
 
-    def _answers(
-        self, request: Callable[[], dict[Any, Future[Any]]], subjects: Sequence[Any]
-    ) -> dict[Any, Future[Any]]:
+    def _answers(self, call: Callable[[], dict[Any, Future[Any]]], subjects: Sequence[Any]) -> dict[Any, Future[Any]]:
         """What the broker says of each, or of all of them why it could not be asked."""
         try:
-            return self._cluster.retry(request, REQUEST_SECONDS * 1000)
+            return self._cluster.retry(call, REQUEST_SECONDS * 1000)
         except FAILURES as error:
             failed = error_of(error)
             return {subject: _failed(failed) for subject in subjects}
@@ -296,11 +294,11 @@ def connected(config: Mapping[str, Any], timeout_seconds: float = CONNECT_SECOND
         return Cluster(addresses(properties["bootstrap.servers"]), properties, timeout_seconds)
 
 
-def asked_aside(config: Mapping[str, Any], timeout: float, request: Callable[[Cluster], T]) -> T:
+def asked_aside(config: Mapping[str, Any], timeout: float, call: Callable[[Cluster], T]) -> T:
     """Asks on a connection of its own, which waits no longer than the caller will."""
     aside = connected(config, min(timeout, CONNECT_SECONDS))
     with as_kafka_exceptions(), closing(aside):
-        return aside.retry(lambda: request(aside), timeout * 1000)
+        return aside.retry(lambda: call(aside), timeout * 1000)
 
 
 def _entry(config: DescribeConfigsResourceResult) -> ConfigEntry:

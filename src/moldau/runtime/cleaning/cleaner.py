@@ -128,12 +128,12 @@ class LogCleaner:
     # --- looking ----------------------------------------------------------------------------------------------------
 
     def _wait(self) -> None:
-        self._waiting = self._timers.after_ms(max(self._settings.backoff_ms, 1), self._heeded(self._look))
+        self._waiting = self._timers.after_ms(max(self._settings.backoff_ms, 1), self._stopping_on_fault(self._look))
 
-    def _heeded(self, call: Callable[[], None]) -> Callable[[], None]:
+    def _stopping_on_fault(self, call: Callable[[], None]) -> Callable[[], None]:
         """A fault of the cleaner's own ends the cleaning, and whoever runs the node is told."""
 
-        def heeded() -> None:
+        def guarded() -> None:
             self._waiting = None
             try:
                 call()
@@ -141,7 +141,7 @@ class LogCleaner:
                 self._is_over = True
                 self._on_fault(fault)
 
-        return heeded
+        return guarded
 
     def _look(self) -> None:
         now_ms = self._clock.now_ms()
@@ -201,7 +201,7 @@ class LogCleaner:
     def _watch(self) -> None:
         if self._round is not None and not self._round.is_wanted:
             self._cleans.abandon()
-        self._waiting = self._timers.after_ms(WATCH_MS, self._heeded(self._watch))
+        self._waiting = self._timers.after_ms(WATCH_MS, self._stopping_on_fault(self._watch))
 
     def _cleaned(self, outcome: Cleaned | CleaningFailed) -> None:
         """What was written beside the log is whole and on disk, or it never will be."""
@@ -211,7 +211,7 @@ class LogCleaner:
             return
         ended = self._round
         assert ended is not None, "what ends has begun"
-        self._heeded(lambda: self._conclude(ended, outcome))()
+        self._stopping_on_fault(lambda: self._conclude(ended, outcome))()
 
     def _conclude(self, ended: Round, outcome: Cleaned | CleaningFailed) -> None:
         if isinstance(outcome, CleaningFailed):
@@ -257,7 +257,7 @@ class LogCleaner:
         if fault is not None:
             self._on_fault(fault)
         elif not self._is_over:  # else the next start does it
-            self._heeded(lambda: self._replace(swap))()
+            self._stopping_on_fault(lambda: self._replace(swap))()
 
     def _replace(self, swap: Swap) -> None:
         ended, work = swap.ended, swap.work
@@ -277,7 +277,7 @@ class LogCleaner:
 
     def _soon(self, call: Callable[[], None]) -> None:
         """When others have had their turn."""
-        self._waiting = self._timers.after_ms(0, self._heeded(call))
+        self._waiting = self._timers.after_ms(0, self._stopping_on_fault(call))
 
     def _look_on(self) -> None:
         """At once: others may be due, and so may this one if its keys did not all fit into the map."""

@@ -29,7 +29,7 @@ DIES_FIRST: Final = 500
 """Where memory runs out, Linux is to end this process and not its broker: that costs a job and nothing else."""
 SIGN_OF_LIFE_S: Final = 5.0
 SLEEP_MAX_S: Final = 0.25
-"""At a time: a rate that is raised is heeded soon."""
+"""At a time: a higher rate takes effect soon."""
 
 
 class Pace:

@@ -80,11 +80,11 @@ class TransactionCoordinator:
     def submit_all(self, decide: Callable[[Transactions], Outcome[R]]) -> list[R | Promise[R]]:
         return self._shards.submit_all(decide)
 
-    def with_producer_id(self, request: Callable[[], R | Promise[R]]) -> R | Promise[R]:
+    def with_producer_id(self, call: Callable[[], R | Promise[R]]) -> R | Promise[R]:
         """Asks once a producer id is at hand, should one be needed; a promise may come to a KafkaError. If the
         controller grants none, only who needs one is refused."""
         ready = self._producer_ids.ready()
-        return request() if ready is None else ready.and_then(lambda _: request())
+        return call() if ready is None else ready.and_then(lambda _: call())
 
     def find(self, transactional_id: str) -> int:
         """The node that coordinates it; KafkaError if nobody does now, or ever can."""

@@ -283,7 +283,7 @@ class ReplicaFetcher:
             size = len(records)
             self._parts.follower.take(partition, memoryview(records), self._parts.clock.now_ms())
             self._await_disk(partition)
-        partition.heed_leader(data.high_watermark, data.log_start_offset)
+        partition.update_from_leader(data.high_watermark, data.log_start_offset)
         throttled = self._parts.throttled
         if throttled is not None and size and throttled.names(partition.name):
             throttled.limit.spend(size)

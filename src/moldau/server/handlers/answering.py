@@ -29,10 +29,10 @@ def client_of(caller: Caller) -> Client:
     return Client(caller.client_id or "", "/" + caller.address.rpartition(":")[0].strip("[]"), caller.version)
 
 
-def answered(request: Callable[[], R | Promise[R]], refusal: Callable[[KafkaError], R]) -> R | Promise[R]:
+def answered(call: Callable[[], R | Promise[R]], refusal: Callable[[KafkaError], R]) -> R | Promise[R]:
     """What `ask` gives or promises; a KafkaError, raised or come to, in the form `refusal` gives it."""
     try:
-        answer = request()
+        answer = call()
     except KafkaError as refused:
         return refusal(refused)
     if isinstance(answer, Promise):

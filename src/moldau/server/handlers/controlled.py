@@ -45,15 +45,15 @@ class Controlled:
 
     request_bytes_max = CONTROLLED_REQUEST_BYTES_MAX
 
-    def __init__(self, api: ApiKey, versions: tuple[int, int], request: Ask) -> None:
+    def __init__(self, api: ApiKey, versions: tuple[int, int], ask: Ask) -> None:
         self.api = api
         self.versions = versions
-        self._ask = request
+        self._ask = ask
 
     def answer(self, request: Message, caller: Caller) -> Promise[Message]:
         answered = self._ask(self.api, request, caller.version)
         return answered.map(lambda given: refusal(request, given) if isinstance(given, KafkaError) else given)
 
 
-def controlled(request: Ask) -> list[Controlled]:
-    return [Controlled(api, versions, request) for api, versions in CONTROLLED.items()]
+def controlled(ask: Ask) -> list[Controlled]:
+    return [Controlled(api, versions, ask) for api, versions in CONTROLLED.items()]

@@ -30,10 +30,10 @@ SOMEBODY = Client("client", "/127.0.0.1", 1)
 
 
 def join(member_id: str = "m", **said: object) -> Ask:
-    request = Ask("g", member_id, 0, rebalance_timeout_ms=1_000, subscribed_topic_names=["a"], topic_partitions=[])
+    ask = Ask("g", member_id, 0, rebalance_timeout_ms=1_000, subscribed_topic_names=["a"], topic_partitions=[])
     for name, value in said.items():
-        setattr(request, name, value)
-    return request
+        setattr(ask, name, value)
+    return ask
 
 
 @pytest.fixture
@@ -43,10 +43,10 @@ def rooms() -> ConsumerRooms:
     return made
 
 
-def refusal(rooms: ConsumerRooms, request: Ask, version: int = 1) -> ErrorCode:
+def refusal(rooms: ConsumerRooms, ask: Ask, version: int = 1) -> ErrorCode:
     before = len(rooms.log)
     with pytest.raises(KafkaError) as refused:
-        rooms.beat(request, version)
+        rooms.beat(ask, version)
     assert refused.value.message
     assert len(rooms.log) == before
     return refused.value.code
@@ -72,8 +72,8 @@ def refusal(rooms: ConsumerRooms, request: Ask, version: int = 1) -> ErrorCode:
         (join(member_epoch=-3, instance_id="i"), 1),
     ],
 )
-def test_a_request_that_makes_no_sense_is_refused_as_such(rooms: ConsumerRooms, request: Ask, version: int) -> None:
-    assert refusal(rooms, request, version) is ErrorCode.INVALID_REQUEST
+def test_a_request_that_makes_no_sense_is_refused_as_such(rooms: ConsumerRooms, ask: Ask, version: int) -> None:
+    assert refusal(rooms, ask, version) is ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("said", [{"subscribed_topic_names": []}, {"subscribed_topic_regex": ""}])

@@ -36,7 +36,7 @@ ALL = ["orders-1", "orders-2", "clicks"]
 
 
 @pytest.mark.parametrize(
-    ("ask", "expected"),
+    ("wanted", "expected"),
     [
         (ListTransactionsRequest(), ALL),
         (ListTransactionsRequest(["Ongoing"]), ["orders-1"]),
@@ -55,8 +55,8 @@ ALL = ["orders-1", "orders-2", "clicks"]
     ],
 )
 @pytest.mark.needs_re2
-def test_what_is_listed(request: ListTransactionsRequest, expected: list[str]) -> None:
-    assert ids(three(), request) == expected
+def test_what_is_listed(wanted: ListTransactionsRequest, expected: list[str]) -> None:
+    assert ids(three(), wanted) == expected
 
 
 def test_states_that_there_are_not_are_told() -> None:

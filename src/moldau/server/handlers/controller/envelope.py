@@ -26,8 +26,8 @@ class Envelope:
     versions = (0, 0)
     request_bytes_max = CONTROLLED_REQUEST_BYTES_MAX + OWN_BYTES_MAX
 
-    def __init__(self, request: Ask) -> None:
-        self._ask = request
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
 
     def answer(self, ask: EnvelopeRequest, caller: Caller) -> EnvelopeResponse | Promise[EnvelopeResponse]:
         data = memoryview(ask.request_data)

@@ -27,12 +27,10 @@ REPORTS: Final[dict[ApiKey, tuple[int, int]]] = {
 class Report:
     """One such API. `heard_of` is told which broker speaks over which connection."""
 
-    def __init__(
-        self, api: ApiKey, versions: tuple[int, int], request: Ask, heard_of: Callable[[int, str], None]
-    ) -> None:
+    def __init__(self, api: ApiKey, versions: tuple[int, int], ask: Ask, heard_of: Callable[[int, str], None]) -> None:
         self.api = api
         self.versions = versions
-        self._ask = request
+        self._ask = ask
         self._heard_of = heard_of
         is_long = api is ApiKey.ALTER_PARTITION
         self.request_bytes_max = ALTER_PARTITION_BYTES_MAX if is_long else QUORUM_REQUEST_BYTES_MAX
@@ -59,5 +57,5 @@ class Report:
         return given
 
 
-def reports(request: Ask, heard_of: Callable[[int, str], None]) -> list[Report]:
-    return [Report(api, versions, request, heard_of) for api, versions in REPORTS.items()]
+def reports(ask: Ask, heard_of: Callable[[int, str], None]) -> list[Report]:
+    return [Report(api, versions, ask, heard_of) for api, versions in REPORTS.items()]
