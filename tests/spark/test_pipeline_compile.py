@@ -20,7 +20,7 @@ from json_cases import DDL, cases
 
 from moldau.pipelines.planning.checking import check
 from moldau.pipelines.planning.compiling import Compiled, Mode, compile_pipeline, write_batch
-from moldau.pipelines.planning.misfits import json_misfit
+from moldau.pipelines.planning.rejection_reasons import json_misfit
 from moldau.pipelines.problems import InvalidPipeline
 from moldau.pipelines.reading.loading import load
 

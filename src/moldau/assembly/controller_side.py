@@ -21,10 +21,10 @@ from moldau.runtime.controller.duties import ControllerDuties
 from moldau.runtime.quorum.committed_metadata import CommittedMetadata
 from moldau.runtime.quorum.driver import QuorumDriver
 from moldau.server.handlers.api_versions import ApiVersions
-from moldau.server.handlers.controlled import CONTROLLED, Controlled
 from moldau.server.handlers.controller.describe_cluster import DescribeControllers
 from moldau.server.handlers.controller.envelope import Envelope
 from moldau.server.handlers.controller.reports import reports
+from moldau.server.handlers.forwarded import FORWARDED, Forwarded
 from moldau.server.handlers.quorum import quorum_handlers
 from moldau.server.router import Router
 from moldau.settings import Settings
@@ -90,7 +90,7 @@ class ControllerSide:
 
     def _serve(self, current: CurrentImage, cluster_id: str) -> None:
         quorum = quorum_handlers(self._driver)
-        ours = [Controlled(api, versions, self.ask) for api, versions in CONTROLLED.items() if api not in OF_QUORUM]
+        ours = [Forwarded(api, versions, self.ask) for api, versions in FORWARDED.items() if api not in OF_QUORUM]
         self.router.serve(
             [
                 *quorum,

@@ -117,7 +117,7 @@ class Partition:
             self._leadership.adopt(state)
         else:
             self._leadership = self._over_followers(state)
-        self.reconsider()
+        self.reevaluate_isr()
         if is_new_epoch and self.high_watermark < self.log.end_offset:
             # Found at start and perhaps never synced: without this, it would be seen with the next append only.
             self._flusher.request(self)
@@ -135,7 +135,7 @@ class Partition:
         """For a new epoch; or within one, when a partition that had one replica is given more."""
         if self._replication is None or len(state.replicas) == 1:
             return None
-        self._replication.hurry()
+        self._replication.expect_new_followers()
         topic = (self.topic_id, self.name.partition)
         return Leadership(topic, state, self._node_id, self.epoch_start_offset, self._replication)
 
@@ -154,7 +154,7 @@ class Partition:
         is_older = state.leader_epoch < known.leader_epoch or state.partition_epoch < known.partition_epoch
         return self.is_closed or is_older or (self.is_leader and state == known)
 
-    def reconsider(self, *, looks_for_laggards: bool = False) -> None:
+    def reevaluate_isr(self, *, looks_for_laggards: bool = False) -> None:
         """Asks again who should be in sync and how far consumers may read: the brokers, the time or a config have
         changed."""
         leadership = self._leadership
@@ -181,7 +181,7 @@ class Partition:
             self.state = replace(state, isr=decision.isr, partition_epoch=decision.partition_epoch)
             leadership.proposed = None
             leadership.adopt(self.state)
-        self.reconsider()
+        self.reevaluate_isr()
 
     # --- appending ----------------------------------------------------------------------------------------------
 
@@ -266,10 +266,10 @@ class Partition:
             tell_passed(self._waiting, committed)
         if self._watchers:
             for watcher in list(self._watchers):
-                watcher.advanced(self, size)
+                watcher.high_watermark_moved(self, size)
         if self._end_watchers:
             for watcher in self._end_watchers:
-                watcher.noted(self)
+                watcher.metadata_changed(self)
 
     # --- reading ------------------------------------------------------------------------------------------------
 
@@ -321,7 +321,7 @@ class Partition:
         now_ms = self._replication.clock.elapsed_ms()
         has_moved = progress.fetched(fetch_offset, start_offset, self.log.end_offset, broker_epoch, now_ms)
         if has_deleted or leadership.has_outsiders:
-            self.reconsider()
+            self.reevaluate_isr()
         elif has_moved:
             self._advance(0)
 
@@ -391,8 +391,8 @@ class Partition:
 
     def _tell_consumers(self, size: int) -> None:
         for watcher in list(self._watchers):
-            watcher.touched(self, size)
+            watcher.readable(self, size)
 
     def _tell_followers(self, size: int) -> None:
         for watcher in list(self._end_watchers):
-            watcher.touched(self, size)
+            watcher.readable(self, size)

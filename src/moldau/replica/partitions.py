@@ -91,13 +91,13 @@ class Partitions:
         for name in list(self._topics) if everything else sorted(reconfigured & self._topics.keys()):
             self._reconfigure(image, name)
         if changes.brokers:
-            self.reconsider()
+            self.reevaluate_isr()
 
-    def reconsider(self, *, looks_for_laggards: bool = False) -> None:
+    def reevaluate_isr(self, *, looks_for_laggards: bool = False) -> None:
         """Looks at all followers of what is led here: brokers have come or gone, or time has passed."""
         for partition in list(self):
             if partition.leadership is not None:
-                partition.reconsider(looks_for_laggards=looks_for_laggards)
+                partition.reevaluate_isr(looks_for_laggards=looks_for_laggards)
 
     def _config(self, image: MetadataImage, topic: str) -> tuple[LogConfig, int]:
         properties = self._effective(image, image.configs_of(ConfigResource.TOPIC, topic))
@@ -171,7 +171,7 @@ class Partitions:
         for partition in self._topics[topic].values():
             partition.log.update_config(config)
             partition.min_insync_replicas = min_insync_replicas
-            partition.reconsider()
+            partition.reevaluate_isr()
 
     def _let_go(self, hosted: dict[int, Partition], name: TopicPartition, topic_id: Uuid, now_ms: int) -> None:
         """Other brokers have the partition now."""

@@ -14,7 +14,7 @@ from moldau.base.promise import Promise
 from moldau.metadata.image import BrokerImage
 
 UNKNOWN_BROKER_EPOCH = -1
-HURRY_MS = 1_000
+EXPECTING_MS = 1_000
 """After something new is led here: how long its followers may take to learn of it."""
 
 
@@ -54,24 +54,24 @@ class Replication:
     come to lead since, which has no follower until the next fetch: while all is new, such fetches wait but briefly.
     """
 
-    __slots__ = ("_hurry_until_ms", "brokers", "clock", "lag_time_max_ms", "on_hurry", "proposals")
+    __slots__ = ("_expecting_until_ms", "brokers", "clock", "lag_time_max_ms", "on_expecting_followers", "proposals")
 
     def __init__(self, clock: Clock, proposals: Proposals, lag_time_max_ms: int) -> None:
         self.clock = clock
         self.proposals = proposals
         self.lag_time_max_ms = lag_time_max_ms
         self.brokers: Mapping[int, BrokerImage] = {}
-        self.on_hurry: Callable[[], None] | None = None
-        self._hurry_until_ms = clock.elapsed_ms()
+        self.on_expecting_followers: Callable[[], None] | None = None
+        self._expecting_until_ms = clock.elapsed_ms()
 
     @property
-    def is_in_a_hurry(self) -> bool:
-        return self.clock.elapsed_ms() < self._hurry_until_ms
+    def expects_new_followers(self) -> bool:
+        return self.clock.elapsed_ms() < self._expecting_until_ms
 
-    def hurry(self) -> None:
-        self._hurry_until_ms = self.clock.elapsed_ms() + HURRY_MS
-        if self.on_hurry is not None:
-            self.on_hurry()
+    def expect_new_followers(self) -> None:
+        self._expecting_until_ms = self.clock.elapsed_ms() + EXPECTING_MS
+        if self.on_expecting_followers is not None:
+            self.on_expecting_followers()
 
     def is_live(self, broker_id: int) -> bool:
         broker = self.brokers.get(broker_id)

@@ -131,7 +131,7 @@ class FetchSession:
         else:
             partition.watch_end(self)
 
-    def advanced(self, partition: Partition, size: int) -> None:
+    def high_watermark_moved(self, partition: Partition, size: int) -> None:
         """What an open transaction hides wakes no reader of committed data. Once its marker is there more can be read
         than has come with it, and the fetch must count anew."""
         entry = self._by_partition.get(partition)
@@ -149,7 +149,7 @@ class FetchSession:
                 size = 0
         self.on_touch(size)
 
-    def touched(self, partition: Partition, size: int) -> None:
+    def readable(self, partition: Partition, size: int) -> None:
         entry = self._by_partition.get(partition)
         if entry is not None:
             self.dirty[entry] = None
@@ -159,7 +159,7 @@ class FetchSession:
             if self.on_touch is not None:
                 self.on_touch(size)
 
-    def noted(self, partition: Partition) -> None:
+    def metadata_changed(self, partition: Partition) -> None:
         entry = self._by_partition.get(partition)
         if entry is not None:
             self.dirty[entry] = None

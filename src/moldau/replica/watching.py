@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 class Watcher(Protocol):
     """A fetch that wants to know of new data."""
 
-    def advanced(self, partition: Partition, size: int) -> None:
+    def high_watermark_moved(self, partition: Partition, size: int) -> None:
         """The high watermark has moved by so many bytes; with 0 nobody has counted them."""
         ...
 
-    def touched(self, partition: Partition, size: int) -> None:
+    def readable(self, partition: Partition, size: int) -> None:
         """A follower can read so many bytes more; with 0 something else happened."""
         ...
 
-    def noted(self, partition: Partition) -> None:
+    def metadata_changed(self, partition: Partition) -> None:
         """A follower's next answer has something to tell of this partition; it need not come sooner for that."""
         ...

@@ -13,7 +13,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition, uuid_from_text
 from moldau.cli.kafka import controller_file, feature_levels, features, leader_election, metadata_quorum
 from moldau.cli.kafka.cluster import endpoint_lines
-from moldau.cli.kafka.first_voters import FirstVoter, parse_voters
+from moldau.cli.kafka.initial_controllers import InitialController, parse_voters
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client.cluster_values import (
     BrokerNode,
@@ -300,8 +300,8 @@ class TestFirstVoters:
     def test_voters(self) -> None:
         text = "2@[::1]:9093:JEXY6aqzQY-32P5TStzaFg,1@host:0:AAAAAAAAAAAAAAAAAAAAAQ"
         assert parse_voters(text) == [
-            FirstVoter(1, "host", 0, uuid_from_text("AAAAAAAAAAAAAAAAAAAAAQ")),
-            FirstVoter(2, "::1", 9093, ID),
+            InitialController(1, "host", 0, uuid_from_text("AAAAAAAAAAAAAAAAAAAAAQ")),
+            InitialController(2, "::1", 9093, ID),
         ]
 
     @pytest.mark.parametrize(

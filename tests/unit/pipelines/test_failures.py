@@ -38,7 +38,7 @@ WITHOUT_A_TRACE = """StreamingQueryException: [STREAM_FAILED] Query [id = 1, run
     [
         (
             WITHOUT_A_TRACE.format(error="moldau.client.cluster.Unreachable: No broker answers: localhost:9092: no"),
-            Kind.PASSING,
+            Kind.RETRIABLE,
             "No broker answers: localhost:9092: no",
         ),
         (
@@ -53,7 +53,7 @@ WITHOUT_A_TRACE = """StreamingQueryException: [STREAM_FAILED] Query [id = 1, run
         ),
         (
             IN_THE_SOURCE.format(error="moldau.client.cluster.Unreachable: No broker answers: localhost:9092: refused"),
-            Kind.PASSING,
+            Kind.RETRIABLE,
             "No broker answers: localhost:9092: refused",
         ),
         (
@@ -63,7 +63,7 @@ WITHOUT_A_TRACE = """StreamingQueryException: [STREAM_FAILED] Query [id = 1, run
         ),
         (
             IN_THE_SOURCE.format(error="ConnectionResetError: [Errno 104] Connection reset by peer"),
-            Kind.PASSING,
+            Kind.RETRIABLE,
             "ConnectionResetError: [Errno 104] Connection reset by peer",
         ),
         (IN_THE_SOURCE.format(error="ZeroDivisionError: by zero"), Kind.UNKNOWN, "ZeroDivisionError: by zero"),
@@ -73,10 +73,10 @@ WITHOUT_A_TRACE = """StreamingQueryException: [STREAM_FAILED] Query [id = 1, run
             Kind.LASTING,
             "SparkArithmeticException: No.",
         ),
-        (IN_A_TASK.format(error="java.net.ConnectException: refused"), Kind.PASSING, "ConnectException: refused"),
+        (IN_A_TASK.format(error="java.net.ConnectException: refused"), Kind.RETRIABLE, "ConnectException: refused"),
         (
             IN_A_TASK.format(error="org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)"),
-            Kind.PASSING,
+            Kind.RETRIABLE,
             "Python worker exited unexpectedly (crashed)",
         ),
         (
@@ -92,7 +92,7 @@ WITHOUT_A_TRACE = """StreamingQueryException: [STREAM_FAILED] Query [id = 1, run
         ),
         (
             IN_THE_SOURCE.format(error="moldau.base.errors.KafkaError: shop.out-1: CONCURRENT_TRANSACTIONS"),
-            Kind.PASSING,
+            Kind.RETRIABLE,
             "shop.out-1: CONCURRENT_TRANSACTIONS",
         ),
         (

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from moldau.pipelines.planning.misfits import csv_misfit, json_misfit, misread_decimals, utf8_misfit
+from moldau.pipelines.planning.rejection_reasons import csv_misfit, json_misfit, misread_decimals, utf8_misfit
 
 PERSON = StructType([StructField("age", IntegerType(), False), StructField("name", StringType())])
 SCHEMA = StructType(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from moldau.pipelines.running.failures import Failure, Kind
 from moldau.pipelines.running.restarting import HEALTHY_S, PASSING_MAX, PAUSE_S_MAX, SAME_BATCH_MAX, Restarts
 
-AWAY = Failure(Kind.PASSING, "no broker answers")
+AWAY = Failure(Kind.RETRIABLE, "no broker answers")
 ODD = Failure(Kind.UNKNOWN, "something broke")
 WRONG = Failure(Kind.LASTING, "no such column")
 

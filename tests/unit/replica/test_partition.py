@@ -29,13 +29,13 @@ class Spy:
     def __init__(self) -> None:
         self.touches: list[int] = []
 
-    def advanced(self, partition: Partition, size: int) -> None:
-        self.touched(partition, size)
+    def high_watermark_moved(self, partition: Partition, size: int) -> None:
+        self.readable(partition, size)
 
-    def touched(self, partition: Partition, size: int) -> None:
+    def readable(self, partition: Partition, size: int) -> None:
         self.touches.append(size)
 
-    def noted(self, partition: Partition) -> None:
+    def metadata_changed(self, partition: Partition) -> None:
         raise AssertionError("for followers only")
 
 
@@ -227,8 +227,8 @@ def test_watchers_may_come_and_go_while_they_are_told() -> None:
     room = Room()
 
     class Leaver(Spy):
-        def touched(self, partition: Partition, size: int) -> None:
-            super().touched(partition, size)
+        def readable(self, partition: Partition, size: int) -> None:
+            super().readable(partition, size)
             partition.unwatch(self)
 
     leavers = [Leaver() for _ in range(5)]

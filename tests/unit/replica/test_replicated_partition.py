@@ -83,12 +83,12 @@ class Room:
 
     def pass_by(self, ms: int) -> None:
         self.clock.move(ms)
-        self.partition.reconsider(looks_for_laggards=True)
+        self.partition.reevaluate_isr(looks_for_laggards=True)
 
     def change_broker(self, broker_id: int, **fields: object) -> None:
         changed = replace(self.replication.brokers[broker_id], **fields)  # type: ignore[arg-type]
         self.replication.brokers = {**self.replication.brokers, broker_id: changed}
-        self.partition.reconsider()
+        self.partition.reevaluate_isr()
 
     @property
     def high_watermark(self) -> int:
@@ -168,7 +168,7 @@ def test_too_few_in_sync_refuses_acks_all_and_hides_the_rest() -> None:
     room.append(acks=1)
     assert room.high_watermark == 0, "what only one has may be lost with it: nobody reads it (KIP-966)"
     room.partition.min_insync_replicas = 1
-    room.partition.reconsider()
+    room.partition.reevaluate_isr()
     assert room.high_watermark == 1
 
 
@@ -269,7 +269,7 @@ def test_the_high_watermark_waits_for_who_is_about_to_join() -> None:
     assert room.high_watermark == 2, "the other was caught up a moment ago"
     room.clock.move(LAG_MS + 1)
     room.fetched(ONE, 3)
-    room.partition.reconsider()
+    room.partition.reevaluate_isr()
     assert room.high_watermark == 3, "and is no more"
 
 
@@ -326,7 +326,7 @@ def test_after_an_answer_that_tells_nothing_the_proposed_count_until_the_image_s
     assert room.controller.wanted == []
     room.partition.lead(replace(STATE, isr=(LEADER, ONE), partition_epoch=11))
     room.clock.move(5 * LAG_MS)
-    room.partition.reconsider()
+    room.partition.reevaluate_isr()
     assert room.high_watermark == 1
 
 

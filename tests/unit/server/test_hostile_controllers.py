@@ -22,8 +22,8 @@ from moldau.base.limits import ALTER_PARTITION_BYTES_MAX, CONTROLLED_REQUEST_BYT
 from moldau.base.names import METADATA_TOPIC
 from moldau.raft.progress import OBSERVERS_MAX
 from moldau.raft.roles import Leader
-from moldau.server.handlers.controlled import CONTROLLED
 from moldau.server.handlers.controller.reports import REPORTS
+from moldau.server.handlers.forwarded import FORWARDED
 from moldau.server.handlers.quorum import VERSIONS as OF_QUORUM
 from moldau.wire.apis import ApiKey, request_class
 from moldau.wire.frames import request_frame
@@ -40,7 +40,7 @@ from moldau.wire.schema import Message, fields_of
 
 RANDOM_REQUESTS = deep(150)
 ALWAYS = {ApiKey.ENVELOPE: (0, 0), ApiKey.API_VERSIONS: (0, 4), ApiKey.DESCRIBE_CLUSTER: (1, 2)}
-SERVED = {**OF_QUORUM, **{api: of for api, of in CONTROLLED.items() if api not in OF_QUORUM}, **REPORTS, **ALWAYS}
+SERVED = {**OF_QUORUM, **{api: of for api, of in FORWARDED.items() if api not in OF_QUORUM}, **REPORTS, **ALWAYS}
 UNSEATING = {ApiKey.VOTE, ApiKey.BEGIN_QUORUM_EPOCH, ApiKey.END_QUORUM_EPOCH}
 """These name an epoch, and a later one ends the term of a leader: that is Raft. Somebody must lead again."""
 SILENCE_MS = 35_000
@@ -74,7 +74,7 @@ def siege(besieged: Besieged, api: ApiKey, versions: tuple[int, int], *, to_cont
     after = besieged.standing
     if api not in UNSEATING:
         assert after[:2] == standing[:2], "another leader, for no reason"
-    if api not in UNSEATING and api not in CONTROLLED:
+    if api not in UNSEATING and api not in FORWARDED:
         assert after[2] == standing[2], "something was written down"
     assert waiting_in(besieged) == 0
     assert len(besieged.wires.asked) <= asked_before + len(besieged.nodes), "nodes call whomever they are told to"
@@ -85,9 +85,9 @@ def test_controllers_survive_random_requests(besieged: Besieged, api: ApiKey) ->
     siege(besieged, api, SERVED[api], to_controller=True)
 
 
-@pytest.mark.parametrize("api", CONTROLLED, ids=lambda api: api.name.lower())
+@pytest.mark.parametrize("api", FORWARDED, ids=lambda api: api.name.lower())
 def test_brokers_survive_random_requests_that_they_pass_on(three: Besieged, api: ApiKey) -> None:
-    siege(three, api, CONTROLLED[api], to_controller=False)
+    siege(three, api, FORWARDED[api], to_controller=False)
 
 
 def test_every_api_of_the_controllers_is_attacked_here() -> None:
@@ -303,7 +303,7 @@ def test_only_what_brokers_pass_on_may_come_in_an_envelope(besieged: Besieged) -
         for version in range(low, high + 1):
             request = random_message(request_class(api), version, Mood.LEAST, 0)
             answer = open_envelope(besieged, bytes(request_frame(api, version, 1, None, request)[4:]))
-            if api not in CONTROLLED:
+            if api not in FORWARDED:
                 assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION, api.name
     assert besieged.standing == standing
 
@@ -349,7 +349,7 @@ def test_a_count_beyond_the_bytes_is_refused_before_anything_is_made(besieged: B
 def test_requests_that_would_hold_up_a_controller_are_not_even_read(api: ApiKey) -> None:
     """A list of three-byte elements costs ten microseconds for each: what is decided in one go must be short."""
     besieged = Besieged(1)
-    limit = CONTROLLED_REQUEST_BYTES_MAX if api in CONTROLLED else QUORUM_REQUEST_BYTES_MAX
+    limit = CONTROLLED_REQUEST_BYTES_MAX if api in FORWARDED else QUORUM_REQUEST_BYTES_MAX
     if api is ApiKey.ALTER_PARTITION:
         limit = ALTER_PARTITION_BYTES_MAX
     if api in OF_QUORUM:

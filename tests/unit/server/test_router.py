@@ -11,7 +11,7 @@ from rooms import Rooms
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
 from moldau.base.promise import Promise
-from moldau.server.handlers.controlled import controlled
+from moldau.server.handlers.forwarded import forwarded_handlers
 from moldau.server.router import Caller, Router
 from moldau.wire.apis import ApiKey
 from moldau.wire.codec import Outgoing
@@ -159,7 +159,7 @@ def test_a_refusal_that_quotes_the_longest_of_names_can_be_written(version: int)
     rooms = Rooms().start()
     create = next(
         each
-        for each in controlled(lambda api, request, version: rooms.admin.ask(api, request))
+        for each in forwarded_handlers(lambda api, request, version: rooms.admin.ask(api, request))
         if each.api == ApiKey.CREATE_TOPICS
     )
     configs = [CreatableTopicConfig("y" * 32_767, "1"), CreatableTopicConfig("retention.ms", "z" * 32_767)]

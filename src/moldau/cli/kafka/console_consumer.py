@@ -216,8 +216,8 @@ def _formatter(given: Given) -> RecordFormatter | None:
 
 def _source(given: Given, consumer: Consumer, start: int | str) -> Any:
     """Something that is asked to look for new topics, or None where librdkafka does that by itself."""
-    from moldau.cli.kafka.group_free import first_offset, whole_partition
     from moldau.cli.kafka.group_member import subscribed
+    from moldau.cli.kafka.standalone_consumer import first_offset, whole_partition
 
     topic = given.text("topic")
     index = given.integer("partition")

@@ -128,8 +128,8 @@ def _main(given: Given) -> int:
 
 def _consumer(given: Given, more_config: dict[str, Any]) -> tuple[Consumer, Any]:
     """A consumer, and what looks for partitions or topics (None when librdkafka does that by itself)."""
-    from moldau.cli.kafka.group_free import GroupFree, first_offset
     from moldau.cli.kafka.group_member import subscribed
+    from moldau.cli.kafka.standalone_consumer import StandaloneConsumer, first_offset
     from moldau.cli.kafka.topics import include_list
 
     servers = given.text("bootstrap-server") or ""
@@ -152,7 +152,7 @@ def _consumer(given: Given, more_config: dict[str, Any]) -> tuple[Consumer, Any]
     topic = given.text("topic")
     if group is None:
         pattern = include_list(given.text("include")) if topic is None else topic
-        return consumer, GroupFree(consumer, pattern, first_offset(start))
+        return consumer, StandaloneConsumer(consumer, pattern, first_offset(start))
     return consumer, subscribed(consumer, topic, given.text("include"))
 
 

@@ -28,7 +28,7 @@ from moldau.cli.kafka.feature_levels import (
     mapping_lines,
     parse_level,
 )
-from moldau.cli.kafka.first_voters import FirstVoter, parse_voters, write_first_snapshot
+from moldau.cli.kafka.initial_controllers import InitialController, parse_voters, write_first_snapshot
 from moldau.cli.kafka.tool import ToolFailed, guarded
 from moldau.log.files import DiskFiles
 from moldau.log.meta_properties import MetaProperties, read, write
@@ -126,7 +126,7 @@ def _format(given: argparse.Namespace) -> int:
 
 
 def _format_directory(
-    cluster_id: str, settings: Settings, log_dir: str, voters: Sequence[FirstVoter], is_first: bool
+    cluster_id: str, settings: Settings, log_dir: str, voters: Sequence[InitialController], is_first: bool
 ) -> None:
     """meta.properties comes last: with it the directory is formatted, and not before."""
     itself = next((voter for voter in voters if voter.node_id == settings.node_id), None)
@@ -157,7 +157,7 @@ def _check_formatted(
             raise ToolFailed(f"Invalid {key} in: {log_dir}/meta.properties. Expected {expected}, but read {stored}")
 
 
-def _first_voters(given: argparse.Namespace, settings: Settings) -> Sequence[FirstVoter]:
+def _first_voters(given: argparse.Namespace, settings: Settings) -> Sequence[InitialController]:
     """Who votes first, where the flags say it. A single node is its own quorum, said or not."""
     if given.add_scram:
         raise ToolFailed("--add-scram: users and passwords are not supported yet")
@@ -180,13 +180,13 @@ def _first_voters(given: argparse.Namespace, settings: Settings) -> Sequence[Fir
     return ()
 
 
-def _only_voter(settings: Settings) -> FirstVoter:
+def _only_voter(settings: Settings) -> InitialController:
     if not settings.is_controller:
         raise ToolFailed("You can only use --standalone on a controller.")
     if not settings.controller_listeners:
-        return FirstVoter(settings.node_id, "localhost", 0, random_uuid())
+        return InitialController(settings.node_id, "localhost", 0, random_uuid())
     listener = settings.controller_listeners[0]
-    return FirstVoter(settings.node_id, listener.host or "localhost", listener.port, random_uuid())
+    return InitialController(settings.node_id, listener.host or "localhost", listener.port, random_uuid())
 
 
 def _check_features(given: argparse.Namespace, is_dynamic: bool) -> None:

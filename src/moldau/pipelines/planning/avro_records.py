@@ -21,7 +21,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from moldau.pipelines.planning.arrow_functions import arrow_function
 from moldau.pipelines.planning.avro_types import Avro
-from moldau.pipelines.planning.misfits import EMPTY
+from moldau.pipelines.planning.rejection_reasons import EMPTY
 
 FRAME_LENGTH: Final = 5
 ROW: Final = "row"

@@ -26,7 +26,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
-from moldau.pipelines.planning import avro_records, misfits
+from moldau.pipelines.planning import avro_records
+from moldau.pipelines.planning import rejection_reasons as misfits
 from moldau.pipelines.planning.arrow_functions import arrow_function
 from moldau.pipelines.planning.record_schemas import VALUE, avro_file, misfit, nullable, without_bytes
 from moldau.pipelines.spec import TopicSource

@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 )
 
 from moldau.pipelines.planning.avro_types import plain_logical_types, spark_schema
-from moldau.pipelines.planning.misfits import SECONDS
+from moldau.pipelines.planning.rejection_reasons import SECONDS
 from moldau.pipelines.spec import FileSource, TopicSource
 
 VALUE: Final = "value"

@@ -17,7 +17,7 @@ MESSAGE_LENGTH_MAX: Final = 400
 
 
 class Kind(Enum):
-    PASSING = "passing"
+    RETRIABLE = "retriable"
     """The world's, and likely to pass: a broker that is away, an executor that died."""
     LASTING = "lasting"
     """Will be the same however often it is tried: wrong SQL, lost data, a topic that is not there."""
@@ -35,7 +35,7 @@ class Failure:
         return "failed to connect back" in self.message
 
 
-PASSING: Final = re.compile(
+RETRIABLE: Final = re.compile(
     r"\b(?:Unreachable|ConnectionError|ConnectionRefusedError|ConnectionResetError|ConnectionAbortedError"
     r"|BrokenPipeError|TimeoutError|java\.net\.\w+|java\.util\.concurrent\.TimeoutException|ExecutorLostFailure"
     r"|executor .* exited|worker lost)\b|_NOT_AVAILABLE\b|\bNOT_LEADER|\bREQUEST_TIMED_OUT\b|\bNETWORK_EXCEPTION\b"
@@ -75,7 +75,7 @@ def failure_of(text: str) -> Failure:
     message = _condensed(reason)
     if LASTING.search(reason):
         return Failure(Kind.LASTING, message)
-    return Failure(Kind.PASSING if PASSING.search(reason) else Kind.UNKNOWN, message)
+    return Failure(Kind.RETRIABLE if RETRIABLE.search(reason) else Kind.UNKNOWN, message)
 
 
 def _connector_reason(text: str) -> str | None:

@@ -124,7 +124,7 @@ class ReplicaFetcher:
         self._waiting_for_disk.pop(partition, None)
         self._go_on_soon()
 
-    def hurry(self) -> None:
+    def retry_now(self) -> None:
         """The leader is back, or elsewhere: no reason to wait on."""
         if self._pause is not None:
             self._pause.cancel()

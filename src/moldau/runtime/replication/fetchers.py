@@ -58,7 +58,7 @@ class ReplicaFetchers:
         self._image = image
         self.look_at([*(topic.name for topic in changes.removed), *sorted(changes.topics)])
         for broker_id in sorted(changes.brokers & self._fetchers.keys()):
-            self._fetchers[broker_id].hurry()
+            self._fetchers[broker_id].retry_now()
 
     def look_at(self, topics: Iterable[str]) -> None:
         """Brings what is fetched of these topics in line with what is followed here."""

@@ -67,7 +67,7 @@ class IsrChanges:
 
         def beat() -> None:
             if not self._is_closed:
-                partitions.reconsider(looks_for_laggards=True)
+                partitions.reevaluate_isr(looks_for_laggards=True)
                 self._beat = self._timers.after_ms(interval_ms, beat)
 
         self._beat = self._timers.after_ms(interval_ms, beat)

@@ -19,7 +19,6 @@ from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.server.handlers.alter_replica_log_dirs import AlterReplicaLogDirs
 from moldau.server.handlers.api_versions import ApiVersions
-from moldau.server.handlers.controlled import controlled
 from moldau.server.handlers.delete_records import DeleteRecords
 from moldau.server.handlers.describe_cluster import DescribeCluster
 from moldau.server.handlers.describe_configs import DescribeConfigs
@@ -27,6 +26,7 @@ from moldau.server.handlers.describe_log_dirs import DescribeLogDirs, DiskSpace
 from moldau.server.handlers.describe_producers import DescribeProducers
 from moldau.server.handlers.describe_topic_partitions import DescribeTopicPartitions
 from moldau.server.handlers.fetch import Fetch
+from moldau.server.handlers.forwarded import forwarded_handlers
 from moldau.server.handlers.groups.consumer import ConsumerGroupDescribe, ConsumerGroupHeartbeat
 from moldau.server.handlers.groups.find_coordinator import FindCoordinator
 from moldau.server.handlers.groups.listing import DeleteGroups, DescribeGroups, ListGroups
@@ -125,5 +125,5 @@ def handlers(node: Parts) -> list[Handler]:
         WriteTxnMarkers(partitions, node.groups, node.verifications, node.clock, node.timers),
         ListTransactions(node.transactions, node.timers),
         DescribeTransactions(node.transactions),
-        *controlled(channel.forward),
+        *forwarded_handlers(channel.forward),
     ]

@@ -29,7 +29,7 @@ def client_of(caller: Caller) -> Client:
     return Client(caller.client_id or "", "/" + caller.address.rpartition(":")[0].strip("[]"), caller.version)
 
 
-def answered(call: Callable[[], R | Promise[R]], refusal: Callable[[KafkaError], R]) -> R | Promise[R]:
+def reply_or_error(call: Callable[[], R | Promise[R]], refusal: Callable[[KafkaError], R]) -> R | Promise[R]:
     """What `ask` gives or promises; a KafkaError, raised or come to, in the form `refusal` gives it."""
     try:
         answer = call()
@@ -40,7 +40,9 @@ def answered(call: Callable[[], R | Promise[R]], refusal: Callable[[KafkaError],
     return answer
 
 
-def gathered(answers: list[Any], combine: Callable[[list[Any]], R], limit: Limit | None = None) -> R | Promise[R]:
+def combine_replies(
+    answers: list[Any], combine: Callable[[list[Any]], R], limit: Limit | None = None
+) -> R | Promise[R]:
     """One answer made of several, when the last of them is there, or when time is up."""
     left = sum(isinstance(answer, Promise) for answer in answers)
     if not left:

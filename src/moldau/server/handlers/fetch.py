@@ -76,7 +76,7 @@ class Fetch:
         self._node_id = node_id
         self._replication = replication
         if replication is not None:
-            replication.on_hurry = parked.release_followers
+            replication.on_expecting_followers = parked.release_followers
         self._throttled = throttled
         self._reads_nearby = reads_nearby
         self._plain_reads = {
@@ -105,7 +105,7 @@ class Fetch:
         return answer.park(self._parked, self._wait_ms(request, reads))
 
     def _wait_ms(self, request: FetchRequest, reads: Reads) -> int:
-        if reads.replica_id != CONSUMER and self._replication is not None and self._replication.is_in_a_hurry:
+        if reads.replica_id != CONSUMER and self._replication is not None and self._replication.expects_new_followers:
             return min(request.max_wait_ms, HURRIED_WAIT_MS)
         return request.max_wait_ms
 

@@ -10,7 +10,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
 from moldau.runtime.broker.producer_ids import ProducerIds
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
-from moldau.server.handlers.answering import answered, client_of
+from moldau.server.handlers.answering import client_of, reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -35,7 +35,7 @@ class InitProducerId:
         if transactional_id is None:
             return self._producer_ids.next().map(_given)
         client = client_of(caller)
-        return answered(
+        return reply_or_error(
             lambda: self._coordinator.with_producer_id(
                 lambda: self._coordinator.submit(
                     transactional_id, lambda transactions: transactions.init_producer_id(request, client)

@@ -44,12 +44,12 @@ TRANSACTION: Final = 1
 """Kinds of coordinators, as FindCoordinator counts them."""
 SEVERAL_KEYS: Final = (4, 6)
 TAKING_OVER: Final = (0, 5)
-OF_CLIENTS: Final = (0, 3)
+CLIENT_VERSIONS: Final = (0, 3)
 """AddPartitionsToTxn from version 4 on is for brokers."""
 EXPLICIT_GROUP: Final = (0, 4)
-EPOCH_STAYS: Final = (0, 4)
+SAME_EPOCH_VERSIONS: Final = (0, 4)
 STABLE_BY_NAME: Final = (8, 9)
-PASSING: Final = RETRIABLE | {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNSTABLE_OFFSET_COMMIT}
+RETRIABLE_HERE: Final = RETRIABLE | {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNSTABLE_OFFSET_COMMIT}
 FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 SEND_BYTES: Final = 8 << 20
 NOTED_PARTITION: Final = 0
@@ -99,7 +99,7 @@ class KafkaWire:
 
         def ask() -> None:
             answer = self._ask(
-                TRANSACTION, ApiKey.ADD_PARTITIONS_TO_TXN, request, AddPartitionsToTxnResponse, OF_CLIENTS
+                TRANSACTION, ApiKey.ADD_PARTITIONS_TO_TXN, request, AddPartitionsToTxnResponse, CLIENT_VERSIONS
             )
             results = [each for topic in answer.results_by_topic_v3_and_below for each in topic.results_by_partition]
             codes = {ErrorCode(each.partition_error_code) for each in results} - {ErrorCode.NONE}
@@ -160,7 +160,7 @@ class KafkaWire:
         request = EndTxnRequest(self._sink_id, *producer, commit)
 
         def ask() -> None:
-            answer = self._ask(TRANSACTION, ApiKey.END_TXN, request, EndTxnResponse, EPOCH_STAYS)
+            answer = self._ask(TRANSACTION, ApiKey.END_TXN, request, EndTxnResponse, SAME_EPOCH_VERSIONS)
             self._check(answer.error_code)
 
         self._patiently(ask, self._options.metadata_timeout_ms if commit else ABORT_TIMEOUT_MS)
@@ -195,7 +195,7 @@ class KafkaWire:
                 self._coordinators.clear()
                 raise
 
-        return self._cluster.retry(attempt, timeout_ms or self._options.metadata_timeout_ms, PASSING)
+        return self._cluster.retry(attempt, timeout_ms or self._options.metadata_timeout_ms, RETRIABLE_HERE)
 
     def _check(self, error_code: int, message: str | None = None) -> None:
         if not error_code:

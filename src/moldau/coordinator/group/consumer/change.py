@@ -48,12 +48,12 @@ class Change:
         self.records.append(records.member_target(group_id, self.before.member_id, target))
         self.records.append(records.member_assignment(group_id, self.before))
 
-    def say(self, member: ConsumerMember) -> None:
+    def update_member(self, member: ConsumerMember) -> None:
         self.member = member
         if member != self.before:
             self.records.append(records.member_metadata(self.group.group_id, member))
 
-    def look(self, patterns: Patterns) -> None:
+    def resolve_topics(self, patterns: Patterns) -> None:
         if not self.has_subscription_changed and not self.group.must_look:
             return
         self.subscriptions = self.group.subscriptions.copy()

@@ -68,15 +68,15 @@ class ConsumerGroups:
         check_room(group, request.member_id, self._state.settings.consumer_max_size)
         change = self._change(group, request)
         change.records[:0] = conversion.records
-        change.say(_told(change.before, request, client))
+        change.update_member(_told(change.before, request, client))
         if change.has_subscription_changed:
             self.patterns.check(change.member.pattern)
-        change.look(self.patterns)
+        change.resolve_topics(self.patterns)
         change.retarget()
         has_moved = change.reconcile(owned_partitions(request))
         self._expect(change, has_moved)
         response = self._response(request, change)
-        return Outcome(response, change.records, conversion.answers, looked(change), conversion.applied)
+        return Outcome(response, change.records, conversion.answers, resolved_topics(change), conversion.applied)
 
     def _group_for(self, request: ConsumerGroupHeartbeatRequest) -> tuple[ConsumerGroup, Conversion]:
         """The group, or the one that it will be, and what makes it so."""
@@ -180,7 +180,7 @@ class ConsumerGroups:
                 group.must_look = True
 
 
-def looked(change: Change) -> Callable[[KafkaError], Outcome[None]] | None:
+def resolved_topics(change: Change) -> Callable[[KafkaError], Outcome[None]] | None:
     """Whoever looked need not look again, unless the log will not take what was found."""
     if not change.has_looked:
         return None

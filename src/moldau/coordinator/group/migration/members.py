@@ -16,7 +16,7 @@ from moldau.coordinator.group.classic.groups import check_protocol_said, check_s
 from moldau.coordinator.group.classic.joining import MEMBER_ID_REQUIRED_FROM, protocols_of, rebalance_timeout_of
 from moldau.coordinator.group.consumer.change import Change
 from moldau.coordinator.group.consumer.group import ConsumerGroup
-from moldau.coordinator.group.consumer.heartbeat import ConsumerGroups, looked
+from moldau.coordinator.group.consumer.heartbeat import ConsumerGroups, resolved_topics
 from moldau.coordinator.group.consumer.member import ConsumerMember, MemberState
 from moldau.coordinator.group.consumer.validate import check_instance, check_room
 from moldau.coordinator.group.consumer_records import ClassicMemberMetadata, ClassicProtocol
@@ -53,8 +53,8 @@ class ClassicMembers:
             # Nothing is remembered of it: whoever comes with an id that nobody has is a new member.
             return Outcome(JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id))
         left, change = self._change(group, request, member_id, subscription)
-        change.say(_told(change.before, request, client, subscription))
-        change.look(self._patterns)
+        change.update_member(_told(change.before, request, client, subscription))
+        change.resolve_topics(self._patterns)
         if left is not None:
             is_due = change.epoch > group.assignment_epoch
             conversion = self._conversions.replaced(group, left, change.member, is_due)
@@ -63,7 +63,9 @@ class ClassicMembers:
         change.retarget()
         has_moved = change.reconcile(by_topic_id(subscription.owned_partitions, self._state.current.image))
         self._expect_sync(change, has_moved)
-        return Outcome(_joined(change.member, change.member.member_epoch), change.records, refused=looked(change))
+        return Outcome(
+            _joined(change.member, change.member.member_epoch), change.records, refused=resolved_topics(change)
+        )
 
     def _check_protocols(self, group: ConsumerGroup, request: JoinGroupRequest) -> None:
         """At least one must be known to all classic members: the group may be theirs alone one day."""

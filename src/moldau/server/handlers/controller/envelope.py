@@ -10,7 +10,7 @@ from typing import Any, Final
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.limits import CONTROLLED_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
-from moldau.server.handlers.controlled import CONTROLLED, Ask
+from moldau.server.handlers.forwarded import FORWARDED, Ask
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey, request_class
 from moldau.wire.codec import decode_from
@@ -51,7 +51,7 @@ class Envelope:
 
 def _passed_on(key: int, version: int) -> ApiKey:
     """Only what brokers pass on may come in an envelope."""
-    low, high = CONTROLLED.get(ApiKey(key), (0, -1)) if key in CONTROLLED else (0, -1)
+    low, high = FORWARDED.get(ApiKey(key), (0, -1)) if key in FORWARDED else (0, -1)
     if not low <= version <= high:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     return ApiKey(key)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import ALTER_PARTITION_BYTES_MAX, QUORUM_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
-from moldau.server.handlers.controlled import Ask
+from moldau.server.handlers.forwarded import Ask
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey, response_class
 from moldau.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
@@ -36,11 +36,11 @@ class Report:
         self.request_bytes_max = ALTER_PARTITION_BYTES_MAX if is_long else QUORUM_REQUEST_BYTES_MAX
 
     def answer(self, request: Message, caller: Caller) -> Promise[Message]:
-        answered = self._ask(self.api, request, caller.version)
+        reply = self._ask(self.api, request, caller.version)
         if isinstance(request, BrokerHeartbeatRequest):
             broker_id = request.broker_id
-            return answered.map(lambda given: self._beaten(given, broker_id, caller.address))
-        return answered.map(self._told)
+            return reply.map(lambda given: self._beaten(given, broker_id, caller.address))
+        return reply.map(self._told)
 
     def _beaten(self, given: Any, broker_id: int, address: str) -> Message:
         response = self._told(given)

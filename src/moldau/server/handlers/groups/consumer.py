@@ -11,7 +11,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
 from moldau.coordinator.machine import Outcome
 from moldau.runtime.coordinators.group import GroupCoordinator
-from moldau.server.handlers.answering import answered, client_of, gathered
+from moldau.server.handlers.answering import client_of, combine_replies, reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.consumer_group_describe import (
@@ -36,7 +36,7 @@ class ConsumerGroupHeartbeat:
         self, request: ConsumerGroupHeartbeatRequest, caller: Caller
     ) -> ConsumerGroupHeartbeatResponse | Promise[ConsumerGroupHeartbeatResponse]:
         client = client_of(caller)
-        return answered(
+        return reply_or_error(
             lambda: self._coordinator.submit(
                 request.group_id, lambda groups: groups.consumer_heartbeat(request, client)
             ),
@@ -63,10 +63,10 @@ class ConsumerGroupDescribe:
         self, request: ConsumerGroupDescribeRequest, caller: Caller
     ) -> ConsumerGroupDescribeResponse | Promise[ConsumerGroupDescribeResponse]:
         found = [self._described(group_id, request.include_authorized_operations) for group_id in request.group_ids]
-        return gathered(found, lambda groups: ConsumerGroupDescribeResponse(groups=groups))
+        return combine_replies(found, lambda groups: ConsumerGroupDescribeResponse(groups=groups))
 
     def _described(self, group_id: str, with_operations: bool) -> Any:
-        return answered(
+        return reply_or_error(
             lambda: self._coordinator.submit(
                 group_id, lambda groups: Outcome(groups.consumer_described(group_id, with_operations))
             ),

@@ -8,7 +8,7 @@ from moldau.base.errors import KafkaError
 from moldau.base.promise import Promise
 from moldau.coordinator.machine import Outcome
 from moldau.runtime.coordinators.group import GroupCoordinator
-from moldau.server.handlers.answering import answered, gathered
+from moldau.server.handlers.answering import combine_replies, reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -30,7 +30,7 @@ class ListGroups:
             )
         except KafkaError as refused:
             return ListGroupsResponse(error_code=refused.code)
-        return gathered(found, _listed)
+        return combine_replies(found, _listed)
 
 
 def _listed(parts: list[Any]) -> ListGroupsResponse:
@@ -51,10 +51,10 @@ class DescribeGroups:
         self, request: DescribeGroupsRequest, caller: Caller
     ) -> DescribeGroupsResponse | Promise[DescribeGroupsResponse]:
         found = [self._described(group_id, request, caller.version) for group_id in request.groups]
-        return gathered(found, lambda groups: DescribeGroupsResponse(groups=groups))
+        return combine_replies(found, lambda groups: DescribeGroupsResponse(groups=groups))
 
     def _described(self, group_id: str, request: DescribeGroupsRequest, version: int) -> Any:
-        return answered(
+        return reply_or_error(
             lambda: self._coordinator.submit(
                 group_id,
                 lambda groups: Outcome(groups.described(group_id, version, request.include_authorized_operations)),
@@ -75,10 +75,10 @@ class DeleteGroups:
         self, request: DeleteGroupsRequest, caller: Caller
     ) -> DeleteGroupsResponse | Promise[DeleteGroupsResponse]:
         found = [self._deleted(group_id) for group_id in dict.fromkeys(request.groups_names)]
-        return gathered(found, lambda results: DeleteGroupsResponse(results=results))
+        return combine_replies(found, lambda results: DeleteGroupsResponse(results=results))
 
     def _deleted(self, group_id: str) -> Any:
-        return answered(
+        return reply_or_error(
             lambda: self._coordinator.submit(group_id, lambda groups: groups.delete(group_id), may_be_empty=True),
             lambda refused: DeletableGroupResult(group_id, refused.code),
         )

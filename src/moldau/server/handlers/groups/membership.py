@@ -10,7 +10,7 @@ from __future__ import annotations
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise, when_ready
 from moldau.runtime.coordinators.group import GroupCoordinator
-from moldau.server.handlers.answering import answered, client_of
+from moldau.server.handlers.answering import client_of, reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -31,7 +31,7 @@ class JoinGroup:
 
     def answer(self, request: JoinGroupRequest, caller: Caller) -> JoinGroupResponse | Promise[JoinGroupResponse]:
         client = client_of(caller)
-        answer = answered(
+        answer = reply_or_error(
             lambda: self._coordinator.submit(request.group_id, lambda groups: groups.join(request, client)),
             lambda refused: JoinGroupResponse(error_code=_code(refused), member_id=request.member_id),
         )
@@ -53,7 +53,7 @@ class SyncGroup:
 
     def answer(self, request: SyncGroupRequest, caller: Caller) -> SyncGroupResponse | Promise[SyncGroupResponse]:
         client = client_of(caller)
-        return answered(
+        return reply_or_error(
             lambda: self._coordinator.submit(request.group_id, lambda groups: groups.sync(request, client)),
             lambda refused: SyncGroupResponse(error_code=_code(refused)),
         )
@@ -68,7 +68,7 @@ class Heartbeat:
 
     def answer(self, request: HeartbeatRequest, caller: Caller) -> HeartbeatResponse | Promise[HeartbeatResponse]:
         client = client_of(caller)
-        return answered(
+        return reply_or_error(
             lambda: self._coordinator.submit(request.group_id, lambda groups: groups.heartbeat(request, client)),
             # A coordinator that is being loaded is no reason to leave: the next heartbeat will be answered.
             lambda refused: HeartbeatResponse(
@@ -89,7 +89,7 @@ class LeaveGroup:
         is_one = caller.version < LEAVE_SEVERAL_FROM
         if is_one:
             request.members = [MemberIdentity(request.member_id)]
-        answer = answered(
+        answer = reply_or_error(
             lambda: self._coordinator.submit(request.group_id, lambda groups: groups.leave(request, client)),
             lambda refused: _leave_refused(request, refused),
         )

@@ -13,7 +13,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
 from moldau.coordinator.machine import Client
 from moldau.runtime.coordinators.group import GroupCoordinator
-from moldau.server.handlers.answering import answered, client_of, gathered
+from moldau.server.handlers.answering import client_of, combine_replies, reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.offset_commit import (
@@ -48,7 +48,7 @@ class OffsetCommit:
         self, request: OffsetCommitRequest, caller: Caller
     ) -> OffsetCommitResponse | Promise[OffsetCommitResponse]:
         client = client_of(caller)
-        return answered(
+        return reply_or_error(
             lambda: self._coordinator.submit(
                 request.group_id, lambda groups: groups.offsets.commit(request, client), may_be_empty=True
             ),
@@ -83,12 +83,12 @@ class OffsetFetch:
         client = client_of(caller)
         if caller.version >= SEVERAL_FROM:
             found = [self._of_group(group, client, request.require_stable) for group in request.groups]
-            return gathered(found, lambda groups: OffsetFetchResponse(groups=groups))
+            return combine_replies(found, lambda groups: OffsetFetchResponse(groups=groups))
         one = self._of_group(_only_group(request), client, request.require_stable)
-        return gathered([one], lambda groups: _only_response(groups[0], request, caller.version))
+        return combine_replies([one], lambda groups: _only_response(groups[0], request, caller.version))
 
     def _of_group(self, request: OffsetFetchRequestGroup, client: Client, require_stable: bool) -> Any:
-        return answered(
+        return reply_or_error(
             lambda: self._coordinator.submit(
                 request.group_id,
                 lambda groups: groups.offsets.fetch(request, client, require_stable),
@@ -150,7 +150,7 @@ class OffsetDelete:
     def answer(
         self, request: OffsetDeleteRequest, caller: Caller
     ) -> OffsetDeleteResponse | Promise[OffsetDeleteResponse]:
-        return answered(
+        return reply_or_error(
             lambda: self._coordinator.submit(request.group_id, lambda groups: groups.offsets.delete(request)),
             lambda refused: OffsetDeleteResponse(error_code=refused.code),
         )

@@ -29,7 +29,7 @@ VERSIONS = {
 }
 
 
-class OfQuorum:
+class QuorumHandler:
     """One of these APIs."""
 
     request_bytes_max = QUORUM_REQUEST_BYTES_MAX
@@ -43,5 +43,5 @@ class OfQuorum:
         return self._driver.answer(request, caller.version)
 
 
-def quorum_handlers(driver: QuorumDriver) -> list[OfQuorum]:
-    return [OfQuorum(api, driver) for api in VERSIONS]
+def quorum_handlers(driver: QuorumDriver) -> list[QuorumHandler]:
+    return [QuorumHandler(api, driver) for api in VERSIONS]

@@ -19,7 +19,7 @@ from moldau.coordinator.transaction.transactions import Transactions
 from moldau.metadata.current import CurrentImage
 from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
-from moldau.server.handlers.answering import Limit, answered, gathered
+from moldau.server.handlers.answering import Limit, combine_replies, reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -59,7 +59,7 @@ class AddPartitionsToTxn:
         if caller.version >= BROKERS_FROM_VERSION:
             results = [self._result(each, caller.version) for each in request.transactions]
             limit = Limit(self._timers, COMMIT_WAIT_MS, lambda place: _late(request.transactions[place]))
-            return gathered(results, lambda done: AddPartitionsToTxnResponse(results_by_transaction=done), limit)
+            return combine_replies(results, lambda done: AddPartitionsToTxnResponse(results_by_transaction=done), limit)
         one = AddPartitionsToTxnTransaction(
             request.v3_and_below_transactional_id,
             request.v3_and_below_producer_id,
@@ -67,7 +67,7 @@ class AddPartitionsToTxn:
             False,
             request.v3_and_below_topics,
         )
-        return gathered(
+        return combine_replies(
             [self._result(one, caller.version)],
             lambda done: AddPartitionsToTxnResponse(results_by_topic_v3_and_below=done[0].topic_results),
         )
@@ -81,7 +81,7 @@ class AddPartitionsToTxn:
         if refused:
             # One that cannot be added means that none is.
             return _result(request, dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused)
-        return answered(
+        return reply_or_error(
             lambda: self._coordinator.submit(
                 request.transactional_id, lambda transactions: _decided(transactions, request, partitions, version)
             ),
@@ -159,8 +159,10 @@ class AddOffsetsToTxn:
                 request.transactional_id, request.producer_id, request.producer_epoch, [kept_in], CLIENT_VERSION
             )
 
-        added = answered(lambda: self._coordinator.submit(request.transactional_id, add), _code)
-        return gathered([added], lambda codes: AddOffsetsToTxnResponse(error_code=said(codes[0], caller.version)))
+        added = reply_or_error(lambda: self._coordinator.submit(request.transactional_id, add), _code)
+        return combine_replies(
+            [added], lambda codes: AddOffsetsToTxnResponse(error_code=said(codes[0], caller.version))
+        )
 
 
 def _code(refused: KafkaError) -> ErrorCode:

@@ -11,7 +11,7 @@ from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
 from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.runtime.coordinators.transaction_verifier import InTransaction
-from moldau.server.handlers.answering import answered, client_of
+from moldau.server.handlers.answering import client_of, reply_or_error
 from moldau.server.handlers.transactions.gate import Passed, TransactionGate
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
@@ -55,7 +55,7 @@ class TxnOffsetCommit:
 
     def answer(self, request: TxnOffsetCommitRequest, caller: Caller) -> Response:
         client = client_of(caller)
-        return answered(
+        return reply_or_error(
             lambda: self._verified(request, client), lambda refused: _refused(request, refused.code, caller.version)
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
-from moldau.server.handlers.answering import answered, client_of
+from moldau.server.handlers.answering import client_of, reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -25,7 +25,7 @@ class EndTxn:
 
     def answer(self, request: EndTxnRequest, caller: Caller) -> EndTxnResponse | Promise[EndTxnResponse]:
         client = client_of(caller)
-        return answered(
+        return reply_or_error(
             lambda: self._coordinator.submit(
                 request.transactional_id, lambda transactions: transactions.end(request, client)
             ),

@@ -10,7 +10,7 @@ from moldau.base.limits import COORDINATORS_FOUND_BYTES_MAX, TRANSACTION_REQUEST
 from moldau.base.promise import Promise, when_ready
 from moldau.coordinator.transaction.listing import TransactionFilter, filter_of
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
-from moldau.server.handlers.answering import answered, gathered
+from moldau.server.handlers.answering import combine_replies, reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_transactions import (
@@ -35,12 +35,12 @@ class ListTransactions:
         self._timers = timers
 
     def answer(self, request: ListTransactionsRequest, caller: Caller) -> Response:
-        return answered(lambda: self._listed(filter_of(request)), _list_refused)
+        return reply_or_error(lambda: self._listed(filter_of(request)), _list_refused)
 
     def _listed(self, wanted: TransactionFilter) -> Response:
         all_but_pattern = wanted._replace(pattern=None)
         shards = self._coordinator.submit_all(lambda transactions: transactions.listed(all_but_pattern))
-        listed = gathered(
+        listed = combine_replies(
             shards,
             lambda found: (
                 next((_list_refused(each) for each in found if isinstance(each, KafkaError)), None)
@@ -92,10 +92,10 @@ class DescribeTransactions:
     ) -> DescribeTransactionsResponse | Promise[DescribeTransactionsResponse]:
         # Each once: a transaction may have thousands of partitions, and its id may be two bytes.
         found = [self._described(each) for each in dict.fromkeys(request.transactional_ids)]
-        return gathered(found, lambda states: DescribeTransactionsResponse(transaction_states=states))
+        return combine_replies(found, lambda states: DescribeTransactionsResponse(transaction_states=states))
 
     def _described(self, transactional_id: str) -> TransactionState | Promise[TransactionState]:
-        return answered(
+        return reply_or_error(
             lambda: self._coordinator.submit(
                 transactional_id, lambda transactions: transactions.described(transactional_id)
             ),

@@ -19,7 +19,7 @@ from moldau.replica.partition import ACKS_ALL
 from moldau.replica.partitions import Partitions
 from moldau.replica.verification import Verifications
 from moldau.runtime.coordinators.group import GroupCoordinator
-from moldau.server.handlers.answering import Limit, answered, gathered
+from moldau.server.handlers.answering import Limit, combine_replies, reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.write_txn_markers import (
@@ -64,7 +64,7 @@ class WriteTxnMarkers:
     ) -> WriteTxnMarkersResponse | Promise[WriteTxnMarkersResponse]:
         wanted = [(marker, _partitions(marker)) for marker in request.markers]
         codes = [
-            answered(partial(self._write, marker, each), lambda refused: _told(refused.code))
+            reply_or_error(partial(self._write, marker, each), lambda refused: _told(refused.code))
             for marker, partitions in wanted
             for each in partitions
         ]
@@ -75,7 +75,7 @@ class WriteTxnMarkers:
                 [_result(marker, dict(zip(partitions, left, strict=False))) for marker, partitions in wanted]
             )
 
-        return gathered(codes, told, Limit(self._timers, COMMIT_WAIT_MS, lambda _: ErrorCode.REQUEST_TIMED_OUT))
+        return combine_replies(codes, told, Limit(self._timers, COMMIT_WAIT_MS, lambda _: ErrorCode.REQUEST_TIMED_OUT))
 
     def _write(self, marker: WritableTxnMarker, name: TopicPartition) -> Code:
         producer = ProducerIdAndEpoch(marker.producer_id, marker.producer_epoch)

@@ -23,7 +23,7 @@ FIRST_LOOKS_SECONDS: Final = 0.3
 LATER_SECONDS: Final = 1.0
 
 
-class GroupFree:
+class StandaloneConsumer:
     """All partitions of one topic, or of all topics that match a pattern."""
 
     def __init__(self, consumer: Consumer, topic: str | re.Pattern[str], first_offset: int) -> None:

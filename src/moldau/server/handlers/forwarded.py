@@ -23,7 +23,7 @@ from moldau.wire.schema import Message
 Ask = Callable[[ApiKey, Message, int], Promise[Any]]
 """Puts a request in that version to the controller; the answer may be a KafkaError."""
 
-CONTROLLED: Final[dict[ApiKey, tuple[int, int]]] = {
+FORWARDED: Final[dict[ApiKey, tuple[int, int]]] = {
     ApiKey.CREATE_TOPICS: (2, 7),
     ApiKey.DELETE_TOPICS: (1, 6),
     ApiKey.CREATE_PARTITIONS: (0, 3),
@@ -40,7 +40,7 @@ CONTROLLED: Final[dict[ApiKey, tuple[int, int]]] = {
 }
 
 
-class Controlled:
+class Forwarded:
     """One such API."""
 
     request_bytes_max = CONTROLLED_REQUEST_BYTES_MAX
@@ -51,9 +51,9 @@ class Controlled:
         self._ask = ask
 
     def answer(self, request: Message, caller: Caller) -> Promise[Message]:
-        answered = self._ask(self.api, request, caller.version)
-        return answered.map(lambda given: refusal(request, given) if isinstance(given, KafkaError) else given)
+        reply = self._ask(self.api, request, caller.version)
+        return reply.map(lambda given: refusal(request, given) if isinstance(given, KafkaError) else given)
 
 
-def controlled(ask: Ask) -> list[Controlled]:
-    return [Controlled(api, versions, ask) for api, versions in CONTROLLED.items()]
+def forwarded_handlers(ask: Ask) -> list[Forwarded]:
+    return [Forwarded(api, versions, ask) for api, versions in FORWARDED.items()]

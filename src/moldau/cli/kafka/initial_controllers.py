@@ -18,14 +18,14 @@ from moldau.log.files import Files
 PORT_MAX: Final = 65535
 
 
-class FirstVoter(NamedTuple):
+class InitialController(NamedTuple):
     node_id: int
     host: str
     port: int
     directory_id: Uuid
 
 
-def parse_voters(text: str) -> list[FirstVoter]:
+def parse_voters(text: str) -> list[InitialController]:
     voters = [parse_voter(part) for part in text.strip().split(",") if part]
     if not voters:
         raise ToolFailed("No voters given.")
@@ -37,7 +37,7 @@ def parse_voters(text: str) -> list[FirstVoter]:
     return sorted(voters)
 
 
-def parse_voter(text: str) -> FirstVoter:
+def parse_voter(text: str) -> InitialController:
     number, at, rest = text.strip().partition("@")
     if not at:
         raise ToolFailed("No @ found in dynamic voter string.")
@@ -56,7 +56,7 @@ def parse_voter(text: str) -> FirstVoter:
     if not 0 <= port <= PORT_MAX:
         raise ToolFailed(f"Invalid port {port} in dynamic voter string.")
     try:
-        return FirstVoter(node_id, host, port, uuid_from_text(directory))
+        return InitialController(node_id, host, port, uuid_from_text(directory))
     except ValueError:
         raise ToolFailed("Failed to parse directory ID in dynamic voter string.") from None
 
@@ -83,7 +83,9 @@ def _number(text: str, name: str) -> int:
         raise ToolFailed(f"Failed to parse {name} in dynamic voter string.") from None
 
 
-def write_first_snapshot(files: Files, log_dir: str, voters: Sequence[FirstVoter], listener: str, now_ms: int) -> None:
+def write_first_snapshot(
+    files: Files, log_dir: str, voters: Sequence[InitialController], listener: str, now_ms: int
+) -> None:
     from moldau.raft.snapshots import BOOTSTRAP, bootstrap_snapshot
     from moldau.raft.voters import SUPPORTED_KRAFT_VERSIONS, Endpoint, ReplicaKey, Voter, VoterSet
 
