@@ -20,8 +20,8 @@ from clients import CLIENTS, Message
 from confluent_kafka.admin import AdminClient, NewTopic
 from patience import PATIENCE_S, wait_until
 
-from moldau.cli.cluster_directory import ClusterDirectory, is_free
-from moldau.cli.cluster_processes import NodeState, spawn
+from moldau.cli.cluster.directory import ClusterDirectory, is_free
+from moldau.cli.cluster.processes import NodeState, spawn
 from moldau.cli.main import main
 from moldau.platforms.processes import PROCESSES
 

@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_tools import Outcome, Tools, shell
 from patience import PATIENCE_S, wait_until
 
-from moldau.cli.cluster_describe import describe
+from moldau.cli.cluster.describe import describe
 from moldau.client.cluster import Cluster
 from moldau.client.cluster_admin import ClusterAdmin
 

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_tools import Outcome, Tools
 from patience import PATIENCE_S, wait_until
 
-from moldau.cli.cluster_describe import describe
+from moldau.cli.cluster.describe import describe
 from moldau.testing import TestCluster, cluster
 
 pytestmark = pytest.mark.moldau_only

@@ -32,16 +32,22 @@ class LazyCommand(NamedTuple):
 
 COMMANDS: Final = {
     "start": LazyCommand("moldau.cli.start:start", "Start a broker on this machine."),
-    "topic": LazyCommand("moldau.cli.topic:topic", "Create, list, describe, alter, trim and delete topics."),
-    "produce": LazyCommand("moldau.cli.produce:produce", "Write lines or JSON envelopes to a topic as records."),
-    "consume": LazyCommand("moldau.cli.consume:consume", "Read records from topics and print them."),
-    "group": LazyCommand("moldau.cli.group:group", "List, describe, reset and delete consumer groups."),
-    "transaction": LazyCommand(
-        "moldau.cli.transaction:transaction", "List, describe and abort transactions; find those that hang."
+    "topic": LazyCommand("moldau.cli.topic.commands:topic", "Create, list, describe, alter, trim and delete topics."),
+    "produce": LazyCommand(
+        "moldau.cli.records.produce:produce", "Write lines or JSON envelopes to a topic as records."
     ),
-    "log": LazyCommand("moldau.cli.log:log", "Read the files of a data directory, without a broker."),
-    "pipeline": LazyCommand("moldau.cli.pipeline:pipeline", "Write, check, run and watch data pipelines on Spark."),
-    "cluster": LazyCommand("moldau.cli.cluster:cluster", "Start and stop a cluster here; show who leads what in any."),
+    "consume": LazyCommand("moldau.cli.records.consume:consume", "Read records from topics and print them."),
+    "group": LazyCommand("moldau.cli.group.commands:group", "List, describe, reset and delete consumer groups."),
+    "transaction": LazyCommand(
+        "moldau.cli.transaction.commands:transaction", "List, describe and abort transactions; find those that hang."
+    ),
+    "log": LazyCommand("moldau.cli.log.commands:log", "Read the files of a data directory, without a broker."),
+    "pipeline": LazyCommand(
+        "moldau.cli.pipeline.commands:pipeline", "Write, check, run and watch data pipelines on Spark."
+    ),
+    "cluster": LazyCommand(
+        "moldau.cli.cluster.commands:cluster", "Start and stop a cluster here; show who leads what in any."
+    ),
     "doctor": LazyCommand("moldau.cli.doctor:doctor", "Look at this machine: what is wrong and what to do."),
     "completion": LazyCommand("moldau.cli.completion:completion", "Print the completion script of a shell."),
 }

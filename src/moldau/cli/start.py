@@ -14,7 +14,7 @@ import click
 from moldau.base.setting_sources import Said, parse_override
 from moldau.cli.kafka.server_start import serve
 from moldau.cli.kafka.tool import ToolFailed
-from moldau.cli.log_options import log_format_option, log_level_option
+from moldau.cli.log.options import log_format_option, log_level_option
 from moldau.settings import Settings, load
 
 PORT_MAX: Final = 65_535

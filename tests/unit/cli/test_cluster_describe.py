@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from moldau.base.ids import TopicPartition
-from moldau.cli import cluster_drawing, cluster_view
-from moldau.cli.cluster_describe import chosen_topics
-from moldau.cli.cluster_view import ClusterView, PartitionRow
+from moldau.cli.cluster import drawing as cluster_drawing
+from moldau.cli.cluster import view as cluster_view
+from moldau.cli.cluster.describe import chosen_topics
+from moldau.cli.cluster.view import ClusterView, PartitionRow
 from moldau.cli.connect import CommandFailed
 from moldau.cli.output import plain_lines, to_yaml
 from moldau.client.cluster_values import (

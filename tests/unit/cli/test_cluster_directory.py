@@ -14,10 +14,11 @@ import pytest
 from click.testing import CliRunner, Result
 from patience import wait_until
 
-from moldau.cli import cluster_directory, cluster_processes
-from moldau.cli.cluster_directory import ClusterDirectory, Description
-from moldau.cli.cluster_processes import Born, NodeProcess, NodeState, live_process
-from moldau.cli.cluster_screen import Tail
+from moldau.cli.cluster import directory as cluster_directory
+from moldau.cli.cluster import processes as cluster_processes
+from moldau.cli.cluster.directory import ClusterDirectory, Description
+from moldau.cli.cluster.processes import Born, NodeProcess, NodeState, live_process
+from moldau.cli.cluster.screen import Tail
 from moldau.cli.connect import CommandFailed
 from moldau.cli.main import main
 from moldau.platforms.processes import PROCESSES

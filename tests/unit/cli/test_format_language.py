@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.cli.format_language import BadFormat, compile_format, json_envelope
-from moldau.cli.record_input import parse_envelope
+from moldau.cli.records.format_language import BadFormat, compile_format, json_envelope
+from moldau.cli.records.input import parse_envelope
 
 
 @dataclass

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from moldau.base.ids import TopicPartition
-from moldau.cli.consume_group import Membership
-from moldau.cli.group_lag import PartitionLag, first_timestamp, whole_batches
-from moldau.cli.group_targets import Kind, Target, parse_target, parse_topic, resolve
+from moldau.cli.group.lag import PartitionLag, first_timestamp, whole_batches
+from moldau.cli.group.targets import Kind, Target, parse_target, parse_topic, resolve
 from moldau.cli.offsets import BadOffset, PartitionBounds
-from moldau.cli.pattern_subscription import FIRST_LOOKS_SECONDS, LOOK_SECONDS, PatternSubscription
+from moldau.cli.records.consume_group import Membership
+from moldau.cli.records.pattern_subscription import FIRST_LOOKS_SECONDS, LOOK_SECONDS, PatternSubscription
 from moldau.cli.stop_signals import Stop
 from moldau.cli.stored_offsets import store_printed
 from moldau.client.confluent import KafkaError, KafkaException

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from moldau.cli.log_output import JsonLines, LogOutput, TextLines, WrongLogChoice, choose
+from moldau.cli.log.output import JsonLines, LogOutput, TextLines, WrongLogChoice, choose
 
 FORGED = "orders\n2026-01-01 00:00:00,000 ERROR all is lost\r\x1b[2J\x00\u2028end"
 

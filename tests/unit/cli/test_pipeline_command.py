@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from patience import PATIENCE_S
 
 from moldau.cli.main import main
-from moldau.cli.pipeline_files import complete_files, complete_sinks
+from moldau.cli.pipeline.files import complete_files, complete_sinks
 from moldau.pipelines.running.progress import QueryStatus, RunStatus
 from moldau.pipelines.running.state_directory import Holder, StateDirectory, default_directory
 
@@ -237,7 +237,7 @@ def test_tests_without_cases(run: Run, file: Path) -> None:
 def test_completion(run: Run, file: Path) -> None:
     (file.parent / "inner").mkdir()
     (file.parent / "notes.txt").touch()
-    from moldau.cli.pipeline_run import run as command
+    from moldau.cli.pipeline.run import run as command
 
     context = command.make_context("run", [str(file)])
     names = [item.value for item in complete_files(context, command.params[0], "")]

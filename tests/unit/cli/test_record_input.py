@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.cli.record_input import BadRecord, InputRecord, envelope_parser, line_parser
+from moldau.cli.records.input import BadRecord, InputRecord, envelope_parser, line_parser
 
 
 def test_a_line_is_the_value() -> None:

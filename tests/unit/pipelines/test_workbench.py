@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau import __version__
-from moldau.cli.pipeline_desk import preview_lines
+from moldau.cli.pipeline.desk import preview_lines
 from moldau.pipelines.cases.comparing import Difference
 from moldau.pipelines.cases.files import Case
 from moldau.pipelines.cases.result import CaseResult

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from moldau.base.errors import KafkaError
-from moldau.cli import group_lag
 from moldau.cli.flags import Flag, Flags, Given, UsageError
+from moldau.cli.group import lag as group_lag
 from moldau.cli.kafka import clients, consumer_group_lines, consumer_group_reset, java_errors, java_order, properties
 from moldau.cli.kafka.consumer_group_choice import WrongArgument, chosen_groups, error_line, listed_ids
 from moldau.cli.kafka.tool import FAILURES, ToolFailed, complain, run, trace

@@ -12,8 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from moldau.base.errors import MalformedData
-from moldau.cli import data_files
-from moldau.cli.data_files import BatchFile, FileBatch
 from moldau.cli.flags import Flag, Flags, Given
 from moldau.cli.kafka import tool
 from moldau.cli.kafka.control_records import control_text
@@ -21,6 +19,8 @@ from moldau.cli.kafka.index_lines import Findings, dump_offset_index, dump_time_
 from moldau.cli.kafka.metadata_lines import metadata_words
 from moldau.cli.kafka.offsets_lines import offsets_words
 from moldau.cli.kafka.transaction_log_lines import transaction_log_words
+from moldau.cli.log import data_files
+from moldau.cli.log.data_files import BatchFile, FileBatch
 from moldau.log import layout
 from moldau.log.producer_snapshot import decode_snapshot
 from moldau.wire.batch import DELETE_HORIZON_BIT, BatchHeader, check_crc

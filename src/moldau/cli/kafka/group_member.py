@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.cli.kafka.topics import include_list
-from moldau.cli.pattern_subscription import PatternSubscription
+from moldau.cli.records.pattern_subscription import PatternSubscription
 
 if TYPE_CHECKING:
     from moldau.client.confluent import Consumer

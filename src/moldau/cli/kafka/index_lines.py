@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from moldau.base.errors import MalformedData
-from moldau.cli import data_files
-from moldau.cli.data_files import BatchFile, FileBatch
+from moldau.cli.log import data_files
+from moldau.cli.log.data_files import BatchFile, FileBatch
 from moldau.log import layout, offset_index, time_index
 from moldau.wire.batch import NO_TIMESTAMP
 from moldau.wire.records import decode_records

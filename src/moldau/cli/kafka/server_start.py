@@ -17,9 +17,9 @@ from typing import Final, NamedTuple
 
 from moldau.base.errors import ListenFault, MalformedData, StorageFault
 from moldau.base.setting_sources import SettingsError, parse_override
-from moldau.cli import log_output
 from moldau.cli.kafka.tool import ToolFailed, complain, guarded
-from moldau.cli.log_output import LogOutput
+from moldau.cli.log import output as log_output
+from moldau.cli.log.output import LogOutput
 from moldau.platforms.support import refusal
 from moldau.settings import Settings, load
 

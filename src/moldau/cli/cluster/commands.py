@@ -1,0 +1,319 @@
+"""`moldau cluster`: a cluster of real processes on this machine, started, watched, hurt and mended; and what any
+cluster tells of itself (`info`, `describe`).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from moldau.cli.cluster.describe import describe
+from moldau.cli.cluster.directory import (
+    DEFAULT_BASE_PORT,
+    DEFAULT_DIRECTORY,
+    DEFAULT_NODES,
+    ClusterDirectory,
+    Description,
+    refuse_busy_ports,
+    write_text,
+)
+from moldau.cli.cluster.info import info
+from moldau.cli.cluster.processes import (
+    LOOK_EVERY_S,
+    Born,
+    NodeProcess,
+    NodeState,
+    foreground,
+    last_process,
+    live_process,
+    live_processes,
+    spawn,
+)
+from moldau.cli.cluster.stopping import quorum_leader, stop_all, stop_one
+from moldau.cli.connect import CommandFailed
+from moldau.cli.log.options import log_format_option, log_level_option
+from moldau.cli.output import Bytes, Table, format_option, show
+from moldau.platforms.processes import PROCESSES
+from moldau.platforms.support import refusal
+
+F = TypeVar("F", bound=Callable[..., Any])
+NODES_MAX: Final = 9
+PATIENCE_S: Final = 60.0
+
+
+def _complete_nodes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    try:
+        nodes = ClusterDirectory(Path(ctx.params.get("data_dir") or DEFAULT_DIRECTORY)).description().nodes
+    except (CommandFailed, OSError):
+        return []
+    return [CompletionItem(str(node.id)) for node in nodes if str(node.id).startswith(incomplete)]
+
+
+def _refuse_windows(ctx: click.Context, param: click.Parameter, data_dir: str) -> str:
+    """Whoever names the directory of a cluster means processes of this machine."""
+    if line := refusal(f"`{ctx.command_path}`"):
+        raise CommandFailed(line)
+    return data_dir
+
+
+data_dir_option: Callable[[F], F] = click.option(
+    "--data-dir",
+    "-d",
+    metavar="DIR",
+    default=DEFAULT_DIRECTORY,
+    type=click.Path(file_okay=False),
+    show_default=f"./{DEFAULT_DIRECTORY}",
+    callback=_refuse_windows,
+    help="Where the cluster is kept; its name for all commands.",
+)
+node_argument: Callable[[F], F] = click.argument("node", metavar="N", type=int, shell_complete=_complete_nodes)
+
+
+@click.group()
+def cluster() -> None:
+    """Start a cluster on this machine, hurt and mend it, and show who leads and follows what."""
+
+
+@cluster.command(short_help="Start a cluster of several brokers on this machine.")
+@click.option("--nodes", "-n", type=click.IntRange(1, NODES_MAX), help=f"How many brokers. Default: {DEFAULT_NODES}")
+@data_dir_option
+@click.option(
+    "--base-port", "-p", type=click.IntRange(1, 65_535), help=f"The port of node 1. Default: {DEFAULT_BASE_PORT}"
+)
+@click.option("--override", "-o", "overrides", metavar="K=V", multiple=True, help="Any setting of Kafka's; repeatable.")
+@log_level_option
+@log_format_option
+@click.pass_context
+def start(
+    ctx: click.Context,
+    nodes: int | None,
+    data_dir: str,
+    base_port: int | None,
+    overrides: tuple[str, ...],
+    log_level: str | None,
+    log_format: str | None,
+) -> None:
+    """Start a cluster of several brokers, each a process of its own, and serve until Ctrl-C.
+
+    Nodes are numbered from 1, their ports follow each other. All of them are brokers and controllers. Their
+    server.properties are written when the cluster is new; edit them as you like. A node that dies is told, not
+    restarted: `moldau cluster restart` does that.
+
+    \b
+    moldau cluster start
+    moldau cluster start --nodes 5 --data-dir /var/lib/moldau --base-port 19092
+    """
+    from moldau.cli.cluster.foreground import Foreground
+    from moldau.cli.cluster.screen import screen
+    from moldau.cli.kafka.storage import random_uuid
+
+    directory = ClusterDirectory(Path(data_dir))
+    _refuse_running(directory)
+    log_variables = _log_variables(log_level, log_format)
+    description = directory.plan(nodes, base_port, _overrides(overrides), random_uuid(), log_variables)
+    refuse_busy_ports(description)
+    directory.lay_out(description)
+    with screen() as shown:
+        ctx.exit(Foreground(directory, description, shown).run())
+
+
+def _overrides(texts: tuple[str, ...]) -> dict[str, str]:
+    from moldau.base.setting_sources import SettingsError, parse_override
+
+    try:
+        return dict(parse_override(text) for text in texts)
+    except SettingsError as wrong:
+        raise CommandFailed(str(wrong)) from wrong
+
+
+def _log_variables(level: str | None, format: str | None) -> dict[str, str]:
+    from moldau.cli.log.output import WrongLogChoice, choose
+
+    try:
+        return choose(level, format, os.environ).variables()
+    except WrongLogChoice as wrong:
+        raise CommandFailed(str(wrong)) from wrong
+
+
+def _refuse_running(directory: ClusterDirectory) -> None:
+    at_work = foreground(directory)
+    if at_work is not None:
+        raise CommandFailed(
+            f"the cluster in {directory.path} runs already (process {at_work.pid}); `moldau cluster stop` stops it"
+        )
+    try:
+        alive = live_processes(directory, directory.description())
+    except CommandFailed:
+        return
+    if alive:
+        nodes = ", ".join(str(process.node_id) for process in alive)
+        raise CommandFailed(f"of the cluster in {directory.path}, node {nodes} runs; `moldau cluster stop` stops it")
+
+
+@cluster.command(short_help="Stop all nodes in order.")
+@data_dir_option
+def stop(data_dir: str) -> None:
+    """Stop all nodes of a cluster that runs on this machine, the leader of the quorum last.
+
+    \b
+    moldau cluster stop
+    """
+    directory = ClusterDirectory(Path(data_dir))
+    description = directory.description()
+    at_work = foreground(directory)
+    if at_work is not None:
+        at_work.signal(signal.SIGTERM)
+        _await(lambda: not at_work.lives, f"process {at_work.pid} does not end")
+    alive = live_processes(directory, description)
+    if at_work is None and not alive:
+        raise CommandFailed(f"the cluster in {directory.path} does not run")
+    if not stop_all(description, alive, lambda line: click.echo(line, err=True)):
+        raise CommandFailed("not all nodes stopped in order; what was not written to disk is recovered at their start")
+    click.echo("stopped")
+
+
+@cluster.command(short_help="Show which nodes are up, and who leads the quorum.")
+@format_option
+@data_dir_option
+def status(data_dir: str, output_format: str) -> None:
+    """Show the nodes of a cluster on this machine: which are up, who leads the quorum, and their memory.
+
+    \b
+    moldau cluster status
+    moldau cluster status --format json | jq '.[] | select(.state != "up")'
+    """
+    directory = ClusterDirectory(Path(data_dir))
+    description = directory.description()
+    alive = {process.node_id: process for process in live_processes(directory, description)}
+    leader_id = quorum_leader(description, alive.values())
+    rows = [_status_row(description, node.id, alive.get(node.id), leader_id) for node in description.nodes]
+    columns = ("NODE", "PID", "ROLES", "ADDRESS", "STATE", "QUORUM", "MEMORY")
+    show(output_format, Table(columns, rows))
+
+
+def _status_row(
+    description: Description, node_id: int, process: NodeProcess | None, leader_id: int | None
+) -> tuple[Any, ...]:
+    address = description.node(node_id).address
+    if process is None:
+        return node_id, None, "broker,controller", address, NodeState.DOWN.value, None, None
+    state, memory = process.state(), PROCESSES.memory_bytes(process.born.pid)
+    quorum = None if leader_id is None else "leader" if node_id == leader_id else "follower"
+    shown = Bytes(memory) if memory is not None else None
+    return node_id, process.born.pid, "broker,controller", address, state.value, quorum, shown
+
+
+@cluster.command(short_help="Kill a node as a crash would (SIGKILL).")
+@node_argument
+@data_dir_option
+def kill(node: int, data_dir: str) -> None:
+    """Kill node N with SIGKILL, as a crash would. The cluster goes on without it.
+
+    \b
+    moldau cluster kill 2
+    """
+    _signal(data_dir, node, signal.SIGKILL)
+    click.echo(f"node {node} is killed; `moldau cluster restart {node}` brings it back")
+
+
+@cluster.command(short_help="Make a node stand still (SIGSTOP).")
+@node_argument
+@data_dir_option
+def pause(node: int, data_dir: str) -> None:
+    """Make node N stand still with SIGSTOP: its connections stay open, and it says nothing.
+
+    \b
+    moldau cluster pause 2
+    """
+    _signal(data_dir, node, signal.SIGSTOP)
+    click.echo(f"node {node} stands still; `moldau cluster resume {node}` lets it go on")
+
+
+@cluster.command(short_help="Let a paused node go on (SIGCONT).")
+@node_argument
+@data_dir_option
+def resume(node: int, data_dir: str) -> None:
+    """Let node N go on that `moldau cluster pause` made stand still.
+
+    \b
+    moldau cluster resume 2
+    """
+    _signal(data_dir, node, signal.SIGCONT)
+    click.echo(f"node {node} goes on")
+
+
+def _signal(data_dir: str, node_id: int, number: int) -> None:
+    directory = ClusterDirectory(Path(data_dir))
+    directory.description().node(node_id)
+    process = live_process(directory, node_id)
+    if process is None or not process.born.signal(number):
+        raise CommandFailed(f"node {node_id} does not run; `moldau cluster restart {node_id}` starts it")
+    if number == signal.SIGKILL:
+        _await(lambda: not process.born.lives, f"node {node_id} does not end")
+
+
+@cluster.command(short_help="Start a node again, stopping it first if it runs.")
+@node_argument
+@data_dir_option
+def restart(node: int, data_dir: str) -> None:
+    """Start node N again; if it runs, it is stopped in order first.
+
+    Under a running `moldau cluster start` it is started there; else in the background, until `moldau cluster stop`.
+
+    \b
+    moldau cluster restart 2
+    """
+    directory = ClusterDirectory(Path(data_dir))
+    description = directory.description()
+    description.node(node)
+    began = time.monotonic()
+    at_work = foreground(directory)
+    process = _restart_there(directory, node, at_work) if at_work else _restart_here(directory, description, node)
+    _await(
+        lambda: process.is_ready or not process.born.lives,
+        f"node {node} is not ready yet; what it does is in {process.log_path}",
+    )
+    if not process.born.lives:
+        raise CommandFailed(f"node {node} ended before it was ready; its log is {process.log_path}")
+    click.echo(f"node {node} is up again after {time.monotonic() - began:.1f} s (process {process.born.pid})")
+
+
+def _restart_there(directory: ClusterDirectory, node_id: int, at_work: Born) -> NodeProcess:
+    """Asks the foreground by a file, and waits until there is a process that was not there before."""
+    before = last_process(directory, node_id)
+    write_text(directory.restart_path(node_id), "")
+    request = directory.restart_path(node_id)
+    _await(
+        lambda: not request.exists() or not at_work.lives,
+        f"process {at_work.pid}, which runs the cluster, does not see to it",
+    )
+    after = last_process(directory, node_id)
+    if after is None or after == before:
+        raise CommandFailed("the cluster was stopped meanwhile")
+    return after
+
+
+def _restart_here(directory: ClusterDirectory, description: Description, node_id: int) -> NodeProcess:
+    process = live_process(directory, node_id)
+    if process is not None:
+        stop_one(process, lambda line: click.echo(line, err=True))
+    return spawn(directory, description, node_id)[0]
+
+
+def _await(holds: Callable[[], bool], complaint: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        if time.monotonic() > deadline:
+            raise CommandFailed(complaint)
+        time.sleep(LOOK_EVERY_S)
+
+
+cluster.add_command(info)
+cluster.add_command(describe)

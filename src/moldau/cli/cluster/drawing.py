@@ -1,0 +1,138 @@
+"""How `moldau cluster describe` draws a cluster: brokers, controllers, and a grid of partitions and brokers.
+
+Signs and colours on a terminal, letters in a pipe or where NO_COLOR is set. Pure: tables in the terms of output.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from moldau.cli.cluster.view import ClusterView, PartitionRow
+from moldau.cli.output import Styled, Table
+
+
+class Signs(NamedTuple):
+    leader: str
+    in_sync: str
+    behind: str
+    none: str
+
+    def legend(self) -> str:
+        return (
+            f"{self.leader} leads   {self.in_sync} follows in sync   {self.behind} not in sync   {self.none} no replica"
+        )
+
+
+DRAWN: Final = Signs("●", "○", "◌", "·")
+LETTERS: Final = Signs("L", "f", "x", ".")
+STATE_STYLES: Final[Mapping[str, str]] = {"up": "green", "fenced": "yellow", "gone": "bold red"}
+ROLE_STYLES: Final[Mapping[str, str]] = {"leader": "bold green", "voter": "", "observer": "dim"}
+
+
+def tables(view: ClusterView, signs: Signs) -> list[Table]:
+    drawn = [_brokers(view)]
+    if view.quorum is not None:
+        drawn.append(_controllers(view))
+    drawn.append(_grid(view, signs))
+    return drawn
+
+
+def summary(view: ClusterView) -> str:
+    """One line: how many of everything, and whether all is well."""
+    up = sum(row.state == "up" for row in view.brokers)
+    brokers = counted(len(view.brokers), "broker")
+    counts = ", ".join(
+        (
+            brokers if up == len(view.brokers) else f"{up} of {brokers} up",
+            counted(view.topics, "topic"),
+            counted(len(view.partitions), "partition"),
+        )
+    )
+    troubles = []
+    if view.leaderless:
+        troubles.append(f"{view.leaderless} without a leader")
+    if view.under_replicated:
+        troubles.append(f"{view.under_replicated} under-replicated")
+    health = ", ".join(troubles) or "all in sync"
+    return f"cluster {view.cluster_id}: {counts}{f'; {health}' if view.partitions else ''}"
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _brokers(view: ClusterView) -> Table:
+    leader = view.quorum.leader_id if view.quorum is not None else None
+    rows = [
+        (
+            row.id,
+            row.address,
+            row.rack,
+            Styled(row.state, STATE_STYLES[row.state]),
+            Styled("active", "bold green") if row.id == leader else None,
+            row.leads,
+            row.replicas,
+        )
+        for row in view.brokers
+    ]
+    return Table(("BROKER", "ADDRESS", "RACK", "STATE", "CONTROLLER", "LEADS", "REPLICAS"), rows, summary(view))
+
+
+def _controllers(view: ClusterView) -> Table:
+    assert view.quorum is not None
+    rows = [
+        (
+            row.id,
+            Styled(row.role, ROLE_STYLES[row.role]),
+            row.address,
+            row.log_end,
+            row.lag,
+            None if row.caught_up_ms_ago is None else f"{row.caught_up_ms_ago} ms ago",
+        )
+        for row in view.controllers
+    ]
+    title = f"metadata quorum: epoch {view.quorum.leader_epoch}, high watermark {view.quorum.high_watermark}"
+    return Table(("NODE", "ROLE", "ADDRESS", "LOG END", "LAG", "CAUGHT UP"), rows, title)
+
+
+def _grid(view: ClusterView, signs: Signs) -> Table:
+    """A row for each partition, a column for each broker."""
+    brokers = [row.id for row in view.brokers]
+    columns = ["TOPIC", "PARTITION", *map(str, brokers), "ISR"]
+    if view.group is not None:
+        columns.append("READ BY")
+    has_notes = any(row.note for row in view.partitions)
+    if has_notes:
+        columns.append("NOTE")
+    rows = []
+    for row in view.partitions:
+        isr = f"{len(row.isr)}/{len(row.replicas)}"
+        cells: list[object] = [row.topic, row.partition, *(sign(row, broker, signs) for broker in brokers)]
+        cells.append(Styled(isr, "bold red" if row.is_under_replicated else "green"))
+        if view.group is not None:
+            cells.append(Styled(row.reader, "cyan") if row.reader else None)
+        if has_notes:
+            cells.append(Styled(row.note, "yellow"))
+        rows.append(tuple(cells))
+    return Table(tuple(columns), rows, _title(view, signs), empty="no topics yet; `moldau topic create NAME` makes one")
+
+
+def _title(view: ClusterView, signs: Signs) -> str:
+    if view.group is None:
+        return signs.legend()
+    group = view.group
+    members = counted(len(group.members), "member")
+    told = f"group {group.group_id}: {group.state}, {members}, coordinated by broker {group.coordinator.node_id}"
+    idle = f", reading nothing: {', '.join(view.idle)}" if view.idle else ""
+    return f"{told}{idle}\n{signs.legend()}"
+
+
+def sign(row: PartitionRow, broker: int, signs: Signs) -> Styled:
+    if broker == row.leader:
+        return Styled(signs.leader, "bold green")
+    if broker not in row.replicas:
+        return Styled(signs.none, "dim")
+    if broker in row.isr:
+        return Styled(signs.in_sync, "cyan")
+    return Styled(signs.behind, "bold red")

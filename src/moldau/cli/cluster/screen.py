@@ -1,0 +1,95 @@
+"""What `moldau cluster start` shows: the nodes' lines behind their numbers, and on a terminal a line of who is up.
+
+Without a terminal there is no such line and no escape code: changes are lines of their own.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import click
+
+from moldau.cli.cluster.processes import NodeState
+
+READ_BYTES: Final = 256 << 10
+SIGNS: Final = {
+    NodeState.UP: ("●", "green"),
+    NodeState.STARTING: ("◌", "yellow"),
+    NodeState.PAUSED: ("◍", "yellow"),
+    NodeState.DOWN: ("○", "red"),
+}
+
+
+class Screen(Protocol):
+    def line(self, text: str) -> None: ...
+
+    def states(self, states: Mapping[int, NodeState]) -> None: ...
+
+
+class PlainScreen:
+    def line(self, text: str) -> None:
+        click.echo(text)
+
+    def states(self, states: Mapping[int, NodeState]) -> None:
+        """Whoever reads a file reads what changed as lines: the foreground says it."""
+
+
+class LiveScreen:
+    """Lines scroll, the state of all nodes stays at the bottom."""
+
+    def __init__(self, live: Any) -> None:
+        self._live = live
+        self._shown: dict[int, NodeState] = {}
+
+    def line(self, text: str) -> None:
+        from rich.text import Text
+
+        self._live.console.print(Text(text), soft_wrap=True)
+
+    def states(self, states: Mapping[int, NodeState]) -> None:
+        from rich.text import Text
+
+        if states == self._shown:
+            return
+        self._shown = dict(states)
+        parts = (
+            (f"{SIGNS[state][0]} {node_id} {state.value}   ", SIGNS[state][1]) for node_id, state in states.items()
+        )
+        self._live.update(Text.assemble("nodes: ", *parts), refresh=True)
+
+
+@contextmanager
+def screen() -> Iterator[Screen]:
+    if not sys.stdout.isatty():
+        yield PlainScreen()
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    with Live(console=Console(highlight=False), auto_refresh=False, transient=True) as live:
+        yield LiveScreen(live)
+
+
+class Tail:
+    """The lines that a file gets from a position on."""
+
+    def __init__(self, path: Path, position: int) -> None:
+        self._path = path
+        self._position = position
+        self._rest = b""
+
+    def lines(self) -> list[str]:
+        """The whole lines since the last look."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._position)
+                data = file.read(READ_BYTES)
+        except FileNotFoundError:
+            return []
+        self._position += len(data)
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        return [line.decode(errors="replace") for line in whole]

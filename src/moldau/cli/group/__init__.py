@@ -1,0 +1,1 @@
+"""`moldau group`: list, describe, reset and delete consumer groups."""

@@ -1,0 +1,210 @@
+"""`moldau group`: list, describe, delete; `reset` is in group_reset.py.
+
+A coordinator's answer becomes a table here; how it is asked is `client.groups`, how lag is found is group_lag.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import click
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
+from moldau.cli.cluster.connect import told
+from moldau.cli.connect import Broker, CommandFailed, broker_options
+from moldau.cli.group import lag as group_lag
+from moldau.cli.group.completion import complete_groups
+from moldau.cli.group.connect import (
+    KEEPS_BATCH_NUMBERS,
+    GroupClient,
+    existing_groups,
+    group_client,
+    host_of,
+    refuse_active,
+)
+from moldau.cli.group.lag import PartitionLag
+from moldau.cli.group.reset import reset
+from moldau.cli.output import Table, confirm, format_option, show
+from moldau.client.cluster import by_topic
+from moldau.client.group_values import CommittedOffsets, DescribedGroup, ListedGroup, holds_batch_numbers
+
+BATCH_NUMBERS: Final = "batch numbers"
+
+
+@click.group()
+def group() -> None:
+    """List, describe, reset and delete consumer groups."""
+
+
+group.add_command(reset)
+
+
+@group.command(name="list", short_help="List the groups and how far they lag behind.")
+@format_option
+@broker_options
+def list_groups(broker: Broker, output_format: str) -> None:
+    """List the groups, with their states, members, topics, and how many records wait for each.
+
+    A group in the state "batch numbers" reads nothing and has no lag: in it a Spark query keeps the number of the last
+    micro-batch that it wrote.
+
+    \b
+    moldau group list
+    moldau group list --format json | jq -r '.[] | select(.lag > 0) | .group'
+    """
+    with group_client(broker) as client:
+        listed = sorted(client.groups.listed())
+        rows = list(_list_rows(client, listed))
+    columns = ("GROUP", "STATE", "TYPE", "MEMBERS", "TOPICS", "LAG")
+    show(output_format, Table(columns, rows, empty="no groups yet; `moldau consume TOPIC -g NAME` makes one"))
+
+
+def _list_rows(client: GroupClient, listed: Sequence[ListedGroup]) -> Iterable[tuple[Any, ...]]:
+    """One question for each kind of answer, however many groups there are."""
+    consumers = [each.group_id for each in listed if each.is_consumer_group]
+    described = client.groups.described(consumers)
+    committed = client.groups.committed(consumers)
+    readers = [offsets for offsets in committed.values() if not holds_batch_numbers(offsets)]
+    ends = group_lag.log_ends(client.cluster, (where for offsets in readers for where in offsets))
+    for each in listed:
+        known = described.get(each.group_id)
+        offsets = committed.get(each.group_id, {})
+        if not isinstance(known, DescribedGroup):
+            yield each.group_id, each.state or None, each.type or None, None, None, None
+            continue
+        topics = {where.topic for where in _partitions(known, offsets)}
+        if holds_batch_numbers(offsets):
+            yield each.group_id, BATCH_NUMBERS, known.type, len(known.members), len(topics), None
+            continue
+        lag = _total(PartitionLag(where, there.offset, ends[where], None) for where, there in offsets.items())
+        yield each.group_id, known.state, known.type, len(known.members), len(topics), lag
+
+
+def _partitions(described: DescribedGroup, committed: CommittedOffsets) -> set[TopicPartition]:
+    return set(committed) | {where for member in described.members for where in member.assignment}
+
+
+def _total(lags: Iterable[PartitionLag]) -> int | None:
+    """All that is known added up; None where nothing is."""
+    known = [lag.records for lag in lags if lag.records is not None]
+    return sum(known) if known else None
+
+
+@group.command(short_help="Show members, offsets and lag of groups.")
+@click.argument("names", metavar="GROUP...", nargs=-1, required=True, shell_complete=complete_groups)
+@format_option
+@broker_options
+def describe(broker: Broker, names: tuple[str, ...], output_format: str) -> None:
+    """Show the state of groups, their members, and where they are in each partition.
+
+    LAG is how many records of a partition the group has still to consume: the end of its log less the offset the group
+    committed, markers of transactions included. LAG SECONDS is how long the first of those records has been waiting:
+    the time of now less its timestamp. Both are 0 where the group is at the end, and unknown (-) where it has not
+    committed yet. Of a whole group, LAG is the sum and LAG SECONDS the longest.
+
+    \b
+    moldau group describe billing
+    moldau group describe billing --format json | jq '.[].lag_seconds'
+    """
+    data: list[dict[str, Any]] = []
+    tables: list[Table] = []
+    with group_client(broker) as client:
+        for described in existing_groups(client, names):
+            committed = client.groups.committed([described.group_id])[described.group_id]
+            are_batches = holds_batch_numbers(committed)
+            if are_batches:
+                described = replace(described, state=BATCH_NUMBERS)
+                lags = [PartitionLag(where, there.offset, None, None) for where, there in sorted(committed.items())]
+            else:
+                now_ms = time.time_ns() // 1_000_000
+                lags = group_lag.lags(client.cluster, _partitions(described, committed), committed, now_ms)
+            summary, offsets, members = _summary(described, lags), _offsets(described, lags), _members(described)
+            tables += [summary, _batches(described, lags)] if are_batches else [summary, offsets, members]
+            data.append({**summary.records()[0], "partitions": offsets.records(), "members": members.records()})
+    show(output_format, *tables, data=data)
+
+
+def _seconds(lag: PartitionLag) -> float | None:
+    return None if lag.seconds is None else round(lag.seconds, 1)
+
+
+def _summary(described: DescribedGroup, lags: Sequence[PartitionLag]) -> Table:
+    seconds = [known for lag in lags if (known := _seconds(lag)) is not None]
+    row = (
+        described.group_id,
+        described.state,
+        described.type,
+        described.protocol_type or None,
+        described.assignor or None,
+        str(described.coordinator),
+        _total(lags),
+        max(seconds) if seconds else None,
+    )
+    columns = ("GROUP", "STATE", "TYPE", "PROTOCOL", "ASSIGNOR", "COORDINATOR", "LAG", "LAG SECONDS")
+    return Table(columns, [row])
+
+
+def _offsets(described: DescribedGroup, lags: Sequence[PartitionLag]) -> Table:
+    readers = {where: member for member in described.members for where in member.assignment}
+    rows = []
+    for lag in lags:
+        reader = readers.get(lag.where)
+        who = reader and (reader.instance_id or reader.member_id)
+        rows.append((*lag.where, lag.committed, lag.log_end, lag.records, _seconds(lag), who))
+    columns = ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "LAG SECONDS", "MEMBER")
+    return Table(columns, rows, empty="no offsets committed, nothing assigned")
+
+
+def _batches(described: DescribedGroup, lags: Sequence[PartitionLag]) -> Table:
+    """What is in the place of offsets: of each topic the last batch that was written to it."""
+    title = f"{described.group_id} {KEEPS_BATCH_NUMBERS}, no offsets: leave it alone"
+    return Table(("TOPIC", "BATCH"), [(lag.where.topic, lag.committed) for lag in lags], title)
+
+
+class Assigned(dict[str, list[int]]):
+    """Partitions by topic: for programs as such, for people in a line."""
+
+    def __str__(self) -> str:
+        return "; ".join(f"{topic}: {','.join(map(str, indexes))}" for topic, indexes in self.items())
+
+
+def _members(described: DescribedGroup) -> Table:
+    rows = [
+        (
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            host_of(member),
+            Assigned(by_topic(sorted(member.assignment))),
+        )
+        for member in described.members
+    ]
+    return Table(("MEMBER", "INSTANCE", "CLIENT", "HOST", "PARTITIONS"), rows, empty="no active members")
+
+
+@group.command()
+@click.argument("names", metavar="GROUP...", nargs=-1, required=True, shell_complete=complete_groups)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@broker_options
+def delete(broker: Broker, names: tuple[str, ...], yes: bool) -> None:
+    """Delete groups without members, and the offsets they keep. On a terminal it asks first.
+
+    \b
+    moldau group delete billing --yes
+    """
+    with group_client(broker) as client:
+        for described in existing_groups(client, names):
+            refuse_active(described)
+        confirm(f"Delete {', '.join(names)} and all offsets of {'it' if len(names) == 1 else 'them'}?", yes)
+        failures: list[CommandFailed] = []
+        for name, code in client.groups.delete(names).items():
+            if code is ErrorCode.NONE:
+                click.echo(f"deleted {name}")
+            else:
+                failures.append(told(KafkaError(code), f"group {name}"))
+        if failures:
+            raise CommandFailed(" | ".join(failure.message for failure in failures))

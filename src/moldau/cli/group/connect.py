@@ -1,0 +1,62 @@
+"""How `moldau group` reaches the groups of a cluster, and what it says of those that are not there or have members."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.cli.cluster.connect import ANSWER_SECONDS, COORDINATOR_MS, SHOW_GROUPS, answering_cluster, existing
+from moldau.cli.connect import Broker, CommandFailed
+from moldau.client.cluster import Cluster
+from moldau.client.group_values import DescribedGroup, Member
+from moldau.client.groups import Groups
+
+MEMBERS_NAMED_MAX: Final = 5
+KEEPS_BATCH_NUMBERS: Final = "keeps the numbers of micro-batches that a Spark query has written"
+
+
+class GroupClient(NamedTuple):
+    groups: Groups
+    cluster: Cluster
+
+
+@contextmanager
+def group_client(broker: Broker, answer_seconds: float = ANSWER_SECONDS) -> Iterator[GroupClient]:
+    """The groups of a cluster that answers; whatever goes wrong inside is told in one line."""
+    with answering_cluster(broker, answer_seconds) as cluster:
+        yield GroupClient(Groups(cluster, COORDINATOR_MS), cluster)
+
+
+def existing_groups(client: GroupClient, names: Iterable[str]) -> list[DescribedGroup]:
+    """The groups of these names, in their order; says which of them do not exist."""
+    return existing(names, client.groups.described, is_unknown, "group", SHOW_GROUPS)
+
+
+def is_unknown(said: DescribedGroup | KafkaError) -> bool:
+    if isinstance(said, KafkaError):
+        return said.code is ErrorCode.GROUP_ID_NOT_FOUND
+    return said.state == "Dead"
+
+
+def refuse_active(group: DescribedGroup) -> None:
+    """A group with members does not let anybody else change it: says who they are."""
+    if not group.members:
+        return
+    count = len(group.members)
+    named = ", ".join(map(member_name, group.members[:MEMBERS_NAMED_MAX]))
+    more = f" and {count - MEMBERS_NAMED_MAX} more" if count > MEMBERS_NAMED_MAX else ""
+    raise CommandFailed(
+        f"group {group.group_id} has {count} active member{'s' if count != 1 else ''}: {named}{more};"
+        f" stop {'them' if count != 1 else 'it'} first"
+    )
+
+
+def member_name(member: Member) -> str:
+    return f"{member.instance_id or member.member_id} ({member.client_id} at {host_of(member)})"
+
+
+def host_of(member: Member) -> str:
+    """Kafka writes an address as Java does, with a slash before it."""
+    return member.host.removeprefix("/")

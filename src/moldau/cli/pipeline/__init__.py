@@ -1,0 +1,1 @@
+"""`moldau pipeline`: write, check, run and watch data pipelines on Spark."""

@@ -1,0 +1,147 @@
+"""`moldau pipeline`: write, check, draw, run, watch, stop and test data pipelines on Spark.
+
+The commands that only read a file are here; those about runs are in pipeline_run.py and pipeline_status.py, those for
+who works on one in pipeline_dev.py and pipeline_test.py. Spark is imported by the commands that need it, when they do.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from moldau.cli.pipeline.dev import dev, preview
+from moldau.cli.pipeline.files import DEFAULT_FILE, Chosen, PipelineGroup, chosen_options
+from moldau.cli.pipeline.prepare import prepare
+from moldau.cli.pipeline.run import run
+from moldau.cli.pipeline.session import Session, asked_of_dev, phases, quiet_log
+from moldau.cli.pipeline.status import list_pipelines, status, stop
+from moldau.cli.pipeline.test import test
+
+if TYPE_CHECKING:
+    from moldau.pipelines.problems import Problem
+
+FORMS: Final = {".svg": "svg", ".mmd": "mermaid", ".mermaid": "mermaid", ".md": "mermaid"}
+PLAIN_WIDTH: Final = 100
+
+
+@click.group(cls=PipelineGroup)
+def pipeline() -> None:
+    """Data pipelines on Spark: topics in, SQL, topics and lake tables out.
+
+    \b
+    moldau pipeline init shop                     a commented pipeline to begin with
+    moldau pipeline dev shop/pipeline.yaml        at each save: mistakes, rows of each step, test cases
+    moldau pipeline validate shop/pipeline.yaml   every mistake, with line and word
+    moldau pipeline run shop/pipeline.yaml        run it until Ctrl-C
+    moldau pipeline status shop/pipeline.yaml     what it is doing, from another terminal
+    """
+
+
+@pipeline.command(short_help="Check a pipeline without running it.")
+@chosen_options
+@click.option("--yaml-only", is_flag=True, help="Do not start Spark: leave SQL and schemas unchecked.")
+def validate(chosen: Chosen, yaml_only: bool) -> None:
+    """Check the YAML, the SQL and the schemas of a pipeline without running it, and point at each mistake.
+
+    \b
+    moldau pipeline validate bookstore.yaml
+    moldau pipeline validate bookstore.yaml --yaml-only
+    """
+    found = chosen.pipeline
+    if not yaml_only:
+        _check_with_spark(chosen)
+    click.echo(f"{chosen.file}: {found.name} is fine{' as far as YAML goes' if yaml_only else ''}")
+
+
+def _check_with_spark(chosen: Chosen) -> None:
+    """On the Spark of a `dev` of the same file, where one runs."""
+    from moldau.pipelines.problems import InvalidPipeline
+
+    with phases("looking for Spark") as on_phase:
+        problems = _problems_told(chosen, on_phase)
+        if problems is None:
+            problems = _problems_found(chosen, on_phase)
+    if problems:
+        raise InvalidPipeline(problems)
+
+
+def _problems_told(chosen: Chosen, on_phase: Callable[[str], None]) -> list[Problem] | None:
+    answer = asked_of_dev(chosen.file, "check", chosen.settings, on_phase)
+    if answer is None:
+        return None
+    from moldau.pipelines.workbench.answers import problem_from_json
+
+    return [problem_from_json(told) for told in answer["problems"]]
+
+
+def _problems_found(chosen: Chosen, on_phase: Callable[[str], None]) -> list[Problem]:
+    with Session(chosen.pipeline, None, {}, quiet_log(chosen.file), quick_start=True) as session:
+        spark = session.start(on_phase)
+        from moldau.pipelines.planning.checking import check
+
+        on_phase("checking SQL and schemas")
+        return check(chosen.pipeline, spark)
+
+
+@pipeline.command(short_help="Write a commented pipeline to begin with.")
+@click.argument("folder", metavar="[DIR]", default=".", type=click.Path(file_okay=False, path_type=Path))
+def init(folder: Path) -> None:
+    """Write a small pipeline that works, with comments that teach, and a test of it. Nothing is overwritten.
+
+    \b
+    moldau pipeline init shop
+    moldau pipeline test shop/pipeline.yaml
+    """
+    from moldau.pipelines.reading.starter import write_starter
+
+    name = re.sub(r"[^a-z0-9]+", "-", folder.absolute().name.lower()).strip("-") or "pipeline"
+    for path in write_starter(folder, name):
+        click.echo(f"wrote {path}")
+    click.echo(f"next: moldau pipeline test {shlex.quote(str(folder / DEFAULT_FILE))}")
+
+
+@pipeline.command(short_help="Draw the flow of a pipeline.")
+@chosen_options
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["terminal", "mermaid", "svg"]),
+    help="How to draw it. Default: by the name of the output file, or for the terminal.",
+)
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="A file to write to.")
+def graph(chosen: Chosen, form: str | None, output: Path | None) -> None:
+    """Draw how data flows through a pipeline: sources, steps, sinks.
+
+    \b
+    moldau pipeline graph bookstore.yaml
+    moldau pipeline graph bookstore.yaml -o flow.svg
+    moldau pipeline graph bookstore.yaml --format mermaid >> README.md
+    """
+    from moldau.pipelines.drawing.draw import draw
+    from moldau.pipelines.drawing.graph import graph as graph_of
+    from moldau.pipelines.drawing.terminal import draw_terminal
+
+    flow = graph_of(chosen.pipeline)
+    form = form or FORMS.get(output.suffix if output else "", "terminal")
+    if form == "terminal" and output is None and sys.stdout.isatty():
+        from rich.console import Console
+
+        console = Console()
+        console.print(draw_terminal(flow, console.width))
+        return
+    drawn = draw(flow, form, PLAIN_WIDTH)  # type: ignore[arg-type]
+    if output is None:
+        click.echo(drawn)
+    else:
+        output.write_text(drawn if drawn.endswith("\n") else drawn + "\n", encoding="utf-8")
+        click.echo(f"wrote {output}")
+
+
+for command in (run, status, stop, test, dev, preview, list_pipelines, prepare):
+    pipeline.add_command(command)

@@ -1,0 +1,181 @@
+"""The desk of `moldau pipeline dev`: looks for changes, shows what they did, answers `validate`, `test`, `preview`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from moldau.cli.pipeline.test import empty_broker, kept, tell
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from moldau.pipelines.cases.files import Case
+    from moldau.pipelines.spec import Pipeline
+    from moldau.pipelines.workbench.bench import Bench
+    from moldau.pipelines.workbench.preview import Preview
+
+CELL_WIDTH_MAX = 40
+SETTLE_S = 0.15
+NAMES_MAX = 3
+"""Files that are named when they changed together."""
+
+
+class Desk:
+    """One file on one Spark."""
+
+    def __init__(
+        self,
+        file: Path,
+        settings: Mapping[str, str],
+        bootstrap: str | None,
+        spark: SparkSession,
+        rows: int,
+        cases: Sequence[str],
+    ) -> None:
+        from moldau.pipelines.workbench.changes import snapshot
+
+        self._file, self._settings, self._bootstrap = file, settings, bootstrap
+        self._spark, self._rows, self._cases = spark, rows, cases
+        self._seen = snapshot(file)
+
+    def changes(self) -> list[Path]:
+        """Files that were saved, added or removed since the last look, once nothing changes any more: an editor, or
+        `test --update`, writes more than one, and a file that is being written is empty at first."""
+        from moldau.pipelines.workbench.changes import changed, snapshot
+
+        before, now = self._seen, snapshot(self._file)
+        while now != self._seen:
+            self._seen = now
+            time.sleep(SETTLE_S)
+            now = snapshot(self._file)
+        return changed(before, now)
+
+    def look_at_it(self, because: Sequence[Path]) -> None:
+        """Everything anew, as far as it goes. What is wrong is shown, and the next save is waited for."""
+        from pyspark.errors import PySparkException
+
+        from moldau.pipelines.problems import InvalidPipeline, PipelineError
+        from moldau.pipelines.running.failures import failure_of
+
+        click.secho(f"\n{time.strftime('%H:%M:%S')} {_named(because)}", bold=True)
+        try:
+            pipeline = self._check()
+            if self._rows:
+                self._preview(pipeline)
+            self._test()
+        except InvalidPipeline as error:
+            click.echo(error.render())
+            click.secho(f"{len(error.problems)} problem{'s' if len(error.problems) > 1 else ''}", fg="red")
+        except PipelineError as error:
+            click.secho(str(error), fg="red")
+        except PySparkException as error:
+            click.secho(f"Spark: {failure_of(str(error)).message}", fg="red")
+        click.secho("waiting for a change; Ctrl-C ends", dim=True)
+
+    def answer(self, question: Mapping[str, Any], on_phase: Callable[[str], None]) -> Mapping[str, Any]:
+        """For `validate`, `test` and `preview` in another terminal."""
+        from moldau.pipelines.workbench.answering import answer
+
+        return answer(question, self._spark, empty_broker, on_phase)
+
+    def _check(self) -> Pipeline:
+        from moldau.pipelines.problems import InvalidPipeline
+
+        bench = self._bench()
+        with _timed("checked"):
+            pipeline = bench.pipeline(self._bootstrap)
+            if problems := bench.problems():
+                raise InvalidPipeline(problems)
+        return pipeline
+
+    def _preview(self, pipeline: Pipeline) -> None:
+        from moldau.pipelines.problems import InvalidPipeline, PipelineError
+        from moldau.pipelines.workbench.previewing import Sampled
+
+        case = next(iter(self._found_cases()), None)
+        try:
+            with Sampled(pipeline, self._spark) as sampled:
+                show_previews(sampled.previews(rows=self._rows))
+        except InvalidPipeline:
+            raise
+        except PipelineError as error:
+            if case is None:
+                click.echo(f"no rows to show: {error}")
+                return
+            click.secho(f"rows of case {case.name}, as there are none of the topics: {error}", dim=True)
+            with Sampled(pipeline, self._spark, case) as sampled:
+                show_previews(sampled.previews(rows=self._rows))
+
+    def _test(self) -> None:
+        if cases := self._found_cases():
+            results = self._bench().results(cases, empty_broker, lambda phase: click.secho(f"{phase} …", dim=True))
+            tell([kept(result, self._file) for result in results])
+        else:
+            click.echo("no test cases; `moldau pipeline test` says how to make one")
+
+    def _found_cases(self) -> list[Case]:
+        from moldau.pipelines.cases.files import BadCase, find_cases
+
+        try:
+            return find_cases(self._file.absolute(), self._cases)
+        except BadCase:
+            if self._cases:
+                raise
+            return []
+
+    def _bench(self) -> Bench:
+        from moldau.pipelines.workbench.bench import Bench
+
+        return Bench(self._file, self._spark, self._settings)
+
+
+@contextmanager
+def _timed(done: str) -> Iterator[None]:
+    began_s = time.monotonic()
+    yield
+    click.secho(f"✔ {done} in {time.monotonic() - began_s:.1f} s", fg="green")
+
+
+def _named(changes: Sequence[Path]) -> str:
+    names = [path.name for path in changes[:NAMES_MAX]]
+    more = len(changes) - len(names)
+    return ", ".join(names) + (f" and {more} more" if more else "")
+
+
+def show_previews(previews: Iterable[Preview]) -> list[str]:
+    """As they come; returns those that failed."""
+    failed = []
+    for each in previews:
+        click.echo("\n".join(preview_lines(each)) + "\n")
+        if each.error:
+            failed.append(each.name)
+    return failed
+
+
+def preview_lines(each: Preview) -> list[str]:
+    """A heading, and below it a table."""
+    from moldau.pipelines.running.view import plain_rows
+
+    took = f"{each.seconds:.1f} s"
+    if each.error:
+        return [f"{each.name}: failed after {took}", f"  {each.error}"]
+    if not each.rows:
+        return [f"{each.name}: no rows, {took}"]
+    count = "1 row" if len(each.rows) == 1 else f"{len(each.rows)} rows"
+    count = f"the first {count}" if each.has_more else count
+    cells = [[_cell(value) for value in row] for row in each.rows]
+    table = plain_rows(each.columns, cells, left=each.columns)
+    return [f"{each.name}: {count}, {took}", *(f"  {line}" for line in table)]
+
+
+def _cell(value: str | None) -> str:
+    if value is None:
+        return "-"
+    flat = " ".join(value.split())
+    return flat if len(flat) <= CELL_WIDTH_MAX else flat[: CELL_WIDTH_MAX - 1] + "…"

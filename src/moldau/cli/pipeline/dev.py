@@ -1,0 +1,131 @@
+"""`moldau pipeline dev`: Spark stays, and each save shows its effect. `moldau pipeline preview`: rows, once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+from click.shell_completion import CompletionItem
+
+from moldau.cli.connect import CommandFailed
+from moldau.cli.pipeline.desk import Desk, show_previews
+from moldau.cli.pipeline.files import DEFAULT_FILE, Chosen, chosen_options, existing
+from moldau.cli.pipeline.session import Session, asked_of_dev, phases, quiet_log
+from moldau.cli.pipeline.test import complete_cases
+from moldau.platforms.support import refusal
+
+if TYPE_CHECKING:
+    from moldau.pipelines.spec import Pipeline
+
+LOOK_EVERY_S: Final = 0.2
+DEV_ROWS: Final = 5
+
+
+def complete_steps(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from moldau.pipelines.problems import InvalidPipeline
+
+    try:
+        pipeline = Chosen(Path(ctx.params.get("file") or DEFAULT_FILE), {}, None, None).pipeline
+    except (InvalidPipeline, CommandFailed, ImportError, OSError):
+        return []
+    names = [*pipeline.sources, *(step.name for step in pipeline.steps)]
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+@click.command(short_help="Show the first rows of each step.")
+@chosen_options
+@click.argument("names", metavar="[STEP]...", nargs=-1, shell_complete=complete_steps)
+@click.option("-n", "--rows", type=click.IntRange(min=1, max=1000), default=20, show_default=True, help="Rows of each.")
+@click.option("--case", "case_name", metavar="CASE", shell_complete=complete_cases, help="Records of a test case.")
+def preview(chosen: Chosen, names: tuple[str, ...], rows: int, case_name: str | None) -> None:
+    """Show the first rows of sources and steps, computed from the first 1,000 records of each topic.
+
+    Nothing is written anywhere. Without a broker, --case takes the records of a test case.
+
+    \b
+    moldau pipeline preview bookstore.yaml enriched
+    moldau pipeline preview bookstore.yaml -n 5 --case late-events
+    """
+    bootstrap = chosen.pipeline.bootstrap
+    wanted = {"steps": list(names), "rows": rows, "case": case_name, "bootstrap": bootstrap}
+    with phases("looking for Spark") as on_phase:
+        answer = asked_of_dev(chosen.file, "preview", chosen.settings, on_phase, wanted)
+    if answer is None:
+        failed = _previewed(chosen, names, rows, case_name)
+    else:
+        from moldau.pipelines.workbench.answers import preview_from_json
+
+        failed = show_previews(map(preview_from_json, answer["previews"]))
+    if failed:
+        raise CommandFailed(f"{len(failed)} of the steps failed: {', '.join(failed)}")
+
+
+def _previewed(chosen: Chosen, names: Sequence[str], rows: int, case_name: str | None) -> list[str]:
+    """On a Spark of its own."""
+    from moldau.pipelines.cases.files import find_cases
+
+    file = existing(chosen.file).absolute()
+    case = find_cases(file, [case_name])[0] if case_name else None
+    with Session(chosen.pipeline, None, {}, quiet_log(file), quick_start=True) as session:
+        with phases("looking for Java") as on_phase:
+            spark = session.start(on_phase)
+        from moldau.pipelines.workbench.previewing import Sampled
+
+        with Sampled(chosen.pipeline, spark, case) as sampled:
+            return show_previews(sampled.previews(names, rows))
+
+
+@click.command(short_help="At each save: mistakes, rows, test cases.")
+@chosen_options
+@click.option("-n", "--rows", type=click.IntRange(min=0, max=100), default=DEV_ROWS, show_default=True,
+              help="Rows of each step; 0 for none.")  # fmt: skip
+@click.option("--case", "case_names", multiple=True, metavar="CASE", shell_complete=complete_cases,
+              help="Only this test case. Repeatable.")  # fmt: skip
+def dev(chosen: Chosen, rows: int, case_names: tuple[str, ...]) -> None:
+    """Work on a pipeline: Spark starts once, and at each save the file is checked, the first rows of each step are
+    shown, and the test cases run.
+
+    Rows come from the real topics, or where no broker answers from the first test case. `moldau pipeline validate` and
+    `test` of the same file use this Spark too, from any terminal. Ctrl-C ends it.
+
+    \b
+    moldau pipeline dev bookstore.yaml
+    moldau pipeline dev bookstore.yaml -n 0 --case late-events
+    """
+    if line := refusal("`moldau pipeline dev`"):
+        raise CommandFailed(line)
+    file = existing(chosen.file)
+    from moldau.pipelines.workbench.questions import answer_one, listening
+
+    with (
+        listening(file) as listener,
+        Session(_if_valid(chosen), None, {}, quiet_log(file), quick_start=True) as session,
+    ):
+        with phases("looking for Java") as on_phase:
+            spark = session.start(on_phase)
+        desk = Desk(file, chosen.settings, chosen.bootstrap, spark, rows, case_names)
+        pause = threading.Event()
+        try:
+            desk.look_at_it([file])
+            while True:
+                if changes := desk.changes():
+                    desk.look_at_it(changes)
+                elif listener is None:
+                    pause.wait(LOOK_EVERY_S)
+                else:
+                    answer_one(listener, desk.answer, LOOK_EVERY_S)
+        except KeyboardInterrupt:
+            click.echo("\nended")
+
+
+def _if_valid(chosen: Chosen) -> Pipeline | None:
+    """What it says of Spark counts from the start; a file with mistakes in it is told of when Spark is there."""
+    from moldau.pipelines.problems import InvalidPipeline
+
+    try:
+        return chosen.pipeline
+    except InvalidPipeline:
+        return None

@@ -1,0 +1,192 @@
+"""`moldau pipeline run`: the options of a run, and how it is shown.
+
+How a run goes is told in moldau.pipelines.running. Nothing of Spark is imported before it is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from moldau.cli import offsets
+from moldau.cli.connect import CommandFailed, key_values
+from moldau.cli.pipeline.files import SUFFIXES, Chosen, chosen_options, complete_sinks
+from moldau.cli.pipeline.session import SPARK_LOG, Session, phases
+from moldau.cli.pipeline.submit import submitted
+from moldau.platforms.support import refusal
+
+if TYPE_CHECKING:
+    from moldau.pipelines.running.fresh_start import Existing, Outputs
+    from moldau.pipelines.running.view import View
+    from moldau.pipelines.spec import Start
+
+ALL = "*"
+"""What --fresh without a sink means."""
+
+
+@click.command(short_help="Run a pipeline.")
+@chosen_options
+@click.option("--until-caught-up", is_flag=True, help="Process what is there now, then end.")
+@click.option("--batch", is_flag=True, help="Process a range of the past as one batch, without checkpoints.")
+@click.option("--from", "begin", metavar="WHERE", help="With --batch: earliest, @TIME, or offsets as JSON.")
+@click.option("--to", "end", metavar="WHERE", help="With --batch: where to end; latest, @TIME, or offsets as JSON.")
+@click.option(
+    "--sink",
+    "sinks",
+    multiple=True,
+    shell_complete=complete_sinks,
+    help="Only this sink; of sinks that share a query all of them, or the query (a+b). Repeatable.",
+)
+@click.option(
+    "--fresh",
+    multiple=True,
+    is_flag=False,
+    flag_value=ALL,
+    metavar="[SINK]",
+    shell_complete=complete_sinks,
+    help="Begin a sink anew, or without a name all: everything is written once more into its topics and tables."
+    " Its checkpoint is forgotten when nothing refuses the run any more. Repeatable.",
+)
+@click.option(
+    "--existing",
+    type=click.Choice(["clear", "keep"]),
+    help="With --fresh, what becomes of what was written before. clear: its topics are emptied, its tables renamed to"
+    " NAME.before-TIME. keep: everything is there twice. Default: you are asked.",
+)
+@click.option(
+    "--master", metavar="URL", help="Spark's master: local[2], spark://host:7077, yarn, k8s://… Default: local[*]"
+)
+@click.option("--conf", multiple=True, metavar="K=V", callback=key_values, help="A setting of Spark's. Repeatable.")
+@click.option(
+    "--deploy-mode", type=click.Choice(["client", "cluster"]), default="client", help="Where the driver runs."
+)
+@click.pass_context
+def run(
+    ctx: click.Context,
+    chosen: Chosen,
+    until_caught_up: bool,
+    batch: bool,
+    begin: str | None,
+    end: str | None,
+    sinks: tuple[str, ...],
+    fresh: tuple[str, ...],
+    existing: Existing | None,
+    master: str | None,
+    conf: dict[str, str],
+    deploy_mode: str,
+) -> None:
+    """Run a pipeline: until Ctrl-C, until it has caught up, or once over a range of the past.
+
+    It goes on where the last run stopped. Ctrl-C lets the batches under way finish; a second one does not.
+
+    \b
+    moldau pipeline run bookstore.yaml
+    moldau pipeline run bookstore.yaml --until-caught-up --set lake=/data
+    moldau pipeline run bookstore.yaml --batch --from @-7d --to @2026-11-15 --sink daily
+    moldau pipeline run bookstore.yaml --master spark://host:7077 --conf spark.executor.memory=4g
+    """
+    if line := refusal("`moldau pipeline run`"):
+        raise CommandFailed(line)
+    _check_mode(ctx, until_caught_up, batch, begin or end)
+    if any(name.endswith(SUFFIXES) for name in fresh):
+        raise click.UsageError("--fresh takes the name of a sink; write the file in front of it", ctx)
+    if existing and not fresh:
+        raise click.UsageError("--existing says what becomes of the output of sinks that begin anew: --fresh", ctx)
+    pipeline = chosen.pipeline
+    if deploy_mode == "cluster":
+        ctx.exit(submitted(chosen, master, conf, _words(ctx)))
+    from moldau.pipelines.planning.compiling import Mode, Range
+    from moldau.pipelines.running.launching import Wanted, launch
+    from moldau.pipelines.running.run import Stop
+
+    mode = Mode.BATCH if batch else Mode.UNTIL_CAUGHT_UP if until_caught_up else Mode.CONTINUOUS
+    wanted = Wanted(
+        mode=mode,
+        over=Range(start=_where(begin, "--from"), end=_where(end, "--to")) if batch else None,
+        only=sinks or None,
+        fresh=None if ALL in fresh else fresh,
+        decide=_decide if existing is None else lambda found: existing,
+        debug=bool(ctx.find_root().params.get("debug")),
+    )
+    stop, log = Stop(), None if wanted.debug else chosen.directory.path / SPARK_LOG
+    failures = chosen.directory.failures
+    before = failures.stat() if failures.exists() else None
+    with Session(pipeline, master, conf, log, stop) as session:
+        ended = launch(pipeline, chosen.directory, wanted, session.start, _view(), stop, phases)
+    if ended.state == "failed":
+        is_told_there = failures.exists() and failures.stat() != before
+        told = [path for path in (failures, log) if path is not None and path.exists()] if is_told_there else []
+        raise CommandFailed(f"{ended.message or 'the run failed'}{_all_of_it(told)}")
+
+
+def _decide(found: Outputs) -> Existing:
+    """Asks whoever sits there; a script has to say it."""
+    from moldau.pipelines.running.fresh_start import refuse_to_decide
+
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return refuse_to_decide(found)
+    click.echo(f"{found} would hold everything twice.", err=True)
+    asked = "clear (empty the topics, rename the tables), or keep and write everything once more?"
+    answer: Existing = click.prompt(asked, type=click.Choice(["clear", "keep"]), err=True)
+    return answer
+
+
+def _all_of_it(files: Sequence[Path]) -> str:
+    return f" (all of it: {', '.join(map(str, files))})" if files else ""
+
+
+def _words(ctx: click.Context) -> list[str]:
+    """The options of this command that the driver in the cluster is to get too."""
+    given = ctx.params
+    words = [f"--{name.replace('_', '-')}" for name in ("until_caught_up", "batch") if given[name]]
+    for option, name in (("--from", "begin"), ("--to", "end")):
+        words += [option, given[name]] if given[name] else []
+    for sink in given["sinks"]:
+        words += ["--sink", sink]
+    for sink in given["fresh"]:
+        words += ["--fresh"] if sink == ALL else ["--fresh", sink]
+    if given["existing"]:
+        words += ["--existing", given["existing"]]
+    return words
+
+
+def _check_mode(ctx: click.Context, until_caught_up: bool, batch: bool, has_range: object) -> None:
+    if until_caught_up and batch:
+        raise click.UsageError("--until-caught-up and --batch are two ways to run; give one", ctx)
+    if has_range and not batch:
+        raise click.UsageError("--from and --to say what a --batch reads; other runs go on from their checkpoint", ctx)
+
+
+def _where(text: str | None, option: str) -> Start | None:
+    """earliest, latest, a time with or without @, or offsets as JSON."""
+    if text is None or text in ("earliest", "latest"):
+        return text  # type: ignore[return-value]
+    try:
+        if text.startswith("{"):
+            return {
+                topic: {int(partition): int(offset) for partition, offset in partitions.items()}
+                for topic, partitions in json.loads(text).items()
+            }
+        moment = offsets.parse_moment(text.removeprefix("@"), time.time_ns() // 1_000_000)
+    except (ValueError, AttributeError) as error:
+        said = f"{text!r} is no place: earliest, latest, a time such as @-1h or 2026-11-15T08:00:00Z, or offsets"
+        raise click.BadParameter(said + ' as {"topic": {"0": 12}}', param_hint=option) from error
+    return datetime.fromtimestamp(moment.value / 1000, UTC)
+
+
+def _view() -> View:
+    from moldau.pipelines.running.run import utc_now
+    from moldau.pipelines.running.view import LiveView, PlainView
+
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        return LiveView(Console())
+    return PlainView(sys.stdout, sys.stderr, utc_now)

@@ -1,0 +1,281 @@
+"""`moldau pipeline status`, `stop` and `list`: what other terminals see of a run, through its state directory alone."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import click
+
+from moldau.cli.connect import CommandFailed
+from moldau.cli.output import Table, format_option, show
+from moldau.cli.pipeline.files import SUFFIXES, Chosen, complete_files, state_option
+
+if TYPE_CHECKING:
+    from moldau.pipelines.running.progress import RunStatus
+    from moldau.pipelines.running.state_directory import StateDirectory
+    from moldau.pipelines.spec import Pipeline
+
+LOOK_EVERY_S: Final = 0.2
+WATCH_EVERY_S: Final = 1.0
+NEVER_RAN: Final = "never ran"
+NOT_RUNNING: Final = "not running"
+SHARED_NAME: Final = "shared name"
+
+target_argument = click.argument(
+    "target", metavar="[FILE|NAME]", default="pipeline.yaml", shell_complete=complete_files
+)
+
+
+@click.command(short_help="Show what a run is doing.")
+@target_argument
+@click.option("--watch", "-w", is_flag=True, help="Renew it every second until Ctrl-C.")
+@format_option
+@state_option
+def status(target: str, watch: bool, output_format: str, state: Path | None) -> None:
+    """Show what a run of a pipeline is doing, from any terminal: rows per second, lag, state, errors.
+
+    Without a run it shows how the last one ended.
+
+    \b
+    moldau pipeline status bookstore.yaml --watch
+    moldau pipeline status bookstore --format json | jq '.queries[].lag_records'
+    """
+    directory = _directory(target, state)
+    if watch and output_format == "table" and sys.stdout.isatty():
+        _watch(directory)
+        return
+    while True:
+        _show(_current(directory), output_format)
+        if not watch:
+            return
+        threading.Event().wait(WATCH_EVERY_S)
+
+
+def _watch(directory: StateDirectory) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    from moldau.pipelines.running.view import table
+
+    pause = threading.Event()
+    console = Console()
+    with Live(console=console, auto_refresh=False) as live:
+        while True:
+            live.update(table(_current(directory), console.width), refresh=True)
+            pause.wait(WATCH_EVERY_S)
+
+
+def _show(current: RunStatus, output_format: str) -> None:
+    if output_format != "table":
+        show(output_format, data=current.to_json())
+        return
+    from moldau.pipelines.running import view
+
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        console = Console()
+        console.print(view.table(current, console.width))
+        return
+    told = [text for text in (current.message, current.note) if text]
+    message = f" ({'; '.join(told)})" if told else ""
+    click.echo(f"{current.pipeline}: {current.state}{message}")
+    if current.queries:
+        click.echo("\n".join(view.plain_rows(view.COLUMNS, [view.cells(query) for query in current.queries])))
+
+
+def _current(directory: StateDirectory) -> RunStatus:
+    """What the run says, or if it died without a word, that it did."""
+    from moldau.pipelines.running.progress import RunStatus
+
+    told = directory.read_status()
+    if told is None:
+        raise CommandFailed(f"{directory.path.name} has never been run; `moldau pipeline run` does")
+    try:
+        current = RunStatus.from_json(told)
+    except ValueError as error:
+        raise CommandFailed(f"{directory.path}: {error}; `moldau pipeline run` writes a new one") from error
+    if directory.holder() is not None:
+        return current
+    current = _with_lag_of_now(current)
+    if current.state in ("starting", "running", "stopping"):
+        died = f"process {current.pid} on {current.host} ended without a word; `moldau pipeline run` goes on from there"
+        queries = tuple(replace(query, state="stopped") for query in current.queries)
+        return replace(current, state="failed", message=died, queries=queries)
+    return current
+
+
+def _with_lag_of_now(current: RunStatus) -> RunStatus:
+    """Of a run that is over: records may have come since, and nobody but the broker knows."""
+    from moldau.pipelines.running.broker_watch import ends_now
+    from moldau.pipelines.running.progress import behind
+    from moldau.spark.offsets import offsets_in
+
+    positions = [offsets_in(query.position) for query in current.queries]
+    partitions = {where for position in positions for where in position}
+    pipeline = _pipeline_of(current)
+    ends = ends_now(pipeline, partitions) if partitions and pipeline else None
+    queries = tuple(
+        replace(query, lag_records=behind(position, ends), lag_seconds=None)
+        for query, position in zip(current.queries, positions, strict=True)
+    )
+    return replace(current, queries=queries)
+
+
+def _pipeline_of(current: RunStatus) -> Pipeline | None:
+    """As its file says now, at the cluster of that run; None if there is no such file any more."""
+    from moldau.pipelines.problems import InvalidPipeline
+
+    try:
+        return Chosen(Path(current.file or ""), {}, current.bootstrap, None).pipeline
+    except (CommandFailed, InvalidPipeline):
+        return None
+
+
+@click.command(short_help="End a run.")
+@target_argument
+@click.option(
+    "--timeout", type=click.FloatRange(min=0), default=60.0, show_default=True, help="Seconds to wait for it."
+)
+@state_option
+def stop(target: str, timeout: float, state: Path | None) -> None:
+    """Ask a run to finish the batches under way and end, and wait until it has.
+
+    \b
+    moldau pipeline stop bookstore.yaml
+    """
+    directory = _directory(target, state)
+    holder = directory.holder()
+    if holder is None:
+        raise CommandFailed(f"{directory.path.name} is not running")
+    directory.request_stop()
+    deadline = time.monotonic() + timeout
+    pause = threading.Event()
+    while directory.holder() == holder:
+        if time.monotonic() >= deadline:
+            raise CommandFailed(
+                f"{directory.path.name} was asked to stop but still runs after {timeout:.0f} s"
+                f" (process {holder.pid} on {holder.host}); it may be in a long batch"
+            )
+        pause.wait(LOOK_EVERY_S)
+    click.echo(f"{directory.path.name} stopped")
+
+
+@click.command(name="list", short_help="List the pipelines of a folder.")
+@click.argument("folder", metavar="[DIR]", default=".", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@format_option
+def list_pipelines(folder: Path, output_format: str) -> None:
+    """List the pipeline files in a folder and in the folders inside it, and what their runs are doing.
+
+    Files of the same name in one folder keep their checkpoints in one place; their STATE is "shared name".
+
+    \b
+    moldau pipeline list examples
+    """
+    rows = [row for file in sorted(_candidates(folder)) if (row := _row(file)) is not None]
+    shared = _files_of_one_name(rows)
+    columns = ("NAME", "FILE", "SOURCES", "STEPS", "SINKS", "STATE", "SINCE", "LAG")
+    shown = [row.of_a_shared_name() if (row.folder, row.name) in shared else row for row in rows]
+    show(output_format, Table(columns, shown, empty="no pipelines here; `moldau pipeline init` writes one"))
+    if output_format == "table":
+        for (folder, name), files in shared.items():
+            click.echo(_note_on_shared_name(folder, name, files))
+
+
+class _Row(NamedTuple):
+    """A pipeline file in the list. One with mistakes in it has no name and no counts."""
+
+    name: str | None
+    file: str
+    sources: int | None
+    steps: int | None
+    sinks: int | None
+    state: str
+    since: str | None = None
+    lag: int | None = None
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.file).parent
+
+    def of_a_shared_name(self) -> _Row:
+        """The state directory does not say which of the files was run."""
+        return self._replace(state=SHARED_NAME, since=None, lag=None)
+
+
+def _candidates(folder: Path) -> Iterator[Path]:
+    for pattern in ("*", "*/*"):
+        for file in folder.glob(pattern):
+            hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+            if file.suffix in SUFFIXES and file.is_file() and not hidden:
+                yield file
+
+
+def _row(file: Path) -> _Row | None:
+    """None for a YAML file that is about something else."""
+    from moldau.pipelines.problems import InvalidPipeline
+
+    try:
+        pipeline = Chosen(file, {}, None, None).pipeline
+    except InvalidPipeline as error:
+        if not looks_like_a_pipeline(file):
+            return None
+        wrong = f"{len(error.problems)} problem{'s' if len(error.problems) > 1 else ''}"
+        return _Row(None, str(file), None, None, None, wrong)
+    counts = len(pipeline.sources), len(pipeline.steps), len(pipeline.sinks)
+    return _Row(pipeline.name, str(file), *counts, *_state(Chosen(file, {}, None, None).directory))
+
+
+def looks_like_a_pipeline(file: Path) -> bool:
+    """Whether somebody meant it to be one: the two words that no pipeline is without stand at the left margin."""
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    return all(any(line.startswith(word) for line in lines) for word in ("sources:", "sinks:"))
+
+
+def _state(directory: StateDirectory) -> tuple[str, str | None, int | None]:
+    if directory.read_status() is None:
+        return NEVER_RAN, None, None
+    current = _current(directory)
+    lags = [query.lag_records for query in current.queries if query.lag_records is not None]
+    return current.state, current.started, sum(lags) if lags else None
+
+
+def _files_of_one_name(rows: Sequence[_Row]) -> dict[tuple[Path, str], list[str]]:
+    """The files that share a state directory, by folder and name. Links to one file are one file."""
+    files: dict[tuple[Path, str], list[str]] = {}
+    for row in rows:
+        if row.name is not None:
+            files.setdefault((row.folder, row.name), []).append(row.file)
+    return {key: found for key, found in files.items() if len({Path(file).resolve() for file in found}) > 1}
+
+
+def _note_on_shared_name(folder: Path, name: str, files: Sequence[str]) -> str:
+    from moldau.pipelines.running.state_directory import default_directory
+
+    both, one = ("both", "one") if len(files) == 2 else ("all", "all but one")
+    where = default_directory(folder / name, name).path
+    return (
+        f"{', '.join(files[:-1])} and {files[-1]} are {both} called {name}: they share checkpoints in {where};"
+        f" give {one} another name"
+    )
+
+
+def _directory(target: str, state: Path | None) -> StateDirectory:
+    """Of a file, of a name known beside the working directory, or the one that --state names."""
+    from moldau.pipelines.running.state_directory import StateDirectory, known_directories
+
+    if state is not None:
+        return StateDirectory(state.absolute())
+    if not Path(target).exists():
+        for known in known_directories(Path.cwd()):
+            if known.path.name == target:
+                return known
+        if not target.endswith(SUFFIXES):
+            raise CommandFailed(f"no pipeline {target} has been run from this folder; give its file")
+    return Chosen(Path(target), {}, None, None).directory

@@ -1,0 +1,68 @@
+"""`moldau pipeline run --deploy-mode cluster`: what travels with a pipeline to the driver in the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from moldau.cli.connect import CommandFailed
+from moldau.cli.pipeline.files import Chosen
+
+if TYPE_CHECKING:
+    from moldau.pipelines.spec import Pipeline
+
+
+def submitted(chosen: Chosen, master: str | None, conf: Mapping[str, str], words: Sequence[str]) -> int:
+    """The exit status of spark-submit; CommandFailed for what cannot be submitted."""
+    from moldau.spark.submit import CannotSubmit, Submission, submit
+
+    if master is None:
+        raise CommandFailed("--deploy-mode cluster needs --master: yarn, or k8s://host:port")
+    if chosen.state is None:
+        raise CommandFailed(
+            "--deploy-mode cluster needs --state DIR on storage that the driver sees wherever it runs:"
+            " the checkpoints of a driver's own disk are gone with it"
+        )
+    pipeline = chosen.pipeline
+    submission = Submission(
+        master=master,
+        name=pipeline.name,
+        pipeline=pipeline.file,
+        conf={**pipeline.spark, **conf},
+        modules=sorted(_modules(pipeline)),
+        files=sorted(set(_files(pipeline))),
+        words=[*words, *_changes(chosen), "--state", str(chosen.state.absolute())],
+    )
+    try:
+        return submit(submission)
+    except CannotSubmit as error:
+        raise CommandFailed(str(error)) from error
+
+
+def _changes(chosen: Chosen) -> Iterator[str]:
+    for key, value in chosen.settings.items():
+        yield from ("--set", f"{key}={value}")
+    if chosen.bootstrap:
+        yield from ("-b", chosen.bootstrap)
+
+
+def _modules(pipeline: Pipeline) -> set[Path]:
+    from moldau.pipelines.spec import PythonStep
+
+    folder = pipeline.file.parent
+    return {folder / f"{step.module}.py" for step in pipeline.steps if isinstance(step, PythonStep)}
+
+
+def _files(pipeline: Pipeline) -> Iterator[Path]:
+    """Schemas, and data that lies beside the file; data elsewhere is taken to be where the whole cluster sees it."""
+    from moldau.pipelines.spec import FileSource, TableSource, TopicSink
+
+    for source in pipeline.sources.values():
+        if not isinstance(source, TableSource) and source.schema_file:
+            yield source.schema_file
+        if isinstance(source, FileSource) and Path(source.path).parent == pipeline.file.parent:
+            yield Path(source.path)
+    for sink in pipeline.sinks:
+        if isinstance(sink, TopicSink) and sink.schema_file:
+            yield sink.schema_file

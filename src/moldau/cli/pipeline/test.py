@@ -1,0 +1,163 @@
+"""`moldau pipeline test`: the test cases beside a pipeline's file, fed through the real pipeline on Spark.
+
+Each case has a broker of its own, in this process; one Spark session serves them all.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.shell_completion import CompletionItem
+
+from moldau.cli.connect import CommandFailed
+from moldau.cli.output import Table, show
+from moldau.cli.pipeline.files import DEFAULT_FILE, complete_files, existing, set_option
+from moldau.cli.pipeline.session import Session, asked_of_dev, log_folder, phases, quiet_log
+
+if TYPE_CHECKING:
+    from moldau.pipelines.cases.files import Case
+    from moldau.pipelines.cases.result import CaseResult
+    from moldau.pipelines.spec import Pipeline
+
+
+def complete_cases(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from moldau.pipelines.cases.files import CASES, INPUT
+
+    root = Path(ctx.params.get("file") or DEFAULT_FILE).parent / CASES
+    names = sorted(folder.parent.name for folder in root.glob(f"*/{INPUT}"))
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+@click.command(short_help="Test a pipeline with files.")
+@click.argument("file", type=click.Path(path_type=Path), shell_complete=complete_files)
+@click.argument("names", metavar="[CASE]...", nargs=-1, shell_complete=complete_cases)
+@click.option("--update", is_flag=True, help="Write what comes out into the expected files.")
+@set_option
+def test(file: Path, names: tuple[str, ...], update: bool, settings: dict[str, str]) -> None:
+    """Feed the input files of test cases through a pipeline and compare what comes out with expected files.
+
+    A case is a folder beside the pipeline's file: tests/CASE/input/SOURCE.jsonl holds records, one a line, and
+    tests/CASE/expected/SINK.jsonl what is expected of a sink, in any order. The broker is one of the test's own.
+
+    \b
+    moldau pipeline test bookstore.yaml
+    moldau pipeline test bookstore.yaml late-events --update
+    """
+    from moldau.pipelines.cases.files import find_cases
+    from moldau.pipelines.reading.loading import load
+
+    file = existing(file)
+    pipeline = load(file, settings, bootstrap="localhost:0", check_files=False)
+    cases = find_cases(file.absolute(), names)
+    with phases("looking for Spark") as on_phase:
+        results = _told(file, settings, cases, on_phase, update)
+        if results is None:
+            results = _found(pipeline, settings, cases, on_phase, update)
+    results = [kept(result, file) for result in results]
+    if update:
+        _update(results, pipeline)
+    else:
+        tell(results)
+    failed = [result for result in results if result.error or not (update or result.has_passed)]
+    if failed:
+        raise CommandFailed(f"{len(failed)} of {len(results)} cases failed")
+
+
+def _told(
+    file: Path, settings: Mapping[str, str], cases: Sequence[Case], on_phase: Callable[[str], None], is_update: bool
+) -> list[CaseResult] | None:
+    """By the `dev` of the same file, where one runs."""
+    wanted = {"cases": [case.name for case in cases], "update": is_update}
+    answer = asked_of_dev(file, "test", settings, on_phase, wanted)
+    if answer is None:
+        return None
+    from moldau.pipelines.workbench.answers import results_from_json
+
+    return results_from_json(answer["results"], cases)
+
+
+def _found(
+    pipeline: Pipeline,
+    settings: Mapping[str, str],
+    cases: Sequence[Case],
+    on_phase: Callable[[str], None],
+    is_update: bool,
+) -> list[CaseResult]:
+    with Session(pipeline, None, {}, quiet_log(pipeline.file), quick_start=True) as session:
+        spark = session.start(on_phase)
+        from moldau.pipelines.workbench.bench import Bench
+
+        return list(Bench(pipeline.file, spark, settings).results(cases, empty_broker, on_phase, is_update))
+
+
+@contextmanager
+def empty_broker() -> Iterator[str]:
+    """For one case: in this process, gone afterwards."""
+    from moldau.testing import broker
+
+    with broker() as running:
+        yield running.bootstrap_servers
+
+
+def kept(result: CaseResult, file: Path) -> CaseResult:
+    """What is told of an error in a line is told whole in a file."""
+    folder = log_folder(file)
+    if result.story is None or folder is None:
+        return result
+    log = folder / f"test-{result.case.name}.log"
+    log.write_text(result.story + "\n", encoding="utf-8", errors="backslashreplace")
+    return replace(result, error=f"{result.error} (all of it: {log})")
+
+
+def _update(results: list[CaseResult], pipeline: Pipeline) -> None:
+    from moldau.pipelines.cases.result import update
+
+    for result in results:
+        if result.error:
+            click.echo(f"{result.case.name}: {result.error}", err=True)
+        else:
+            written = update(result, pipeline)
+            click.echo(f"{result.case.name}: wrote {', '.join(written) or 'nothing, as nothing came out'}")
+    _tell_closed(results)
+
+
+def tell(results: list[CaseResult]) -> None:
+    from moldau.pipelines.cases.comparing import told
+
+    rows = [
+        (result.case.name, "passed" if result.has_passed else "FAILED", f"{result.seconds:.1f}", _reason(result))
+        for result in results
+    ]
+    show("table", Table(("CASE", "RESULT", "SECONDS", "WHY"), rows))
+    for result in results:
+        for difference in filter(None, result.differences):
+            sink, *lines = told(difference)
+            click.echo("\n".join([f"\n{result.case.name}, {sink} (- expected, + came out)", *lines]))
+    _tell_closed(results)
+    sys.stdout.flush()
+
+
+def _tell_closed(results: list[CaseResult]) -> None:
+    """Nobody should wonder where windows come from that no record has closed."""
+    if queries := sorted({query for result in results for query in result.closed}):
+        sinks = f"sink{'s' if len(queries) > 1 else ''} {', '.join(queries)}"
+        click.echo(f"\nAfter the last record of a case time went on, and closed the windows of {sinks}.")
+
+
+def _reason(result: CaseResult) -> str | None:
+    if result.error:
+        return result.error
+    if not result.case.expected:
+        return "nothing is expected yet: run with --update"
+    wrong = [
+        f"{difference.sink}: {len(difference.missing)} missing, {len(difference.unexpected)} unexpected"
+        for difference in result.differences
+        if difference
+    ]
+    return "; ".join(wrong) or None

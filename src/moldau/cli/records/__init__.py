@@ -1,0 +1,1 @@
+"""`moldau produce` and `moldau consume`: records in and out."""

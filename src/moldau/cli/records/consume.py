@@ -1,0 +1,208 @@
+"""`moldau consume`: records of topics, printed by a format.
+
+Partitions are assigned by hand and read from resolved offsets, so no group is needed and nothing is committed. Only
+`-g` joins a group (consume_group.py). Where to read is offsets.py, how to print is format_language.py.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import click
+
+from moldau.cli import offsets, partition_offsets
+from moldau.cli.connect import (
+    Broker,
+    ClusterMetadata,
+    CommandFailed,
+    broker_options,
+    complete_topics,
+    existing_topics,
+    is_internal,
+    outcome,
+    plain_failures,
+)
+from moldau.cli.group.completion import complete_groups
+from moldau.cli.partition_offsets import Partition, ResolvedRange
+from moldau.cli.records import format_language
+from moldau.cli.records.consume_group import consume_group
+from moldau.cli.records.consumed import ENDLESS, Printer, arrived, end_of_log
+from moldau.cli.records.format_language import BadFormat, Formatter
+
+GROUP_SECONDS: Final = 3.0
+CLIENT_CONFIG: Final = {
+    "enable.partition.eof": True,
+    # A full local queue makes librdkafka rest before the next fetch, for a whole second unless told: that one second
+    # again and again is most of the time a long read takes.
+    "fetch.queue.backoff.ms": 5,
+}
+
+
+def read_assigned(consumer: Any, ranges: dict[Partition, ResolvedRange], printer: Printer) -> None:
+    """Reads every partition from its begin to its end; comes back when all ends are reached or the printer is full."""
+    from moldau.client.confluent import TopicPartition
+
+    ends = {where: ENDLESS if span.end is None else span.end for where, span in ranges.items()}
+    waiting = {where for where, span in ranges.items() if span.begin < ends[where]}
+    consumer.assign([TopicPartition(*where, ranges[where].begin) for where in waiting])
+    while waiting and not printer.is_full():
+        for message in arrived(consumer):
+            where = (message.topic() or "", message.partition() or 0)
+            if message.error() is not None:
+                offset = end_of_log(message)
+            else:
+                offset = message.offset() or 0
+                if offset < ends[where] and where in waiting:
+                    printer.print(message)
+                    offset += 1
+                    if printer.is_full():
+                        break
+            # The record before the end may be gone (compacted) or a marker: then the end of the log says it, or the
+            # first record behind it.
+            if offset >= ends[where] and where in waiting:
+                waiting.discard(where)
+                consumer.pause([TopicPartition(*where)])
+        printer.flush()
+
+
+@click.command()
+@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topics)
+@click.option("-r", "--regex", is_flag=True, help="Each TOPIC is a regular expression for whole names.")
+@click.option("-o", "--offset", default=None, metavar="RANGE", help="Where to begin and end: see above.")
+@click.option("-f", "--record-format", metavar="FORMAT", help="How to print a record; see above. Default: '%v\\n'.")
+@click.option("--json", "as_json", is_flag=True, help="Print each record as a JSON envelope, one a line.")
+@click.option("-n", "--num", type=click.IntRange(min=1), help="Stop after this many records.")
+@click.option("-p", "--partition", "only", multiple=True, type=click.IntRange(min=0), help="Only this one. Repeatable.")
+@click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end that the partitions have now.")
+@click.option(
+    "-g",
+    "--group",
+    shell_complete=complete_groups,
+    help="Join this consumer group: it assigns the partitions, and what was printed is committed.",
+)
+@click.option(
+    "--isolation-level",
+    type=click.Choice(["read_uncommitted", "read_committed"]),
+    default="read_committed",
+    show_default=True,
+    help="Whether records of open and aborted transactions are left out.",
+)
+@broker_options
+def consume(
+    broker: Broker,
+    topics: tuple[str, ...],
+    regex: bool,
+    offset: str | None,
+    record_format: str | None,
+    as_json: bool,
+    num: int | None,
+    only: tuple[int, ...],
+    exit_at_end: bool,
+    group: str | None,
+    isolation_level: str,
+) -> None:
+    """Print the records of topics: first those that are there, then those that come, until Ctrl-C.
+
+    \b
+    moldau consume orders
+    moldau consume orders -o -10 -f '%p:%o %d{iso} %k %v\\n'
+    moldau consume orders -o @-1h:end --json | jq .value
+    moldau consume -r 'orders-.*' -n 100
+
+    \b
+    RANGE  start  end  N  +N (after the start)  -N (the last N)  N1:N2  :N  :end
+           @TIME  @T1:T2  @T1:end; TIME is milliseconds, 2026-11-15, 2026-11-15T08:30:00Z, or -1h (ago)
+    FORMAT %t topic  %p partition  %o offset  %k key  %v value  %h headers  %K %V lengths  %i count
+           %T milliseconds  %d{iso}  %d{strftime[%F %T]}  %v{hex}  %v{base64}  %h{%k=%v;}  \\n \\t \\xHH
+    """
+    _refuse_contradictions(as_json, record_format, group, offset, only)
+    printer = Printer(_formatter(record_format, as_json), sys.stdout.buffer, num)
+    config = CLIENT_CONFIG | {"isolation.level": isolation_level}
+    metadata = broker.metadata()
+    names = _matching(metadata, topics) if regex else [t.topic for t in existing_topics(metadata, topics)]
+    if group is not None:
+        chosen = _matcher(topics) if regex else names
+        _consume_group(broker, group, chosen, offset or "start", exit_at_end, config, printer)
+        return
+    wanted = _range(offset or "start", exit_at_end)
+    partitions = [where for name in names for where in partition_offsets.chosen(metadata.topics[name], only)]
+    ranges = partition_offsets.resolve(broker.admin, partitions, wanted, isolation_level == "read_committed")
+    # librdkafka asks for a group id even of a consumer that joins none.
+    consumer = broker.consumer(config | {"group.id": "moldau-consume", "enable.auto.commit": False})
+    with plain_failures():
+        try:
+            read_assigned(consumer, ranges, printer)
+        finally:
+            consumer.close()
+
+
+def _refuse_contradictions(
+    as_json: bool, record_format: str | None, group: str | None, offset: str | None, only: tuple[int, ...]
+) -> None:
+    context = click.get_current_context()
+    if as_json and record_format is not None:
+        raise click.UsageError("--json and -f are two ways to print: choose one", context)
+    if group is not None and only:
+        raise click.UsageError("a group assigns the partitions itself: leave -p out, or -g", context)
+    if group is not None and offset not in (None, "start", "end"):
+        raise click.UsageError("a group keeps its own offsets: with -g there is only -o start and -o end", context)
+
+
+def _formatter(record_format: str | None, as_json: bool) -> Formatter:
+    if as_json:
+        return format_language.json_envelope
+    try:
+        return format_language.compile_format("%v\\n" if record_format is None else record_format)
+    except BadFormat as error:
+        raise click.BadParameter(str(error), click.get_current_context(), param_hint="-f") from error
+
+
+def _range(offset: str, exit_at_end: bool) -> offsets.OffsetRange:
+    try:
+        wanted = offsets.parse_range(offset, time.time_ns() // 1_000_000)
+    except offsets.BadOffset as error:
+        raise click.BadParameter(str(error), click.get_current_context(), param_hint="-o") from error
+    return offsets.OffsetRange(wanted.begin, offsets.END) if exit_at_end and wanted.end is None else wanted
+
+
+def _matcher(patterns: tuple[str, ...]) -> Callable[[str], bool]:
+    """Whether a whole name matches; the cluster's own topics only match patterns that begin as they do."""
+    try:
+        compiled = [re.compile(pattern) for pattern in patterns]
+    except re.error as error:
+        raise click.BadParameter(f"not a regular expression: {error}", param_hint="TOPIC") from error
+    with_internal = any(pattern.startswith("_") for pattern in patterns)
+    return lambda name: any(one.fullmatch(name) for one in compiled) and (with_internal or not is_internal(name))
+
+
+def _matching(metadata: ClusterMetadata, patterns: tuple[str, ...]) -> list[str]:
+    names = sorted(filter(_matcher(patterns), metadata.topics))
+    if not names:
+        raise CommandFailed(f"no topic matches {' or '.join(patterns)}; `moldau topic list` shows the topics there are")
+    return names
+
+
+def _consume_group(
+    broker: Broker,
+    group: str,
+    topics: Sequence[str] | Callable[[str], bool],
+    offset: str,
+    exit_at_end: bool,
+    config: dict[str, Any],
+    printer: Printer,
+) -> None:
+    """A member of a group; said in one line where the broker keeps no groups, instead of waiting for a coordinator."""
+    refused = outcome(broker.admin.list_consumer_groups(request_timeout=GROUP_SECONDS), f"group {group}").errors
+    if refused:
+        raise CommandFailed(
+            f"this broker keeps no consumer groups ({refused[0].str().lower()}); leave -g out to read without one"
+        )
+    reset = "earliest" if offset == "start" else "latest"
+    member = config | {"group.id": group, "auto.offset.reset": reset}
+    status = consume_group(broker, member, topics, printer, exit_at_end)
+    if status:
+        raise click.exceptions.Exit(status)

@@ -1,0 +1,216 @@
+"""`moldau produce`: lines of stdin or of files, each a record.
+
+The loop is the hot path of the command: per line one parse, one call into librdkafka, and in the delivery report two
+comparisons. What a line means is record_input.py.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, BinaryIO, Final
+
+import click
+
+from moldau.cli.connect import Broker, CommandFailed, broker_options, complete_topics, failure, key_values
+from moldau.cli.output import progress_bar
+from moldau.cli.partition_offsets import chosen
+from moldau.cli.records.input import BadRecord, Headers, LineParser, envelope_parser, line_parser
+
+POLL_EVERY_LINES: Final = 1000
+FILES_AHEAD_BYTES: Final = 1 << 20
+PARTITIONER: Final = "murmur2_random"
+"""The Java client's: a key goes to the partition where every other Kafka client looks for it."""
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+class Deliveries:
+    """What came of the records that were sent: how many, and which offsets in which partition."""
+
+    def __init__(self) -> None:
+        self.spans: dict[int, list[int]] = {}
+        self.failed = 0
+        self.first_error: Any = None
+
+    def report(self, error: Any, message: Any) -> None:
+        """The callback of each record."""
+        if error is not None:
+            self.failed += 1
+            self.first_error = self.first_error or error
+            return
+        offset: int = message.offset()
+        span = self.spans.get(message.partition())
+        if span is None:
+            self.spans[message.partition()] = [1, offset, offset]
+            return
+        span[0] += 1
+        if offset > span[2]:
+            span[2] = offset
+        elif offset < span[1]:
+            span[1] = offset
+
+    def summary(self, topic: str) -> str:
+        count = sum(span[0] for span in self.spans.values())
+        text = f"{count} record{'s' if count != 1 else ''} to {topic}"
+        where = [
+            f"partition {number} offset{f' {first}' if first == last else f's {first}-{last}'}"
+            # acks=0 gets no answer, so there are no offsets to tell of.
+            for number, (_, first, last) in sorted(self.spans.items())
+            if first >= 0
+        ]
+        return f"{text}: {', '.join(where)}" if where else text
+
+
+def send_lines(
+    producer: Any, topic: str, lines: Iterable[bytes], parse: LineParser, partition: int, eager: bool
+) -> Deliveries:
+    """Sends every line; stops at the first that is no record or that the broker refused for good."""
+    deliveries = Deliveries()
+    produce, report, poll = producer.produce, deliveries.report, producer.poll
+    poll_every = 1 if eager else POLL_EVERY_LINES
+    for number, line in enumerate(lines, 1):
+        try:
+            value, key, headers, own_partition, timestamp = parse(line)
+        except BadRecord as error:
+            producer.flush()
+            raise CommandFailed(f"line {number}: {error} ({deliveries.summary(topic)} before it)") from error
+        where = partition if own_partition is None or partition >= 0 else own_partition
+        extra: dict[str, Any] = {"timestamp": timestamp} if timestamp is not None else {}
+        if headers:
+            extra["headers"] = headers
+        while True:
+            try:
+                produce(topic, value, key, where, on_delivery=report, **extra)
+                break
+            except BufferError:
+                poll(0.1)
+        if number % poll_every == 0:
+            poll(0)
+            if deliveries.first_error is not None:
+                break
+    producer.flush()
+    return deliveries
+
+
+def lines_of(stream: BinaryIO) -> Iterator[bytes]:
+    """Lines without their newline. A last line without one counts; an empty end does not."""
+    for line in stream:
+        yield line[:-1] if line.endswith(b"\n") else line
+
+
+def lines_of_files(paths: Iterable[str], progress: Callable[[int], None]) -> Iterator[bytes]:
+    ahead = 0
+    for path in paths:
+        with open(path, "rb", buffering=FILES_AHEAD_BYTES) as stream:
+            for line in stream:
+                ahead += len(line)
+                if ahead >= FILES_AHEAD_BYTES:
+                    progress(ahead)
+                    ahead = 0
+                yield line[:-1] if line.endswith(b"\n") else line
+    progress(ahead)
+
+
+@click.command()
+@click.argument("topic", shell_complete=complete_topics)
+@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False))
+@click.option("-k", "--key", help="The key of every record.")
+@click.option("-K", "--key-separator", metavar="TEXT", help="Each line is KEY TEXT VALUE; \\t is a tab.")
+@click.option("-H", "--header", multiple=True, metavar="K=V", callback=key_values, help="A header. Repeatable.")
+@click.option("-p", "--partition", type=click.IntRange(min=0), help="The partition. Unless given, the key decides.")
+@click.option("-z", "--compression", type=click.Choice(CODECS), default="none", show_default=True, help="The codec.")
+@click.option(
+    "--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True, help="Who must have it."
+)
+@click.option("-Z", "--null", "empty_is_null", is_flag=True, help="An empty value is a null: a tombstone.")
+@click.option("--json", "envelopes", is_flag=True, help="Each line is a JSON envelope, as `consume --json` prints.")
+@broker_options
+def produce(
+    broker: Broker,
+    topic: str,
+    files: tuple[str, ...],
+    key: str | None,
+    key_separator: str | None,
+    header: dict[str, str],
+    partition: int | None,
+    compression: str,
+    acks: str,
+    empty_is_null: bool,
+    envelopes: bool,
+) -> None:
+    """Write each line of FILES, or of stdin, to TOPIC as a record.
+
+    \b
+    echo hello | moldau produce orders
+    moldau produce orders -K : -z zstd < key-value-lines.txt
+    moldau consume orders --json -o :end | moldau produce copy --json
+    echo '{"key": "a", "value": {"n": 1}, "headers": {"source": "me"}}' | moldau produce orders --json
+    """
+    if envelopes and (key is not None or key_separator is not None or empty_is_null):
+        raise click.UsageError("with --json the key and the null are in the envelope: leave -k, -K and -Z out")
+    headers: Headers = [(name, value.encode()) for name, value in header.items()]
+    separator = _separator(key_separator)
+    parse = (
+        envelope_parser(headers)
+        if envelopes
+        else line_parser(key.encode() if key is not None else None, separator, empty_is_null, headers)
+    )
+    _check_target(broker, topic, partition)
+    producer = broker.producer(_producer_config(compression, acks))
+    where = -1 if partition is None else partition
+    if files:
+        deliveries = _send_files(producer, topic, files, parse, where)
+    else:
+        deliveries = _send_stdin(producer, topic, parse, where)
+    click.echo(deliveries.summary(topic), err=True)
+    if deliveries.first_error is not None:
+        raise failure(deliveries.first_error, f"{deliveries.failed} records were not written to {topic}")
+
+
+def _separator(text: str | None) -> bytes | None:
+    if text == "":
+        raise click.UsageError("-K needs at least one character", click.get_current_context())
+    if text is None or "\\" not in text:
+        return None if text is None else text.encode()
+    return text.encode().decode("unicode_escape").encode("latin-1")
+
+
+def _check_target(broker: Broker, topic: str, partition: int | None) -> None:
+    """A topic that is not there is left to the broker, which may create it; a partition that is not there is told."""
+    metadata = broker.metadata()
+    if topic in metadata.topics and partition is not None:
+        chosen(metadata.topics[topic], [partition])
+
+
+def _producer_config(compression: str, acks: str) -> dict[str, Any]:
+    return {
+        "compression.type": compression,
+        "acks": acks,
+        "enable.idempotence": acks == "all",
+        "partitioner": PARTITIONER,
+        "linger.ms": 20,
+        "queue.buffering.max.messages": 500_000,
+        "queue.buffering.max.kbytes": 256 << 10,
+        "message.timeout.ms": 30_000,
+    }
+
+
+def _send_stdin(producer: Any, topic: str, parse: LineParser, partition: int) -> Deliveries:
+    """From a file all at once; from a terminal or a pipe each line as it comes, its failure told as it comes."""
+    eager = not stat.S_ISREG(os.fstat(sys.stdin.fileno()).st_mode) if _has_descriptor() else False
+    return send_lines(producer, topic, lines_of(sys.stdin.buffer), parse, partition, eager)
+
+
+def _has_descriptor() -> bool:
+    try:
+        sys.stdin.fileno()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _send_files(producer: Any, topic: str, files: tuple[str, ...], parse: LineParser, partition: int) -> Deliveries:
+    with progress_bar(topic, sum(os.path.getsize(path) for path in files)) as progress:
+        return send_lines(producer, topic, lines_of_files(files, progress), parse, partition, eager=False)

@@ -1,0 +1,1 @@
+"""`moldau topic`: create, list, describe, alter, trim and delete topics."""

@@ -1,0 +1,262 @@
+"""`moldau topic`: create, list, describe, alter, trim, delete.
+
+A broker's answer becomes a table or a line here; how it is reached is connect.py, how it is drawn is output.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import click
+
+from moldau.cli import offsets, partition_offsets
+from moldau.cli.connect import (
+    Broker,
+    CommandFailed,
+    TopicMetadata,
+    admin_api,
+    broker_options,
+    complete_topics,
+    existing_topics,
+    is_internal,
+    key_values,
+    outcome,
+)
+from moldau.cli.output import Bytes, Table, confirm, format_option, show
+from moldau.cli.partition_offsets import Bounds
+from moldau.cli.topic import sizes as topic_sizes
+
+
+@click.group()
+def topic() -> None:
+    """Create, list, describe, alter, trim and delete topics."""
+
+
+@topic.command()
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.option("-p", "--partitions", type=click.IntRange(min=1), help="How many. Default: the broker's.")
+@click.option("-r", "--replication-factor", type=click.IntRange(min=1), help="Copies of each. Default: the broker's.")
+@click.option("-c", "--config", multiple=True, metavar="K=V", callback=key_values, help="A topic config. Repeatable.")
+@click.option("--if-not-exists", is_flag=True, help="A topic that is there already is no error.")
+@broker_options
+def create(
+    broker: Broker,
+    names: tuple[str, ...],
+    partitions: int | None,
+    replication_factor: int | None,
+    config: dict[str, str],
+    if_not_exists: bool,
+) -> None:
+    """Create topics.
+
+    \b
+    moldau topic create orders -p 6 -c retention.ms=86400000 -c compression.type=zstd
+    """
+    broker.metadata()
+    new_topic = admin_api().NewTopic
+    defaults = {"num_partitions": partitions or -1, "replication_factor": replication_factor or -1}
+    futures = broker.admin.create_topics([new_topic(name, config=config, **defaults) for name in names])
+    failures: list[CommandFailed] = []
+    for name, future in futures.items():
+        try:
+            outcome(future, name)
+            click.echo(f"created {name}")
+        except CommandFailed as error:
+            if if_not_exists and _says_it_exists(error):
+                click.echo(f"{name} exists already")
+            else:
+                failures.append(error)
+    if failures:
+        raise CommandFailed(" | ".join(error.message for error in failures))
+
+
+def _says_it_exists(error: CommandFailed) -> bool:
+    from moldau.client.confluent import KafkaError, KafkaException
+
+    cause = error.__cause__
+    return isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
+
+
+@topic.command(name="list", short_help="List the topics and how much they hold.")
+@click.option("--internal", is_flag=True, help="Show the cluster's own topics too (__consumer_offsets and the like).")
+@format_option
+@broker_options
+def list_topics(broker: Broker, internal: bool, output_format: str) -> None:
+    """List the topics, with their partitions, replicas, offsets in use and bytes on disk.
+
+    OFFSETS is the end of each log less its start, added up: the records, and also the markers of transactions, records
+    of transactions that were aborted, and what compaction took away. How many records there are is not counted.
+
+    \b
+    moldau topic list
+    moldau topic list --format json | jq -r '.[].name'
+    """
+    metadata = broker.metadata()
+    topics = [t for name, t in sorted(metadata.topics.items()) if internal or not is_internal(name)]
+    bounds = partition_offsets.bounds(broker.admin, partition_offsets.led(topics))
+    known_sizes = topic_sizes.sizes(broker, metadata)
+    rows = [
+        (
+            shown.topic,
+            len(shown.partitions),
+            _replication_factor(shown),
+            offsets_in_use(shown, bounds),
+            None if known_sizes is None else Bytes(known_sizes.get(shown.topic, 0)),
+        )
+        for shown in topics
+    ]
+    columns = ("NAME", "PARTITIONS", "REPLICAS", "OFFSETS", "SIZE")
+    show(output_format, Table(columns, rows, empty="no topics yet; `moldau topic create NAME` makes one"))
+
+
+def _replication_factor(shown: TopicMetadata) -> int:
+    return max((len(partition.replicas) for partition in shown.partitions.values()), default=0)
+
+
+def offsets_in_use(shown: TopicMetadata, bounds: Bounds) -> int | None:
+    """From log start to log end. Not all are records that can be read: to count those, the log would have to be."""
+    known = [bounds.get((shown.topic, number)) for number in shown.partitions]
+    return None if None in known else sum(found[1] - found[0] for found in known if found is not None)
+
+
+@topic.command(short_help="Show partitions of topics and their configs.")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_topics)
+@format_option
+@broker_options
+def describe(broker: Broker, names: tuple[str, ...], output_format: str) -> None:
+    """Show the partitions of topics, where they live and what is in them, and the configs set on them.
+
+    OFFSETS is END less START: records, and the markers of transactions.
+
+    \b
+    moldau topic describe orders
+    moldau topic describe orders --format yaml
+    """
+    topics = existing_topics(broker.metadata(), names)
+    admin = broker.admin
+    bounds = partition_offsets.bounds(admin, partition_offsets.led(topics))
+    data, tables = [], []
+    for shown in topics:
+        partitions, configs = _partition_table(shown, bounds), _config_table(admin, shown)
+        tables += [partitions, configs]
+        set_configs = {key: value for key, value, _ in configs.rows}
+        data.append({"name": shown.topic, "partitions": partitions.records(), "configs": set_configs})
+    show(output_format, *tables, data=data)
+
+
+def _partition_table(shown: TopicMetadata, bounds: Bounds) -> Table:
+    rows: list[tuple[Any, ...]] = []
+    for number, partition in sorted(shown.partitions.items()):
+        known = bounds.get((shown.topic, number))
+        start, end, in_use = (*known, known[1] - known[0]) if known else (None, None, None)
+        leader = partition.leader if partition.leader >= 0 else None
+        rows.append((number, leader, list(partition.replicas), list(partition.isrs), start, end, in_use))
+    columns = ("PARTITION", "LEADER", "REPLICAS", "ISR", "START", "END", "OFFSETS")
+    return Table(columns, rows, f"{shown.topic}: {len(rows)} partition{'s' if len(rows) != 1 else ''}")
+
+
+def _config_table(admin: Any, shown: TopicMetadata) -> Table:
+    """Only what somebody set on the topic: the defaults are a page, and `kafka-configs --all` prints it."""
+    api = admin_api()
+    resource = api.ConfigResource(api.ConfigResource.Type.TOPIC, shown.topic)
+    entries = outcome(admin.describe_configs([resource])[resource], shown.topic)
+    on_topic = api.ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+    rows = [(e.name, e.value, _default_of(e)) for _, e in sorted(entries.items()) if e.source == on_topic]
+    return Table(("CONFIG", "VALUE", "DEFAULT"), rows, empty="no configs set: the broker's defaults apply")
+
+
+def _default_of(entry: Any) -> str | None:
+    """What would hold without the topic's own value: the next of the synonyms the broker names."""
+    others = [synonym.value for synonym in entry.synonyms.values() if synonym.source != entry.source]
+    return others[0] if others else None
+
+
+@topic.command()
+@click.argument("name", metavar="NAME", shell_complete=complete_topics)
+@click.option("-p", "--partitions", type=click.IntRange(min=1), help="Grow to this many partitions.")
+@click.option("-s", "--set", "to_set", multiple=True, metavar="K=V", callback=key_values, help="Set a config.")
+@click.option("-u", "--unset", "to_unset", multiple=True, metavar="K", help="Return a config to its default.")
+@broker_options
+def alter(broker: Broker, name: str, partitions: int | None, to_set: dict[str, str], to_unset: tuple[str, ...]) -> None:
+    """Add partitions to a topic, set or unset its configs.
+
+    \b
+    moldau topic alter orders --partitions 12
+    moldau topic alter orders --set retention.ms=3600000 --unset compression.type
+    """
+    if not (partitions or to_set or to_unset):
+        raise click.UsageError("nothing to alter; give --partitions, --set or --unset", click.get_current_context())
+    broker.topic(name)
+    admin = broker.admin
+    if to_set or to_unset:
+        _alter_configs(admin, name, to_set, to_unset)
+        for key, value in to_set.items():
+            click.echo(f"{name}: {key}={value}")
+        for key in to_unset:
+            click.echo(f"{name}: {key} is the default again")
+    if partitions:
+        _grow(admin, name, partitions)
+        click.echo(f"{name}: {partitions} partitions")
+
+
+def _grow(admin: Any, name: str, partitions: int) -> None:
+    outcome(admin.create_partitions([admin_api().NewPartitions(name, partitions)])[name], name)
+
+
+def _alter_configs(admin: Any, name: str, to_set: dict[str, str], to_unset: Iterable[str]) -> None:
+    api = admin_api()
+    change, entry = api.AlterConfigOpType, api.ConfigEntry
+    entries = [entry(key, value, incremental_operation=change.SET) for key, value in to_set.items()]
+    entries += [entry(key, None, incremental_operation=change.DELETE) for key in to_unset]
+    resource = api.ConfigResource(api.ConfigResource.Type.TOPIC, name, incremental_configs=entries)
+    outcome(admin.incremental_alter_configs([resource])[resource], name)
+
+
+@topic.command()
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_topics)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@broker_options
+def delete(broker: Broker, names: tuple[str, ...], yes: bool) -> None:
+    """Delete topics and all their records. On a terminal it asks first.
+
+    \b
+    moldau topic delete orders --yes
+    """
+    existing_topics(broker.metadata(), names)
+    confirm(f"Delete {', '.join(names)} and all records in {'it' if len(names) == 1 else 'them'}?", yes)
+    for name, future in broker.admin.delete_topics(list(names)).items():
+        outcome(future, name)
+        click.echo(f"deleted {name}")
+
+
+@topic.command(short_help="Delete the oldest records of a topic.")
+@click.argument("name", metavar="NAME", shell_complete=complete_topics)
+@click.option("--before", required=True, metavar="OFFSET|@TIME|end", help="The first record to keep.")
+@click.option("-p", "--partition", "only", multiple=True, type=click.IntRange(min=0), help="Only this one. Repeatable.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@broker_options
+def trim(broker: Broker, name: str, before: str, only: tuple[int, ...], yes: bool) -> None:
+    """Delete the oldest records of a topic: all before an offset or a time. On a terminal it asks first.
+
+    \b
+    moldau topic trim orders --before @-7d
+    moldau topic trim orders --before 1000 --partition 0
+    moldau topic trim orders --before end
+    """
+    from moldau.client.confluent import TopicPartition
+
+    try:
+        until = offsets.parse_position(before, time.time_ns() // 1_000_000)
+    except offsets.BadOffset as error:
+        raise click.BadParameter(str(error), param_hint="--before") from error
+    partitions = partition_offsets.chosen(broker.topic(name), only)
+    admin = broker.admin
+    ranges = partition_offsets.resolve(admin, partitions, offsets.OffsetRange(until))
+    confirm(f"Delete all records of {name} before {before}?", yes)
+    wanted = [TopicPartition(name, number, found.begin) for (_, number), found in sorted(ranges.items())]
+    rows = []
+    for where, future in admin.delete_records(wanted).items():
+        rows.append((where.partition, outcome(future, f"{name} partition {where.partition}").low_watermark))
+    show("table", Table(("PARTITION", "START"), sorted(rows), f"{name} now begins at"))

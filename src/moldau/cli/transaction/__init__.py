@@ -1,0 +1,1 @@
+"""`moldau transaction`: list, describe and abort transactions; find those that hang."""

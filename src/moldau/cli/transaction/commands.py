@@ -1,0 +1,190 @@
+"""`moldau transaction`: list, describe, producers; `hanging` and `abort` are in transaction_end.py.
+
+A coordinator's answer, or a leader's, becomes a table here; how they are asked is `client.transactions`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.cli.connect import Broker, CommandFailed, broker_options, complete_topics
+from moldau.cli.output import Table, format_option, show
+from moldau.cli.transaction.completion import complete_transactional_ids
+from moldau.cli.transaction.connect import (
+    TransactionClient,
+    existing_partitions,
+    existing_transactions,
+    told_producers,
+    transaction_client,
+)
+from moldau.cli.transaction.end import abort, duration, hanging
+from moldau.client.transaction_values import OPEN_STATES, STATES, DescribedTransaction, ListedTransaction
+
+
+@click.group()
+def transaction() -> None:
+    """List, describe and abort transactions; find those that hang."""
+
+
+transaction.add_command(hanging)
+transaction.add_command(abort)
+
+
+@transaction.command(name="list", short_help="List transactional ids, and for how long their transactions are open.")
+@click.option("--open", "only_open", is_flag=True, help="Only those with a transaction that has not ended.")
+@click.option(
+    "--state", "states", multiple=True, type=click.Choice(STATES, case_sensitive=False), help="Only these. Repeatable."
+)
+@click.option("--longer-than", metavar="TIME", callback=duration, help="Only those begun so long ago: 15m, 1h30m.")
+@click.option("--match", "pattern", metavar="REGEX", help="Only ids that match as a whole.")
+@format_option
+@broker_options
+def list_transactions(
+    broker: Broker,
+    only_open: bool,
+    states: tuple[str, ...],
+    longer_than: int | None,
+    pattern: str | None,
+    output_format: str,
+) -> None:
+    """List the transactional ids, with the states of their transactions and who coordinates them.
+
+    OPEN SECONDS is how long a transaction has been open, PARTITIONS how many partitions wait for its end: readers with
+    read_committed see nothing in them from where it began.
+
+    \b
+    moldau transaction list --open
+    moldau transaction list --longer-than 15m --format json | jq -r '.[].transactional_id'
+    """
+    wanted = OPEN_STATES if only_open and not states else states
+    with transaction_client(broker) as client:
+        listed = _listed(client, wanted, -1 if longer_than is None else longer_than, pattern)
+        rows = list(_list_rows(client, listed))
+    columns = ("TRANSACTIONAL ID", "STATE", "OPEN SECONDS", "PARTITIONS", "PRODUCER", "COORDINATOR")
+    none = "no such transactions" if wanted or pattern or longer_than is not None else "no transactional ids yet"
+    show(output_format, Table(columns, rows, empty=none))
+
+
+def _listed(
+    client: TransactionClient, states: Sequence[str], longer_than_ms: int, pattern: str | None
+) -> list[ListedTransaction]:
+    try:
+        return sorted(client.transactions.listed(states, longer_than_ms=longer_than_ms, pattern=pattern))
+    except KafkaError as error:
+        if error.code is ErrorCode.INVALID_REGULAR_EXPRESSION:
+            raise CommandFailed(f"--match {pattern}: not a regular expression") from error
+        raise
+
+
+def _list_rows(client: TransactionClient, listed: Sequence[ListedTransaction]) -> Iterable[tuple[Any, ...]]:
+    """Only open transactions are asked about one by one: ids that nobody uses any more stay listed for a week."""
+    now_ms = _now_ms()
+    described = client.transactions.described(each.transactional_id for each in listed if each.state in OPEN_STATES)
+    for each in listed:
+        known = described.get(each.transactional_id)
+        seconds, partitions = None, None
+        if isinstance(known, DescribedTransaction):
+            seconds, partitions = open_seconds(known, now_ms), len(known.partitions)
+        yield each.transactional_id, each.state, seconds, partitions, each.producer_id, each.coordinator
+
+
+@transaction.command(short_help="Show a transaction and the partitions that wait for its end.")
+@click.argument("names", metavar="ID...", nargs=-1, required=True, shell_complete=complete_transactional_ids)
+@format_option
+@broker_options
+def describe(broker: Broker, names: tuple[str, ...], output_format: str) -> None:
+    """Show transactional ids, their producers, and the partitions that wait for the end of a transaction.
+
+    START is the offset of the transaction's first record in a partition: readers with read_committed wait there.
+
+    \b
+    moldau transaction describe checkout-7
+    moldau transaction describe checkout-7 --format json | jq '.[].partitions'
+    """
+    data: list[dict[str, Any]] = []
+    tables: list[Table] = []
+    with transaction_client(broker) as client:
+        for described in existing_transactions(client, names):
+            summary, partitions = _summary(described, _now_ms()), _partitions(client, described)
+            tables += [summary, partitions]
+            data.append({**summary.records()[0], "partitions": partitions.records()})
+    show(output_format, *tables, data=data)
+
+
+def _summary(described: DescribedTransaction, now_ms: int) -> Table:
+    row = (
+        described.transactional_id,
+        described.state,
+        open_seconds(described, now_ms),
+        described.timeout_ms / 1000,
+        described.producer_id,
+        described.producer_epoch,
+        described.coordinator,
+    )
+    columns = ("TRANSACTIONAL ID", "STATE", "OPEN SECONDS", "TIMEOUT SECONDS", "PRODUCER", "EPOCH", "COORDINATOR")
+    return Table(columns, [row])
+
+
+def _partitions(client: TransactionClient, described: DescribedTransaction) -> Table:
+    """Where the transaction begins in each, as far as the leader has a record of it."""
+    topics = client.cluster.topics() if described.partitions else {}
+    # A transaction may outlive one of its topics.
+    left = [where for where in described.partitions if where.topic in topics]
+    told = client.transactions.producers(left)
+    rows = []
+    for where in sorted(described.partitions):
+        producers = told.get(where, [])
+        active = [] if isinstance(producers, KafkaError) else producers
+        start = next((each.transaction_start for each in active if each.producer_id == described.producer_id), None)
+        rows.append((*where, start))
+    return Table(("TOPIC", "PARTITION", "START"), rows, empty="no partition waits for it")
+
+
+def open_seconds(described: DescribedTransaction, now_ms: int) -> float | None:
+    if described.start_ms is None or described.state not in OPEN_STATES:
+        return None
+    return round((now_ms - described.start_ms) / 1000, 1)
+
+
+@transaction.command(short_help="Show who writes to the partitions of a topic.")
+@click.argument("topic", metavar="TOPIC", shell_complete=complete_topics)
+@click.option("-p", "--partition", "only", multiple=True, type=click.IntRange(min=0), help="Only this one. Repeatable.")
+@click.option("--broker", "broker_id", type=int, metavar="ID", help="As this replica knows it, not the leader.")
+@format_option
+@broker_options
+def producers(broker: Broker, topic: str, only: tuple[int, ...], broker_id: int | None, output_format: str) -> None:
+    """Show the producers that partitions remember: all that are idempotent, with or without transactions.
+
+    IDLE SECONDS is how long ago a producer's last record was stamped, START where its open transaction begins.
+
+    \b
+    moldau transaction producers orders
+    moldau transaction producers orders --partition 0 --broker 2
+    """
+    with transaction_client(broker) as client:
+        told = told_producers(client, existing_partitions(client, [topic], only), broker_id)
+    now_ms = _now_ms()
+    rows = [
+        (
+            where.partition,
+            each.producer_id,
+            each.producer_epoch,
+            each.last_sequence if each.last_sequence >= 0 else None,
+            round((now_ms - each.last_timestamp) / 1000, 1),
+            each.transaction_start,
+            each.coordinator_epoch if each.coordinator_epoch >= 0 else None,
+        )
+        for where, active in sorted(told.items())
+        for each in active
+    ]
+    columns = ("PARTITION", "PRODUCER", "EPOCH", "LAST SEQUENCE", "IDLE SECONDS", "START", "COORDINATOR EPOCH")
+    show(output_format, Table(columns, rows, empty=f"no idempotent producers in {topic}"))
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

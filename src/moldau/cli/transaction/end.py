@@ -1,0 +1,166 @@
+"""`moldau transaction hanging` and `abort`: transactions that nobody will end, and the end of those and of others."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import click
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
+from moldau.cli.cluster.connect import told
+from moldau.cli.connect import Broker, CommandFailed, broker_options, complete_topics
+from moldau.cli.group.targets import parse_topic
+from moldau.cli.offsets import BadOffset, parse_duration
+from moldau.cli.output import Table, confirm, format_option, show
+from moldau.cli.transaction.completion import complete_transactional_ids
+from moldau.cli.transaction.connect import (
+    TransactionClient,
+    existing_partitions,
+    existing_transactions,
+    told_producers,
+    transaction_client,
+)
+from moldau.client import transaction_values
+from moldau.client.transaction_values import OPEN_STATES, ActiveProducer, DescribedTransaction, OpenTransaction
+
+HOW_TO_ABORT: Final = "`moldau transaction abort --at TOPIC:PARTITION --start START` ends one"
+
+
+def duration(ctx: click.Context, param: click.Parameter, given: str | None) -> int | None:
+    """The callback of an option that takes a length of time; in milliseconds."""
+    try:
+        return None if given is None else parse_duration(given)
+    except BadOffset as error:
+        raise click.BadParameter(str(error), ctx, param) from error
+
+
+@click.command(short_help="Find transactions that nobody will end.")
+@click.argument("topics", metavar="[TOPIC...]", nargs=-1, shell_complete=complete_topics)
+@click.option("--broker", "broker_id", type=int, metavar="ID", help="Look at the replicas on this broker.")
+@click.option(
+    "--longer-than", default="15m", show_default=True, metavar="TIME", callback=duration, help="Idle for longer."
+)
+@format_option
+@broker_options
+def hanging(
+    broker: Broker, topics: tuple[str, ...], broker_id: int | None, longer_than: int, output_format: str
+) -> None:
+    """Find transactions that are open in a partition while no coordinator knows of them: nobody will ever end them, and
+    readers with read_committed wait behind them for ever. All topics are looked at, unless some are named.
+
+    \b
+    moldau transaction hanging
+    moldau transaction hanging orders --longer-than 1h
+    """
+    with transaction_client(broker) as client:
+        partitions = existing_partitions(client, topics, ())
+        if broker_id is not None:
+            partitions = _replicas_on(client, broker_id, partitions)
+        now_ms = time.time_ns() // 1_000_000
+        old = transaction_values.open_for_long(told_producers(client, partitions, broker_id), now_ms, longer_than)
+        found = _unknown_to_coordinators(client, old)
+    rows = [
+        (
+            *each.where,
+            each.producer.transaction_start,
+            each.producer.producer_id,
+            each.producer.producer_epoch,
+            round((now_ms - each.producer.last_timestamp) / 1000, 1),
+        )
+        for each in sorted(found)
+    ]
+    columns = ("TOPIC", "PARTITION", "START", "PRODUCER", "EPOCH", "IDLE SECONDS")
+    show(output_format, Table(columns, rows, HOW_TO_ABORT if rows else "", empty="no transaction hangs"))
+
+
+def _replicas_on(client: TransactionClient, broker_id: int, partitions: list[TopicPartition]) -> list[TopicPartition]:
+    from moldau.cli.cluster.connect import COORDINATOR_MS
+    from moldau.client.cluster_admin import ClusterAdmin
+
+    topics = ClusterAdmin(client.cluster, COORDINATOR_MS).topics()
+    return [where for where in partitions if broker_id in topics[where.topic].partitions[where.partition].replicas]
+
+
+def _unknown_to_coordinators(client: TransactionClient, found: list[OpenTransaction]) -> list[OpenTransaction]:
+    if not found:
+        return []
+    listed = client.transactions.listed(producer_ids=sorted({each.producer.producer_id for each in found}))
+    transactional_ids = {each.producer_id: each.transactional_id for each in listed}
+    described: dict[str, DescribedTransaction | None] = {}
+    for name, said in client.transactions.described(transactional_ids.values()).items():
+        if isinstance(said, KafkaError) and said.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            raise told(said, f"transactional id {name}")
+        described[name] = None if isinstance(said, KafkaError) else said
+    return transaction_values.hanging(found, transactional_ids, described)
+
+
+@click.command(short_help="Abort a transaction.")
+@click.argument("name", metavar="[ID]", required=False, shell_complete=complete_transactional_ids)
+@click.option("--at", metavar="TOPIC:PARTITION", help="Where one hangs that no coordinator knows of.")
+@click.option("--start", type=click.IntRange(min=0), metavar="OFFSET", help="With --at: where it begins.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@broker_options
+def abort(broker: Broker, name: str | None, at: str | None, start: int | None, yes: bool) -> None:
+    """Abort the open transaction of a transactional id, or one that hangs in a partition. On a terminal it asks first.
+
+    The producer of the id is fenced off: it has to begin anew. One that hangs is ended in its partition only, past any
+    coordinator: `moldau transaction hanging` shows which do.
+
+    \b
+    moldau transaction abort checkout-7 --yes
+    moldau transaction abort --at orders:0 --start 4711
+    """
+    if (name is None) == (at is None) or (at is None) != (start is None):
+        said = "say which: ID, or --at TOPIC:PARTITION and --start OFFSET"
+        raise click.UsageError(said, click.get_current_context())
+    with transaction_client(broker) as client:
+        if name is not None:
+            _terminate(client, name, yes)
+        else:
+            assert at is not None
+            assert start is not None
+            _abort_at(client, at, start, yes)
+
+
+def _terminate(client: TransactionClient, name: str, yes: bool) -> None:
+    (described,) = existing_transactions(client, [name])
+    if described.state not in OPEN_STATES:
+        raise CommandFailed(f"{name} has no open transaction, it is {described.state}; there is nothing to abort")
+    confirm(f"Abort the transaction of {name} and fence its producer off?", yes)
+    try:
+        client.transactions.terminate(name)
+    except KafkaError as error:
+        raise told(error, f"transactional id {name}") from error
+    click.echo(f"aborted the transaction of {name}")
+
+
+def _abort_at(client: TransactionClient, at: str, start: int, yes: bool) -> None:
+    where = _partition(client, at)
+    producer = _beginning_at(told_producers(client, [where])[where], start)
+    if producer is None:
+        raise CommandFailed(
+            f"no open transaction begins at offset {start} of {where.topic} partition {where.partition};"
+            f" `moldau transaction producers {where.topic}` shows where they do"
+        )
+    confirm(f"Abort the transaction at offset {start} of {where.topic} partition {where.partition}?", yes)
+    try:
+        client.transactions.abort(where, producer.producer_id, producer.producer_epoch, producer.coordinator_epoch)
+    except KafkaError as error:
+        raise told(error, f"{where.topic} partition {where.partition}") from error
+    click.echo(f"aborted the transaction at offset {start} of {where.topic} partition {where.partition}")
+
+
+def _partition(client: TransactionClient, at: str) -> TopicPartition:
+    try:
+        topic, indexes = parse_topic(at)
+    except BadOffset as error:
+        raise click.BadParameter(str(error), click.get_current_context(), param_hint="--at") from error
+    if len(indexes) != 1:
+        raise click.BadParameter("write TOPIC:PARTITION", click.get_current_context(), param_hint="--at")
+    return existing_partitions(client, [topic], indexes)[0]
+
+
+def _beginning_at(active: list[ActiveProducer], start: int) -> ActiveProducer | None:
+    return next((each for each in active if each.transaction_start == start), None)
