@@ -81,7 +81,7 @@ class BrokerSide:
         self._kraft_version = kraft_version
         self._cluster_id = cluster_id
         self._directory_id = directory_id
-        self._last_life = BootMarker(world.files, settings.log_dirs[0], world.boot_id)
+        self._boot_marker = BootMarker(world.files, settings.log_dirs[0], world.boot_id)
         self.lifecycle = BrokerLifecycle(
             settings.node_id,
             settings.sessions,
@@ -90,14 +90,9 @@ class BrokerSide:
             world.clock,
             world.timers,
             new_uuid(world.rng),
-            self._last_life.note,
+            self._boot_marker.note,
         )
-        self._isr_changes = IsrChanges(
-            settings.node_id,
-            lambda: self.lifecycle.epoch,
-            lambda api, request: channel.ask(api, request, "isr"),
-            world.timers,
-        )
+        self._isr_changes = self._isr_proposals(channel)
         self._replication = Replication(world.clock, self._isr_changes, settings.replication.lag_time_max_ms)
         self._throttles = Throttles(settings.node_id, self._static, world.clock)
         self.partitions = self._partitions(store)
@@ -135,6 +130,14 @@ class BrokerSide:
         registered = RegistrationGate(settings.node_id, self.lifecycle.incarnation_id, self._laying_out.on_image)
         current.add_listener(registered.on_image)
         current.add_listener(self.lifecycle.on_image)
+
+    def _isr_proposals(self, channel: ControllerChannel) -> IsrChanges:
+        return IsrChanges(
+            self._settings.node_id,
+            lambda: self.lifecycle.epoch,
+            lambda api, request: channel.ask(api, request, "isr"),
+            self._world.timers,
+        )
 
     def _partitions(self, store: LogStore) -> Partitions:
         world = self._world
@@ -284,7 +287,7 @@ class BrokerSide:
     def start(self, advertised: Sequence[Listener], cleanly_left_epoch: int) -> Promise[None]:
         """Comes when this broker may be asked. `cleanly_left_epoch` is what a clean stop left, below 0 after others."""
         settings = self._settings
-        previous_epoch = cleanly_left_epoch if cleanly_left_epoch >= 0 else self._last_life.broker_epoch()
+        previous_epoch = cleanly_left_epoch if cleanly_left_epoch >= 0 else self._boot_marker.broker_epoch()
         registration = BrokerRegistrationRequest(
             broker_id=settings.node_id,
             cluster_id=self._cluster_id,
@@ -329,7 +332,7 @@ class BrokerSide:
 
     def distrust(self) -> None:
         """The disk failed: what this life wrote may not be there."""
-        self._last_life.forget()
+        self._boot_marker.forget()
 
     def release(self) -> None:
         """Nobody new will be served: those who wait are answered as things are."""
