@@ -102,14 +102,14 @@ class PsLines:
         self._run = run
 
     def birth_time(self, pid: int) -> str | None:
-        state, _, time = self._told(pid, "stat", "lstart").partition(" ")
+        state, _, time = self._ps(pid, "stat", "lstart").partition(" ")
         return None if not state or state.startswith("Z") else time.strip()
 
     def is_paused(self, pid: int) -> bool:
-        return self._told(pid, "stat").startswith("T")
+        return self._ps(pid, "stat").startswith("T")
 
     def memory_bytes(self, pid: int) -> int | None:
-        kilobytes = self._told(pid, "rss")
+        kilobytes = self._ps(pid, "rss")
         return int(kilobytes) * 1024 if kilobytes.isdecimal() else None
 
     def all(self) -> Iterator[Process]:
@@ -118,7 +118,7 @@ class PsLines:
             pid, *argv = line.split()
             yield Process(int(pid), tuple(argv))
 
-    def _told(self, pid: int, *fields: str) -> str:
+    def _ps(self, pid: int, *fields: str) -> str:
         columns = [word for each in fields for word in ("-o", f"{each}=")]
         return self._run([*columns, "-p", str(pid)]).strip()
 

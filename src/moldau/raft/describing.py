@@ -41,7 +41,7 @@ def answer_describe(core: Core, request: DescribeQuorumRequest) -> DescribeQuoru
     if not isinstance(leader, Leader):
         refused = _refused(PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER, "This node does not lead the quorum.")
         return DescribeQuorumResponse(topics=[ResponseTopicData(METADATA_TOPIC, [refused])])
-    described = ResponseTopicData(METADATA_TOPIC, [_described(core, leader)])
+    described = ResponseTopicData(METADATA_TOPIC, [_describe_partition(core, leader)])
     nodes = [Node(voter.key.id, [Listener(*each) for each in voter.endpoints]) for voter in core.voters]
     return DescribeQuorumResponse(topics=[described], nodes=nodes)
 
@@ -50,7 +50,7 @@ def _refused(partition: int, code: ErrorCode, message: str) -> ResponsePartition
     return ResponsePartitionData(partition, code, message)
 
 
-def _described(core: Core, leader: Leader) -> ResponsePartitionData:
+def _describe_partition(core: Core, leader: Leader) -> ResponsePartitionData:
     progress = leader.progress
     progress.forget_silent_observers(core.now_ms)
     known = progress.high_watermark

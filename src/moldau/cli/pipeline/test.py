@@ -56,7 +56,7 @@ def test(file: Path, names: tuple[str, ...], update: bool, settings: dict[str, s
     pipeline = load(file, settings, bootstrap="localhost:0", check_files=False)
     cases = find_cases(file.absolute(), names)
     with phases("looking for Spark") as on_phase:
-        results = _told(file, settings, cases, on_phase, update)
+        results = _results_of_dev(file, settings, cases, on_phase, update)
         if results is None:
             results = _found(pipeline, settings, cases, on_phase, update)
     results = [kept(result, file) for result in results]
@@ -69,7 +69,7 @@ def test(file: Path, names: tuple[str, ...], update: bool, settings: dict[str, s
         raise CommandFailed(f"{len(failed)} of {len(results)} cases failed")
 
 
-def _told(
+def _results_of_dev(
     file: Path, settings: Mapping[str, str], cases: Sequence[Case], on_phase: Callable[[str], None], is_update: bool
 ) -> list[CaseResult] | None:
     """By the `dev` of the same file, where one runs."""

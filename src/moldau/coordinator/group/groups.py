@@ -91,8 +91,8 @@ class Groups:
     def listed(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
         return listing.listed(self.state, states, types)
 
-    def described(self, group_id: str, version: int, with_operations: bool) -> DescribedGroup:
-        return listing.described(self.state, group_id, version, with_operations)
+    def describe(self, group_id: str, version: int, with_operations: bool) -> DescribedGroup:
+        return listing.describe(self.state, group_id, version, with_operations)
 
     def consumer_described(self, group_id: str, with_operations: bool) -> DescribedConsumerGroup:
         return listing.consumer_described(self.state, group_id, with_operations)

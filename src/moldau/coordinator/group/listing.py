@@ -37,7 +37,7 @@ def listed(state: GroupState, states: Collection[str], types: Collection[str]) -
     ]
 
 
-def described(state: GroupState, group_id: str, version: int, with_operations: bool) -> DescribedGroup:
+def describe(state: GroupState, group_id: str, version: int, with_operations: bool) -> DescribedGroup:
     group = state.groups.get(group_id)
     operations = GROUP_OPERATIONS if with_operations else NOT_ASKED
     if not isinstance(group, ClassicGroup):
@@ -66,18 +66,18 @@ def consumer_described(state: GroupState, group_id: str, with_operations: bool) 
     if not isinstance(group, ConsumerGroup):
         why = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a consumer group."
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, why)
-    found = consumer.described(group, state.current.image, state.settings.consumer_assignors)
+    found = consumer.describe(group, state.current.image, state.settings.consumer_assignors)
     found.authorized_operations = GROUP_OPERATIONS if with_operations else NOT_ASKED
     return found
 
 
 def _member(member: ClassicMember, protocol: str | None) -> DescribedGroupMember:
     """What it wants and what it has are told only while they belong together."""
-    described = DescribedGroupMember(member.member_id, member.instance_id, member.client_id, member.client_host)
+    describe = DescribedGroupMember(member.member_id, member.instance_id, member.client_id, member.client_host)
     if protocol is not None:
-        described.member_metadata = member.metadata_of(protocol)
-        described.member_assignment = member.assignment
-    return described
+        describe.member_metadata = member.metadata_of(protocol)
+        describe.member_assignment = member.assignment
+    return describe
 
 
 def delete(state: GroupState, group_id: str) -> Outcome[DeletableGroupResult]:

@@ -55,7 +55,7 @@ def listed(transactions: Iterable[Transaction], wanted: TransactionFilter, now_m
     ]
 
 
-def described(transactional_id: str, transaction: Transaction | None) -> DescribedTransaction:
+def describe(transactional_id: str, transaction: Transaction | None) -> DescribedTransaction:
     if transaction is None:
         code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else ErrorCode.INVALID_REQUEST
         return DescribedTransaction(code, transactional_id)

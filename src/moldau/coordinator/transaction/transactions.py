@@ -172,8 +172,8 @@ class Transactions:
     def listed(self, wanted: TransactionFilter) -> Outcome[list[ListedTransaction]]:
         return Outcome(listing.listed(self.transactions.values(), wanted, self._clock.now_ms()))
 
-    def described(self, transactional_id: str) -> Outcome[DescribedTransaction]:
-        return Outcome(listing.described(transactional_id, self.transactions.get(transactional_id)))
+    def describe(self, transactional_id: str) -> Outcome[DescribedTransaction]:
+        return Outcome(listing.describe(transactional_id, self.transactions.get(transactional_id)))
 
     # --- what comes of it ---------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
 from moldau.replica.partitions import Partitions
 from moldau.runtime.coordinators.shards import Shards
-from moldau.runtime.coordinators.topic import CoordinatorTopic, described
+from moldau.runtime.coordinators.topic import CoordinatorTopic, topic_spec
 from moldau.wire.messages.create_topics import CreatableTopic
 from moldau.wire.records import EndTxnMarker
 
@@ -97,4 +97,4 @@ class GroupCoordinator:
 
 def offsets_topic(partitions: int, replication_factor: int, segment_bytes: int) -> CreatableTopic:
     configs = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": str(segment_bytes)}
-    return described(CONSUMER_OFFSETS_TOPIC, partitions, replication_factor, configs)
+    return topic_spec(CONSUMER_OFFSETS_TOPIC, partitions, replication_factor, configs)

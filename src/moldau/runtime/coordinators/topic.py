@@ -68,7 +68,7 @@ class CoordinatorTopic:
         return leader
 
 
-def described(name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> CreatableTopic:
+def topic_spec(name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> CreatableTopic:
     said = [CreatableTopicConfig(config, value) for config, value in configs.items()]
     return CreatableTopic(name, partitions, replication_factor, configs=said)
 

@@ -23,7 +23,7 @@ from moldau.runtime.broker.other_brokers import Brokers
 from moldau.runtime.broker.producer_ids import ProducerIds
 from moldau.runtime.coordinators.marker_sender import MarkerSender
 from moldau.runtime.coordinators.shards import Shards
-from moldau.runtime.coordinators.topic import CoordinatorTopic, described
+from moldau.runtime.coordinators.topic import CoordinatorTopic, topic_spec
 from moldau.wire.messages.create_topics import CreatableTopic
 
 R = TypeVar("R")
@@ -138,4 +138,4 @@ def transaction_topic(
         "segment.bytes": str(segment_bytes),
         "unclean.leader.election.enable": "false",
     }
-    return described(TRANSACTION_STATE_TOPIC, partitions, replication_factor, configs)
+    return topic_spec(TRANSACTION_STATE_TOPIC, partitions, replication_factor, configs)

@@ -96,7 +96,7 @@ class TransactionVerifier:
             now[transaction.transactional_id] = (transaction, queue.pop(transaction))
         if not queue:
             del self._queues[node_id]
-        request = AddPartitionsToTxnRequest([_told(transaction, asked) for transaction, asked in now.values()])
+        request = AddPartitionsToTxnRequest([_request_entry(transaction, asked) for transaction, asked in now.values()])
         self._under_way.add(node_id)
         answer = self._brokers.ask(node_id, ApiKey.ADD_PARTITIONS_TO_TXN, request)
         answer.then(partial(self._answered, node_id, now))
@@ -128,7 +128,7 @@ def _size(transaction: InTransaction, asked: _Asked) -> int:
     return strings + PARTITION_BYTES * (1 + len(topics) + len(asked.partitions))
 
 
-def _told(transaction: InTransaction, asked: _Asked) -> AddPartitionsToTxnTransaction:
+def _request_entry(transaction: InTransaction, asked: _Asked) -> AddPartitionsToTxnTransaction:
     by_topic: dict[str, list[int]] = {}
     for each in sorted(asked.partitions):
         by_topic.setdefault(each.topic, []).append(each.partition)

@@ -51,7 +51,7 @@ class Metadata:
         if request.topics is None or (caller.version == 0 and not request.topics):
             live = {broker.id for broker in image.live_brokers()}
             return self._response(
-                request, caller, [_described(topic, live, request) for topic in image.topics.values()]
+                request, caller, [_topic_entry(topic, live, request) for topic in image.topics.values()]
             )
         if caller.version in IDS_NOT_READY and any(topic.topic_id != ZERO_UUID for topic in request.topics):
             refused = [
@@ -123,17 +123,17 @@ def _topic(
         by_id = image.topic_by_id(wanted.topic_id)
         if by_id is None:
             return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, wanted.topic_id)
-        return _described(by_id, live, request)
+        return _topic_entry(by_id, live, request)
     name = wanted.name or ""
     topic = image.topics.get(name)
     if topic is not None:
-        return _described(topic, live, request)
+        return _topic_entry(topic, live, request)
     if topic_name_problem(name):
         return MetadataResponseTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
     return MetadataResponseTopic(refused.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), name)
 
 
-def _described(topic: TopicImage, live: set[int], request: MetadataRequest) -> MetadataResponseTopic:
+def _topic_entry(topic: TopicImage, live: set[int], request: MetadataRequest) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         ErrorCode.NONE,
         topic.name,

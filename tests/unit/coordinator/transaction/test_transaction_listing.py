@@ -84,7 +84,7 @@ def test_a_pattern_that_is_none_is_refused(pattern: str) -> None:
 
 def test_a_transaction_is_described_with_its_partitions() -> None:
     rooms = three()
-    found = rooms.take(rooms.machine.described("orders-1"))
+    found = rooms.take(rooms.machine.describe("orders-1"))
     assert (found.error_code, found.transactional_id, found.transaction_state) == (0, "orders-1", "Ongoing")
     assert (found.transaction_timeout_ms, found.transaction_start_time_ms) == (60_000, rooms.clock.now_ms() - 1_000)
     assert (found.producer_id, found.producer_epoch) == (FIRST, 0)
@@ -96,7 +96,7 @@ def test_a_transaction_is_described_with_its_partitions() -> None:
 )
 def test_what_is_not_there_is_told_so(name: str, code: ErrorCode) -> None:
     rooms = three()
-    found = rooms.take(rooms.machine.described(name))
+    found = rooms.take(rooms.machine.describe(name))
     assert (found.error_code, found.transactional_id, found.topics) == (code, name, ())
 
 

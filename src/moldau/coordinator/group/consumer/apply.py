@@ -63,7 +63,9 @@ class ConsumerRecords:
     ) -> None:
         if value is not None:
             group = self._made(key.group_id)
-            group.put(_told(group.members.get(key.member_id) or ConsumerMember(member_id=key.member_id), value))
+            group.put(
+                _with_metadata(group.members.get(key.member_id) or ConsumerMember(member_id=key.member_id), value)
+            )
         elif (found := self._found(key.group_id)) is not None:
             found.remove(key.member_id)
 
@@ -113,7 +115,7 @@ class ConsumerRecords:
 _LEFT = logged.ConsumerGroupCurrentMemberAssignmentValue(LEAVE_EPOCH, LEAVE_EPOCH, MemberState.STABLE)
 
 
-def _told(member: ConsumerMember, value: logged.ConsumerGroupMemberMetadataValue) -> ConsumerMember:
+def _with_metadata(member: ConsumerMember, value: logged.ConsumerGroupMemberMetadataValue) -> ConsumerMember:
     return replace(
         member,
         instance_id=value.instance_id,

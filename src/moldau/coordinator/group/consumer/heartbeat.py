@@ -68,7 +68,7 @@ class ConsumerGroups:
         check_room(group, request.member_id, self._state.settings.consumer_max_size)
         change = self._change(group, request)
         change.records[:0] = conversion.records
-        change.update_member(_told(change.before, request, client))
+        change.update_member(_with_request(change.before, request, client))
         if change.has_subscription_changed:
             self.patterns.check(change.member.pattern)
         change.resolve_topics(self.patterns)
@@ -193,7 +193,7 @@ def resolved_topics(change: Change) -> Callable[[KafkaError], Outcome[None]] | N
     return refused
 
 
-def _told(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, client: Client) -> ConsumerMember:
+def _with_request(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, client: Client) -> ConsumerMember:
     """The member with what it says now; what it does not say stays as it was. Whoever asks here speaks the new
     protocol, whatever it spoke before."""
     names, pattern = request.subscribed_topic_names, request.subscribed_topic_regex

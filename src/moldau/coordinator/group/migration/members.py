@@ -53,7 +53,7 @@ class ClassicMembers:
             # Nothing is remembered of it: whoever comes with an id that nobody has is a new member.
             return Outcome(JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id))
         left, change = self._change(group, request, member_id, subscription)
-        change.update_member(_told(change.before, request, client, subscription))
+        change.update_member(_with_request(change.before, request, client, subscription))
         change.resolve_topics(self._patterns)
         if left is not None:
             is_due = change.epoch > group.assignment_epoch
@@ -159,7 +159,7 @@ def _subscription(request: JoinGroupRequest) -> Subscription:
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(wrong)) from wrong
 
 
-def _told(
+def _with_request(
     member: ConsumerMember, request: JoinGroupRequest, client: Client, subscription: Subscription
 ) -> ConsumerMember:
     """The member with what it says now. Whoever asks here speaks the classic protocol, whatever it spoke before."""

@@ -40,15 +40,15 @@ class Report:
         if isinstance(request, BrokerHeartbeatRequest):
             broker_id = request.broker_id
             return reply.map(lambda given: self._beaten(given, broker_id, caller.address))
-        return reply.map(self._told)
+        return reply.map(self._response)
 
     def _beaten(self, given: Any, broker_id: int, address: str) -> Message:
-        response = self._told(given)
+        response = self._response(given)
         if getattr(response, "error_code", 0) == ErrorCode.NONE:
             self._heard_of(broker_id, address)
         return response
 
-    def _told(self, given: Any) -> Message:
+    def _response(self, given: Any) -> Message:
         if isinstance(given, KafkaError):
             refused: Any = response_class(self.api)()
             refused.error_code = given.code

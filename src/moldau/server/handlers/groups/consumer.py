@@ -62,10 +62,12 @@ class ConsumerGroupDescribe:
     def answer(
         self, request: ConsumerGroupDescribeRequest, caller: Caller
     ) -> ConsumerGroupDescribeResponse | Promise[ConsumerGroupDescribeResponse]:
-        found = [self._described(group_id, request.include_authorized_operations) for group_id in request.group_ids]
+        found = [
+            self._describe_group(group_id, request.include_authorized_operations) for group_id in request.group_ids
+        ]
         return combine_replies(found, lambda groups: ConsumerGroupDescribeResponse(groups=groups))
 
-    def _described(self, group_id: str, with_operations: bool) -> Any:
+    def _describe_group(self, group_id: str, with_operations: bool) -> Any:
         return reply_or_error(
             lambda: self._coordinator.submit(
                 group_id, lambda groups: Outcome(groups.consumer_described(group_id, with_operations))

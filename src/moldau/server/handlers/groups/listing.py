@@ -50,14 +50,14 @@ class DescribeGroups:
     def answer(
         self, request: DescribeGroupsRequest, caller: Caller
     ) -> DescribeGroupsResponse | Promise[DescribeGroupsResponse]:
-        found = [self._described(group_id, request, caller.version) for group_id in request.groups]
+        found = [self._describe_group(group_id, request, caller.version) for group_id in request.groups]
         return combine_replies(found, lambda groups: DescribeGroupsResponse(groups=groups))
 
-    def _described(self, group_id: str, request: DescribeGroupsRequest, version: int) -> Any:
+    def _describe_group(self, group_id: str, request: DescribeGroupsRequest, version: int) -> Any:
         return reply_or_error(
             lambda: self._coordinator.submit(
                 group_id,
-                lambda groups: Outcome(groups.described(group_id, version, request.include_authorized_operations)),
+                lambda groups: Outcome(groups.describe(group_id, version, request.include_authorized_operations)),
                 may_be_empty=True,
             ),
             lambda refused: DescribedGroup(error_code=refused.code, group_id=group_id),

@@ -117,7 +117,7 @@ class TransactionGate:
             place.wait_ms = min(2 * place.wait_ms, self._patience.retry_ms)
             return
         self._forget_strangers(transaction, wanted, codes)
-        told = {name: KafkaError(_told(code, place.knows_abortable)) for name, code in codes.items()}
+        told = {name: KafkaError(_error_for_client(code, place.knows_abortable)) for name, code in codes.items()}
         self._pass(place, Passed(begun.guards, {**begun.refused, **told}))
 
     def _pass(self, place: _InLine, passed: Passed) -> None:
@@ -178,7 +178,7 @@ class TransactionGate:
         self._verifications.over(partition, transaction.producer_id)
 
 
-def _told(code: ErrorCode, knows_abortable: bool) -> ErrorCode:
+def _error_for_client(code: ErrorCode, knows_abortable: bool) -> ErrorCode:
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if code is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:

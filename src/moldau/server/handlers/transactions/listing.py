@@ -91,13 +91,13 @@ class DescribeTransactions:
         self, request: DescribeTransactionsRequest, caller: Caller
     ) -> DescribeTransactionsResponse | Promise[DescribeTransactionsResponse]:
         # Each once: a transaction may have thousands of partitions, and its id may be two bytes.
-        found = [self._described(each) for each in dict.fromkeys(request.transactional_ids)]
+        found = [self._describe_transaction(each) for each in dict.fromkeys(request.transactional_ids)]
         return combine_replies(found, lambda states: DescribeTransactionsResponse(transaction_states=states))
 
-    def _described(self, transactional_id: str) -> TransactionState | Promise[TransactionState]:
+    def _describe_transaction(self, transactional_id: str) -> TransactionState | Promise[TransactionState]:
         return reply_or_error(
             lambda: self._coordinator.submit(
-                transactional_id, lambda transactions: transactions.described(transactional_id)
+                transactional_id, lambda transactions: transactions.describe(transactional_id)
             ),
             lambda refused: TransactionState(refused.code, transactional_id),
         )

@@ -64,7 +64,7 @@ class WriteTxnMarkers:
     ) -> WriteTxnMarkersResponse | Promise[WriteTxnMarkersResponse]:
         wanted = [(marker, _partitions(marker)) for marker in request.markers]
         codes = [
-            reply_or_error(partial(self._write, marker, each), lambda refused: _told(refused.code))
+            reply_or_error(partial(self._write, marker, each), lambda refused: _marker_error(refused.code))
             for marker, partitions in wanted
             for each in partitions
         ]
@@ -105,7 +105,7 @@ def _partitions(marker: WritableTxnMarker) -> list[TopicPartition]:
     return list(dict.fromkeys(named))
 
 
-def _told(code: ErrorCode) -> ErrorCode:
+def _marker_error(code: ErrorCode) -> ErrorCode:
     """The sender knows what to do about a partition that has no leader here; of group coordinators it knows nothing."""
     return ErrorCode.NOT_LEADER_OR_FOLLOWER if code in NOT_READY else code
 
