@@ -33,6 +33,20 @@ WITHOUT_A_TRACE = """StreamingQueryException: [STREAM_FAILED] Query [id = 1, run
 """
 
 
+def test_the_line_of_the_users_own_code_is_named() -> None:
+    text = IN_A_TASK.format(
+        error="""Traceback (most recent call last):
+  File "/venv/lib/python3.12/site-packages/pyspark/worker.py", line 3217, in main
+  File "/pipelines/shop/rules.py", line 3, in outer
+  File "/pipelines/shop/rules.py", line 6, in checked
+    return 1 / spot
+  File "/venv/lib/python3.12/site-packages/pandas/core/ops.py", line 20, in divide
+ZeroDivisionError: float division by zero
+"""
+    )
+    assert failure_of(text).message == "rules.py:6: ZeroDivisionError: float division by zero"
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "message"),
     [

@@ -191,3 +191,61 @@ def test_the_identity_of_each_query_of_a_pipeline(tmp_path: Path) -> None:
     changed = identity.of_pipeline(load(file, check_files=False))
     differing = [step for step, text in changed["counts"].steps.items() if text != found["counts"].steps[step]]
     assert (differing, changed["others"]) == (["counted"], found["others"])
+
+
+PYTHON = """
+name: shop
+sources:
+  events: {topic: in, schema: id string}
+steps:
+  - {name: checked, python: rules:check, inputs: [events]}
+sinks:
+  - {name: SINK, from: checked, topic: alarms}
+"""
+
+
+def python_queries(folder: Path, code: str, sink: str = "out", **beside: str) -> dict[str, QueryIdentity]:
+    (folder / "pipeline.yaml").write_text(PYTHON.replace("SINK", sink))
+    (folder / "rules.py").write_text(code)
+    for name, text in beside.items():
+        (folder / f"{name}.py").write_text(text)
+    return identity.of_pipeline(load(folder / "pipeline.yaml"))
+
+
+def test_the_code_of_a_python_step_belongs_to_the_query(directory: StateDirectory, tmp_path: Path) -> None:
+    code = "from limits import LIMIT\ndef check(frame):\n    return frame.where(f'fee > {LIMIT}')\n"
+    ran(directory, python_queries(tmp_path, code, limits="LIMIT = 5"))
+    same = python_queries(tmp_path, "# the rules\n" + code.replace("(frame)", "( frame )"), limits="LIMIT = 5")
+    assert identity.changed_meaning(directory, same, ()) == []
+    for queries in (
+        python_queries(tmp_path, code.replace(">", ">="), limits="LIMIT = 5"),
+        python_queries(tmp_path, code, limits="LIMIT = 6"),
+    ):
+        (told,) = identity.changed_meaning(directory, queries, ())
+        assert told.startswith("sink out: step checked changed since the last run")
+        identity.check(directory, "shop", queries)
+    (directory.checkpoint("out") / "state" / "0").mkdir(parents=True)
+    with pytest.raises(WrongCheckpoint, match="its checkpoint holds state, and step checked changed since"):
+        identity.check(directory, "shop", python_queries(tmp_path, code, limits="LIMIT = 6"))
+
+
+def test_code_that_was_not_written_down_is_not_taken_for_changed(directory: StateDirectory, tmp_path: Path) -> None:
+    queries = python_queries(tmp_path, "def check(frame):\n    return frame\n")
+    ran(directory, queries)
+    known = identity.read_json(directory.path / identity.IDENTITY)
+    assert known is not None
+    del known["queries"]["out"]["code"], known["queries"]["out"]["writes"]
+    write_json(directory.path / identity.IDENTITY, known)
+    assert identity.changed_meaning(directory, queries, ()) == []
+
+
+def test_a_sink_with_another_name_does_not_write_everything_again(directory: StateDirectory, tmp_path: Path) -> None:
+    code = "def check(frame):\n    return frame\n"
+    ran(directory, python_queries(tmp_path, code, sink="alarms"))
+    renamed = python_queries(tmp_path, code, sink="alerts")
+    said = "sink alerts: it has no checkpoint, and sink alarms, no longer in the file, wrote to topic alarms before"
+    with pytest.raises(WrongCheckpoint, match=rf"^{said}; .*--fresh alarms"):
+        identity.check(directory, "shop", renamed)
+    identity.check(directory, "shop", renamed, left_out=["alarms"])  # both are in the file
+    identity.check(directory, "shop", renamed, forgotten=["alarms"])
+    assert identity.outputs_written(directory, ["alarms", "alerts"]) == {"topic alarms"}

@@ -85,7 +85,7 @@ def test_a_narrow_terminal_gets_fewer_columns_and_no_broken_lines(width: int) ->
 def test_the_summary_counts_all_rows() -> None:
     text = drawn(view.summary(replace(STATUS, state="stopped", message="Ctrl-C")))
     row = next(line for line in text.splitlines() if line.startswith("counts"))
-    assert row.split() == ["counts", "●", "running", "2,000,000", "10", "1.50k", "8", "12", "0"]
+    assert row.split() == ["counts", "●", "running", "2,000,000", "10", "1.50k", "7", "12", "0"]
     assert text.rstrip().endswith("Ctrl-C")
 
 
@@ -99,7 +99,8 @@ def test_every_state_can_be_drawn(state: str) -> None:
     [
         ([(1500, 2.25, 7), (0, 0.0, 7)], "lag 1.50k (2.2 s)"),
         ([(1500, None, 7), (0, 0.0, 7)], "lag 1.50k"),
-        ([(0, 0.0, 7), (None, None, None)], "lag at least 0"),
+        ([(0, 0.0, 7), (None, None, None)], None),
+        ([(1500, 2.0, 7), (200, 2.0, 7), (None, None, None)], "lag at least 1.50k"),
         ([(0, 0.0, 7), (None, None, 7)], "lag 0 (0 s)"),
         ([(None, None, None)], None),
     ],
@@ -141,7 +142,8 @@ def test_without_a_terminal_a_line_every_ten_seconds() -> None:
         "ROWS",
         "OUT",
         "LAG",
-        "BATCHES",
+        "LAST",
+        "BATCH",
         "STATE",
         "ROWS",
         "RESTARTS",

@@ -1,7 +1,7 @@
 """`moldau pipeline`: write, check, draw, run, watch, stop and test data pipelines on Spark.
 
 The commands that only read a file are here; those about runs are in pipeline_run.py and pipeline_status.py, those for
-who works on one in pipeline_dev.py and pipeline_test.py. Spark is imported by the commands that need it, when they do.
+who works on one in dev.py and test.py. Spark is imported by the commands that need it, when they do.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -77,7 +78,15 @@ def _problems_told(chosen: Chosen, on_phase: Callable[[str], None]) -> list[Prob
         return None
     from moldau.pipelines.workbench.answers import problem_from_json
 
-    return [problem_from_json(told) for told in answer["problems"]]
+    problems = [problem_from_json(told) for told in answer["problems"]]
+    return [_with_path_as_given(problem, chosen.file) for problem in problems]
+
+
+def _with_path_as_given(problem: Problem, file: Path) -> Problem:
+    """A `dev` knows the file by its whole path."""
+    if problem.place is None or problem.place.file != str(file.absolute()):
+        return problem
+    return replace(problem, place=replace(problem.place, file=str(file)))
 
 
 def _problems_found(chosen: Chosen, on_phase: Callable[[str], None]) -> list[Problem]:

@@ -34,9 +34,15 @@ ALL = "*"
 @click.command(short_help="Run a pipeline.")
 @chosen_options
 @click.option("--until-caught-up", is_flag=True, help="Process what is there now, then end.")
-@click.option("--batch", is_flag=True, help="Process a range of the past as one batch, without checkpoints.")
-@click.option("--from", "begin", metavar="WHERE", help="With --batch: earliest, @TIME, or offsets as JSON.")
-@click.option("--to", "end", metavar="WHERE", help="With --batch: where to end; latest, @TIME, or offsets as JSON.")
+@click.option(
+    "--batch",
+    is_flag=True,
+    help="Process a range of the past as one batch, without checkpoints. It adds to what its topics and tables hold.",
+)
+@click.option(
+    "--from", "begin", metavar="WHERE", help='With --batch: earliest, @TIME, or offsets: {"topic": {"0": 12}}.'
+)
+@click.option("--to", "end", metavar="WHERE", help="With --batch: where to end; latest, @TIME, or offsets.")
 @click.option(
     "--sink",
     "sinks",
@@ -100,6 +106,7 @@ def run(
     if existing and not fresh:
         raise click.UsageError("--existing says what becomes of the output of sinks that begin anew: --fresh", ctx)
     pipeline = chosen.pipeline
+    _refuse_namesake(chosen)
     if deploy_mode == "cluster":
         ctx.exit(submitted(chosen, master, conf, _words(ctx)))
     from moldau.pipelines.planning.compiling import Mode, Range
@@ -155,6 +162,24 @@ def _words(ctx: click.Context) -> list[str]:
     if given["existing"]:
         words += ["--existing", given["existing"]]
     return words
+
+
+def _refuse_namesake(chosen: Chosen) -> None:
+    """Two files of one name would go on from each other's checkpoints. A file that was moved has no namesake."""
+    from moldau.pipelines.problems import InvalidPipeline
+
+    last = (chosen.directory.read_status() or {}).get("file")
+    if last is None or not Path(last).exists() or Path(last).samefile(chosen.file):
+        return
+    try:
+        name = Chosen(Path(last), {}, None, None).pipeline.name
+    except InvalidPipeline:
+        return
+    if name == chosen.pipeline.name:
+        raise CommandFailed(
+            f"{last} is called {name} too, and the checkpoints here are its own; give one of the two another name, or"
+            " this run a directory of its own with --state DIR"
+        )
 
 
 def _check_mode(ctx: click.Context, until_caught_up: bool, batch: bool, has_range: object) -> None:

@@ -123,8 +123,8 @@ def log_folder(file: Path) -> Path | None:
 
 def _listen(stop: Stop) -> None:
     """Called after Spark is there, which brings a handler of its own that cancels all jobs."""
-    signal.signal(signal.SIGINT, lambda number, frame: stop.request("Ctrl-C"))
-    signal.signal(signal.SIGTERM, lambda number, frame: stop.request("SIGTERM"))
+    signal.signal(signal.SIGINT, lambda number, frame: stop.request("stopped by Ctrl-C"))
+    signal.signal(signal.SIGTERM, lambda number, frame: stop.request("stopped by SIGTERM"))
 
 
 @contextmanager

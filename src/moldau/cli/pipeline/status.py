@@ -25,6 +25,7 @@ LOOK_EVERY_S: Final = 0.2
 WATCH_EVERY_S: Final = 1.0
 NEVER_RAN: Final = "never ran"
 NOT_RUNNING: Final = "not running"
+BATCH: Final = "batch"
 SHARED_NAME: Final = "shared name"
 
 target_argument = click.argument(
@@ -103,12 +104,28 @@ def _current(directory: StateDirectory) -> RunStatus:
         raise CommandFailed(f"{directory.path}: {error}; `moldau pipeline run` writes a new one") from error
     if directory.holder() is not None:
         return current
-    current = _with_lag_of_now(current)
+    current = _with_lag_of_now(_with_queries_of_the_file(current, directory))
     if current.state in ("starting", "running", "stopping"):
         died = f"process {current.pid} on {current.host} ended without a word; `moldau pipeline run` goes on from there"
         queries = tuple(replace(query, state="stopped") for query in current.queries)
         return replace(current, state="failed", message=died, queries=queries)
     return current
+
+
+def _with_queries_of_the_file(current: RunStatus, directory: StateDirectory) -> RunStatus:
+    """Of a run that is over: what it left out, and what is new in the file, waits for the next one."""
+    from moldau.pipelines.running.identity import of_pipeline
+    from moldau.pipelines.running.launching import waiting_query
+
+    pipeline = _pipeline_of(current)
+    if pipeline is None or current.mode == BATCH:
+        return current
+    names = of_pipeline(pipeline)
+    known = {query.name for query in current.queries}
+    waiting = [waiting_query(directory, name).status for name in names if name not in known]
+    gone = [query.name for query in current.queries if query.name not in names]
+    note = f"no longer in the file: {', '.join(gone)}" if gone else current.note
+    return replace(current, queries=(*current.queries, *waiting), note=note)
 
 
 def _with_lag_of_now(current: RunStatus) -> RunStatus:
@@ -171,9 +188,10 @@ def stop(target: str, timeout: float, state: Path | None) -> None:
 @click.argument("folder", metavar="[DIR]", default=".", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @format_option
 def list_pipelines(folder: Path, output_format: str) -> None:
-    """List the pipeline files in a folder and in the folders inside it, and what their runs are doing.
+    """List the pipeline files in a folder and in the folders inside it (one level), and what their runs are doing.
 
-    Files of the same name in one folder keep their checkpoints in one place; their STATE is "shared name".
+    SINCE is when a run began, or ended. LAG is that of the query that is furthest behind. Files of the same name in one
+    folder keep their checkpoints in one place; their STATE is "shared name".
 
     \b
     moldau pipeline list examples
@@ -243,7 +261,8 @@ def _state(directory: StateDirectory) -> tuple[str, str | None, int | None]:
         return NEVER_RAN, None, None
     current = _current(directory)
     lags = [query.lag_records for query in current.queries if query.lag_records is not None]
-    return current.state, current.started, sum(lags) if lags else None
+    is_over = current.state in ("finished", "stopped", "failed")
+    return current.state, current.updated if is_over else current.started, max(lags, default=None)
 
 
 def _files_of_one_name(rows: Sequence[_Row]) -> dict[tuple[Path, str], list[str]]:
@@ -273,7 +292,8 @@ def _directory(target: str, state: Path | None) -> StateDirectory:
     if state is not None:
         return StateDirectory(state.absolute())
     if not Path(target).exists():
-        for known in known_directories(Path.cwd()):
+        folders = [Path.cwd(), *sorted(path for path in Path.cwd().iterdir() if path.is_dir())]
+        for known in (known for folder in folders for known in known_directories(folder)):
             if known.path.name == target:
                 return known
         if not target.endswith(SUFFIXES):

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal, Protocol
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -82,9 +83,13 @@ def start(flow: Flow, checkpoint: Path, until_caught_up: bool = False) -> Stream
     return writer.start()
 
 
-def write_batch(flow: Flow, run_id: str, state: Path) -> None:
-    """Run the flow once, as a batch. `run_id` tags the transaction: the same id twice is written once."""
-    flow.target.write(flow.frame, BatchTag(f"batch-{run_id}-{flow.name}", 0), state)
+def write_batch(flow: Flow, run_id: str, state: Path) -> int:
+    """Run the flow once, as a batch; returns how many rows. `run_id` tags the transaction: the same id twice is written
+    once."""
+    counted = Observation()
+    frame = flow.frame.observe(counted, F.count(F.lit(1)).alias("rows"))
+    flow.target.write(frame, BatchTag(f"batch-{run_id}-{flow.name}", 0), state)
+    return int(counted.get["rows"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +148,7 @@ class UpsertTarget:
     deletes: str | None
     """The boolean column that says which rows delete their key."""
     order_by: str | None
-    """Of several rows of a key in one batch the one with the highest counts; without it the last."""
+    """Of several rows of a key the one with the highest counts, in a batch and in the table; without it the last."""
 
     def stream(self, frame: DataFrame, mode: OutputMode, state: Path) -> DataStreamWriter:
         return _by_batch(self, frame, mode, state)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import PurePath
 from typing import Final
 
 from moldau.spark.errors.sentences import worker_error
@@ -66,13 +67,15 @@ _SQLSTATE: Final = re.compile(r"\s*SQLSTATE: \w{5}\b.*$", re.DOTALL)
 _PYTHON_ERROR: Final = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*)(?:: (.*))?$")
 _QUALIFIED: Final = re.compile(r"^(?:Caused by: )?(?:[a-z]\w*\.)+(?=[A-Z])")
 """The package of an exception's class, Java's or Python's."""
+_FRAME: Final = re.compile(r'^\s*File "([^"]+)", line (\d+)', re.MULTILINE)
+_LIBRARY: Final = re.compile(r"site-packages|[\\/](?:pyspark|moldau)[\\/]|pyspark\.zip|[\\/]lib[\\/]python|^<")
 TRACEBACK: Final = "Traceback (most recent call last):"
 
 
 def failure_of(text: str) -> Failure:
     """The reason in what Spark or Python said about the end of a query."""
     reason = _connector_reason(text) or _python_reason(text) or _java_reason(text)
-    message = _condensed(reason)
+    message = f"{_own_code(text)}{_condensed(reason)}"
     if LASTING.search(reason):
         return Failure(Kind.LASTING, message)
     return Failure(Kind.RETRIABLE if RETRIABLE.search(reason) else Kind.UNKNOWN, message)
@@ -90,6 +93,13 @@ def _python_reason(text: str) -> str | None:
         return None
     lines = text.rpartition(TRACEBACK)[2].splitlines()
     return next((line.strip() for line in lines if _PYTHON_ERROR.match(line)), None)
+
+
+def _own_code(text: str) -> str:
+    """Where the user's own Python failed, as file:line; nothing if that is not in the last traceback."""
+    frames = _FRAME.findall(text.rpartition(TRACEBACK)[2]) if TRACEBACK in text else []
+    own = [(file, line) for file, line in frames if PurePath(file).is_absolute() and not _LIBRARY.search(file)]
+    return f"{PurePath(own[-1][0]).name}:{own[-1][1]}: " if own else ""
 
 
 def _java_reason(text: str) -> str:

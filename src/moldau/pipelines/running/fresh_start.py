@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal
@@ -24,15 +24,13 @@ from moldau.base.ids import TopicPartition
 from moldau.client.cluster import EARLIEST, Cluster
 from moldau.client.groups import Groups
 from moldau.pipelines.problems import PipelineError
-from moldau.pipelines.queries import DEAD_LETTERS, sinks_of
+from moldau.pipelines.queries import sinks_of
 from moldau.pipelines.running import identity
+from moldau.pipelines.running.outputs import ROUTE, TABLE, TOPIC, outputs_of, written_by
 from moldau.pipelines.running.state_directory import StateDirectory, read_json, write_json
-from moldau.pipelines.spec import Pipeline, TableSink, TopicSink, TopicSource
+from moldau.pipelines.spec import Pipeline
 
 PLAN: Final = "fresh.json"
-TOPIC: Final = "topic"
-TABLE: Final = "table"
-ROUTE: Final = "route"
 ANSWER_S: Final = 30.0
 Existing = Literal["clear", "keep"]
 Decide = Callable[["Outputs"], Existing]
@@ -48,8 +46,8 @@ class Outputs:
     routes: tuple[str, ...] = ()
     """Sinks that decide the topic of each record: nobody knows which topics those were."""
 
-    def __bool__(self) -> bool:
-        return bool(self.topics or self.tables or self.routes)
+    def __len__(self) -> int:
+        return len(self.topics) + len(self.tables) + len(self.routes)
 
     def __str__(self) -> str:
         told = [f"topic {name}" for name in self.topics] + [f"table {path}" for path in self.tables]
@@ -62,7 +60,7 @@ class Outputs:
                 f"sink {self.routes[0]} decides the topic of each record, so nobody knows which ones to empty:"
                 " empty or delete them yourself, then run with --existing keep"
             )
-        for name, (kind, where) in _written_by(pipeline).items():
+        for name, (kind, where) in written_by(pipeline).items():
             if name in kept and where in (self.topics if kind == TOPIC else self.tables):
                 raise PipelineError(
                     f"{kind} {where} is also written by {name}, which does not begin anew: name it too"
@@ -110,13 +108,22 @@ def planned(
 ) -> FreshStart:
     """For these queries, None for all."""
     there = [name for name in directory.queries() if directory.has_progress(name)]
-    begun = {sink for name in there if queries is None or name in queries for sink in sinks_of(name)}
+    forgotten_now = [name for name in there if queries is None or name in queries]
+    begun = {sink for name in forgotten_now for sink in sinks_of(name)}
+    before = identity.outputs_written(directory, forgotten_now)
+    begun |= {sink for sink in written_by(pipeline) if before.intersection(outputs_of(pipeline, [sink]))}
     found = _holding_something(pipeline, begun) if begun else Outputs()
     forgotten = None if queries is None else tuple(queries)
     if not found or decide(found) == "keep":
         return FreshStart(forgotten)
-    found.check_clearing(pipeline, kept=_written_by(pipeline).keys() - begun)
+    found.check_clearing(pipeline, kept=written_by(pipeline).keys() - begun)
     return FreshStart(forgotten, found.topics, found.tables)
+
+
+def held_already(pipeline: Pipeline, sinks: Collection[str]) -> list[str]:
+    """A line on the topics and tables that a batch adds to."""
+    found = replace(_holding_something(pipeline, sinks), routes=())
+    return [f"{found} already hold{'s' if len(found) == 1 else ''} something: a batch adds to it"] if found else []
 
 
 def refuse_to_decide(found: Outputs) -> Existing:
@@ -127,22 +134,8 @@ def refuse_to_decide(found: Outputs) -> Existing:
     )
 
 
-def _written_by(pipeline: Pipeline) -> dict[str, tuple[str, str]]:
-    """By sink, or query of dead letters: what it appends to. Routes are theirs; consoles forget."""
-    written = {}
-    for sink in pipeline.sinks:
-        if isinstance(sink, TopicSink):
-            written[sink.name] = (TOPIC, sink.topic) if sink.topic else (ROUTE, sink.name)
-        elif isinstance(sink, TableSink) and sink.mode == "append":
-            written[sink.name] = (TABLE, sink.path)
-    for source in pipeline.sources.values():
-        if isinstance(source, TopicSource) and source.dead_letter_topic is not None:
-            written[f"{source.name}{DEAD_LETTERS}"] = (TOPIC, source.dead_letter_topic)
-    return written
-
-
 def _holding_something(pipeline: Pipeline, names: Collection[str]) -> Outputs:
-    written = [where for name, where in _written_by(pipeline).items() if name in names]
+    written = [where for name, where in written_by(pipeline).items() if name in names]
     by_kind = {kind: tuple(dict.fromkeys(at for its, at in written if its == kind)) for kind in (TOPIC, TABLE, ROUTE)}
     with _asking(pipeline) as cluster:
         topics = tuple(topic for topic, ends in _ends(cluster, by_kind[TOPIC]).items() if ends)

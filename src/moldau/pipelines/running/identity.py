@@ -1,11 +1,13 @@
 """Whose checkpoints these are: refuses to resume a query from a checkpoint that another query, or another plan, wrote.
 
     identity.json = {"pipeline": name, "id": random hex, "queries": {query: {"id": Spark's query id or null,
-                     "sources": {name: [what is read]}, "steps": {name: digest of its text}, "mode": output mode}}}
+                     "sources": {name: [what is read]}, "steps": {name: digest of its text}, "mode": output mode,
+                     "code": {Python step: digest of its modules}, "writes": [what is appended to]}}}
 
 Spark itself trusts a checkpoint: with other sources it reads other topics from the offsets of the old ones, with
-another aggregation it fails deep in its state store or, worse, does not. So what each query was is written down here
-before its first batch, and compared before the next run. No Spark in here.
+another aggregation it fails deep in its state store or, worse, does not. A sink with another name has no checkpoint and
+writes everything again. So what each query was is written down here before its first batch, and compared before the
+next run. No Spark in here.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from typing import Any, Final
 
 from moldau.pipelines.drawing.sql_names import views_used
 from moldau.pipelines.queries import DEAD_LETTERS, sinks_by_query, sinks_of
+from moldau.pipelines.running.outputs import outputs_of
+from moldau.pipelines.running.python_code import code_digest
 from moldau.pipelines.running.state_directory import StateDirectory, StateRefused, read_json, write_json
 from moldau.pipelines.spec import FileSource, Pipeline, PythonStep, Source, SqlStep, Step, TableSource, TopicSource
 
@@ -34,6 +38,10 @@ class QueryIdentity:
     steps: Mapping[str, str] = field(default_factory=dict)
     """Each step on the way, and the digest of its text."""
     mode: str = "append"
+    code: Mapping[str, str] = field(default_factory=dict)
+    """Each Python step among them, and the digest of its modules."""
+    writes: Sequence[str] = ()
+    """The topics and tables that it appends to."""
     id: str | None = None
     """Spark's query id, known after the first start."""
 
@@ -51,8 +59,11 @@ def of_pipeline(pipeline: Pipeline, apart: bool = False) -> dict[str, QueryIdent
     """Every query that a run of the pipeline has, by name: one per sink, where sinks that share a query count as one
     unless `apart`, and one per source with a dead-letter topic."""
     views = {view.name.casefold(): view for view in (*pipeline.sources.values(), *pipeline.steps)}
+    folder = pipeline.file.parent
     queries = {
-        f"{source.name}{DEAD_LETTERS}": QueryIdentity(_read_by([source], pipeline.file.parent))
+        (name := f"{source.name}{DEAD_LETTERS}"): QueryIdentity(
+            _read_by([source], folder), writes=outputs_of(pipeline, [name])
+        )
         for source in pipeline.sources.values()
         if isinstance(source, TopicSource) and source.dead_letter_topic is not None and source.format != "raw"
     }
@@ -60,7 +71,10 @@ def of_pipeline(pipeline: Pipeline, apart: bool = False) -> dict[str, QueryIdent
         upstream = _upstream(views[sinks[0].view.casefold()], views)
         sources = [view for view in upstream if not isinstance(view, SqlStep | PythonStep)]
         steps = {view.name: digest(_text(view)) for view in upstream if not isinstance(view, TableSource)}
-        queries[name] = QueryIdentity(_read_by(sources, pipeline.file.parent), steps, sinks[0].mode)
+        code = {view.name: code_digest(view.module, folder) for view in upstream if isinstance(view, PythonStep)}
+        queries[name] = QueryIdentity(
+            _read_by(sources, folder), steps, sinks[0].mode, code, outputs_of(pipeline, [sink.name for sink in sinks])
+        )
     return queries
 
 
@@ -109,9 +123,11 @@ def check(
     pipeline: str,
     queries: Mapping[str, QueryIdentity],
     forgotten: Collection[str] | None = (),
+    left_out: Collection[str] = (),
 ) -> None:
     """WrongCheckpoint, for all of them at once, if any of the queries could not rightly go on from its checkpoint.
-    `forgotten` are the queries whose checkpoints are to be removed, if this goes well; None for all there are."""
+    `forgotten` are the queries whose checkpoints are to be removed, if this goes well; None for all there are.
+    `left_out` are queries of the pipeline that are not to run now."""
     known = read_json(directory.path / IDENTITY)
     if known is not None and known["pipeline"] != pipeline:
         raise WrongCheckpoint(
@@ -122,6 +138,9 @@ def check(
         return
     kept = [name for name in directory.queries() if name not in forgotten and directory.has_progress(name)]
     wrong = [found for name, query in queries.items() for found in _wrong(directory, name, query, kept, known)]
+    gone = [name for name in kept if name not in queries and name not in left_out]
+    new = {name: query for name, query in queries.items() if name not in kept}
+    wrong += [found for name, query in new.items() for found in _renamed(query, name, gone, known)]
     if wrong:
         reasons = "; ".join(f"sink {sink}: {reason}" for sink, reason, _ in wrong)
         raise WrongCheckpoint(f"{reasons}; {_way_out(dict.fromkeys(checkpoint for _, _, checkpoint in wrong))}")
@@ -145,8 +164,12 @@ def changed_meaning(
 
 
 def _changed_steps(now: QueryIdentity, before: Mapping[str, Any]) -> list[str]:
-    old = before["steps"]
-    return [step for step in {**old, **now.steps} if old.get(step) != now.steps.get(step)]
+    old, code = before["steps"], before.get("code", now.code)  # which versions before did not write down
+    return [
+        step
+        for step in {**old, **now.steps}
+        if old.get(step) != now.steps.get(step) or code.get(step) != now.code.get(step)
+    ]
 
 
 def _wrong(
@@ -160,6 +183,20 @@ def _wrong(
             yield again[0], f"it ran as {_company(other)} before, and is to run as {_company(name)}", other
     if name in kept and (refused := _why_not(directory, name, query, known)):
         yield name, refused, name
+
+
+def _renamed(
+    query: QueryIdentity, name: str, gone: Collection[str], known: Mapping[str, Any] | None
+) -> Iterator[tuple[str, str, str]]:
+    """A query without a checkpoint would write once more what one wrote that is not in the file any more."""
+    for other in gone:
+        written = (known or {"queries": {}})["queries"].get(other, {}).get("writes", ())
+        if again := [output for output in query.writes if output in written]:
+            yield (
+                name,
+                f"it has no checkpoint, and sink {other}, no longer in the file, wrote to {again[0]} before",
+                other,
+            )
 
 
 def _why_not(directory: StateDirectory, name: str, query: QueryIdentity, known: Mapping[str, Any] | None) -> str | None:
@@ -180,6 +217,12 @@ def record(
     if wanted != known or not (directory.path / IDENTITY).exists():
         write_json(directory.path / IDENTITY, wanted)
     return str(known["id"])
+
+
+def outputs_written(directory: StateDirectory, queries: Iterable[str]) -> set[str]:
+    """What these queries appended to, in the words of outputs.py."""
+    known = (read_json(directory.path / IDENTITY) or {"queries": {}})["queries"]
+    return {output for name in queries for output in known.get(name, {}).get("writes", ())}
 
 
 def forget(directory: StateDirectory, queries: Iterable[str] | None) -> list[str]:

@@ -54,10 +54,10 @@ def activate(session: SparkSession) -> None:
 def _written(compiled: Compiled, flow: Flow, run_id: str, directory: StateDirectory) -> Query:
     context = compiled.session.sparkContext
 
-    def write() -> None:
+    def write() -> int:
         activate(compiled.session)
         context.setJobGroup(run_id + flow.name, flow.name, interruptOnCancel=True)
-        write_batch(flow, run_id, directory.path)
+        return write_batch(flow, run_id, directory.path)
 
     return BatchWrite(write, cancel=lambda: context.cancelJobGroup(run_id + flow.name))
 
@@ -90,7 +90,7 @@ class Stream:
 class BatchWrite:
     """A batch write in a thread of its own, with the face of a streaming query that runs one batch."""
 
-    def __init__(self, write: Callable[[], None], cancel: Callable[[], None]) -> None:
+    def __init__(self, write: Callable[[], int], cancel: Callable[[], None]) -> None:
         self._write, self._cancel = write, cancel
         self._began_s = time.monotonic()
         self._error: Exception | None = None
@@ -102,7 +102,7 @@ class BatchWrite:
     def _go(self) -> None:
         began = utc_now()
         try:
-            self._write()
+            rows = self._write()
         except Exception as error:  # told by exception(), as a streaming query does
             self._error = error
             return
@@ -111,6 +111,7 @@ class BatchWrite:
             "batchId": 0,
             "timestamp": began,
             "durationMs": {"triggerExecution": took_ms, "addBatch": took_ms},
+            "sink": {"numOutputRows": rows},
         }
 
     @property

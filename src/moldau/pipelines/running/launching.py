@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from moldau.pipelines.problems import PipelineError, did_you_mean
-from moldau.pipelines.queries import sinks_of
+from moldau.pipelines.queries import DEAD_LETTERS, sinks_of
 from moldau.pipelines.running import identity, topics
 from moldau.pipelines.running.bad_records import BadRecords, rules
 from moldau.pipelines.running.broker_watch import BrokerWatch
-from moldau.pipelines.running.fresh_start import Decide, FreshStart, planned, refuse_to_decide
+from moldau.pipelines.running.fresh_start import Decide, FreshStart, held_already, planned, refuse_to_decide
 from moldau.pipelines.running.identity import QueryIdentity
 from moldau.pipelines.running.progress import Gauge, QueryStatus, RunStatus
 from moldau.pipelines.running.run import Broker, Job, NoBroker, Run, Stop, utc_now
@@ -28,6 +28,7 @@ from moldau.pipelines.running.spark_checkpoint import SparkCheckpoint
 from moldau.pipelines.running.state_directory import Holder, StateDirectory, StateRefused
 from moldau.pipelines.running.view import View
 from moldau.pipelines.spec import Pipeline
+from moldau.spark.offsets import to_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,7 +86,8 @@ def launch(
         directory.forget_stop()
         anew = FreshStart()
         if not is_batch:
-            anew = _fresh_start(pipeline, directory, names, fresh, wanted.decide)
+            left_out = [name for name in queries if name not in names]
+            anew = _fresh_start(pipeline, directory, names, left_out, fresh, wanted.decide)
         with phases("looking at the topics") as show:
 
             def on_phase(phase: str) -> None:
@@ -102,13 +104,13 @@ def launch(
             for line in [*changed, *anew.perform(directory, pipeline)]:
                 view.say(line)
             identity.record(directory, pipeline.name, names, lambda: uuid.uuid4().hex)
-        for topic in made:
-            view.say(f"made topic {topic}")
+        for line in [*(f"made topic {topic}" for topic in made), *_warnings(pipeline, queries, names, is_batch)]:
+            view.say(line)
         run = Run(jobs, directory, view, stop, status, random.random, wanted.debug)
         run.pulse = lambda: _tasks_done(spark)
         run.bad_records = BadRecords(rules(pipeline), set())
         if not is_batch:
-            run.left_out = [_left_out(directory, name) for name in queries if name not in names]
+            run.left_out = [waiting_query(directory, name) for name in queries if name not in names]
         with _quiet(), _broker(pipeline, view, is_batch) as run.broker:
             return run.to_the_end()
 
@@ -117,6 +119,7 @@ def _fresh_start(
     pipeline: Pipeline,
     directory: StateDirectory,
     names: Mapping[str, QueryIdentity],
+    left_out: Collection[str],
     fresh: Collection[str] | None,
     decide: Decide,
 ) -> FreshStart:
@@ -124,11 +127,11 @@ def _fresh_start(
     unfinished = FreshStart.read(directory)
     if fresh is not None and not fresh:
         anew = unfinished or FreshStart()
-        identity.check(directory, pipeline.name, names, forgotten=anew.queries)
+        identity.check(directory, pipeline.name, names, anew.queries, left_out)
         return anew
     if unfinished is not None and fresh is not None:
         fresh = None if unfinished.queries is None else list(dict.fromkeys([*fresh, *unfinished.queries]))
-    identity.check(directory, pipeline.name, names, forgotten=fresh)
+    identity.check(directory, pipeline.name, names, fresh, left_out)
     return planned(pipeline, directory, fresh, decide)
 
 
@@ -171,9 +174,20 @@ def _jobs(
     return jobs(plan, directory, wanted.mode, names)
 
 
-def _left_out(directory: StateDirectory, query: str) -> Gauge:
+def _warnings(pipeline: Pipeline, queries: Collection[str], names: Collection[str], is_batch: bool) -> Iterator[str]:
+    """What those who read only the end of a run would not know."""
+    if is_batch:
+        yield from held_already(pipeline, {sink for name in names for sink in sinks_of(name)})
+    for name in queries:
+        if name.endswith(DEAD_LETTERS) and name not in names:
+            source = name.removesuffix(DEAD_LETTERS)
+            yield f"bad records of source {source} are left out and not counted: {name} is not part of this run"
+
+
+def waiting_query(directory: StateDirectory, query: str) -> Gauge:
+    """One that does not run, where its checkpoint says that it is."""
     position = SparkCheckpoint(directory.checkpoint(query)).position()
-    return Gauge(QueryStatus(name=query, state="not running"), dict(position))
+    return Gauge(QueryStatus(name=query, state="not running", position=to_json(position)), dict(position))
 
 
 def _broker(pipeline: Pipeline, view: View, is_batch: bool) -> AbstractContextManager[Broker]:

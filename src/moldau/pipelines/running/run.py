@@ -252,7 +252,7 @@ class Run:
 
     def _is_to_stop(self) -> bool:
         if self.stop.reason is None and self.directory.stop_requested():
-            self.stop.request("asked to by `moldau pipeline stop`")
+            self.stop.request("stopped by `moldau pipeline stop`")
         if self.stop.reason is not None and self.status.state == "running":
             self._become("stopping", self.stop.reason)
         return self.status.state == "stopping"
@@ -302,8 +302,8 @@ class Run:
         if not is_over:
             for warning in self.bad_records.news(queries):
                 self.view.say(warning)
-        elif (told := [*self.bad_records.summary(queries), *_late(queries)]) and self.status.message is None:
-            self.status = replace(self.status, message="; ".join(told))
+        elif told := [*(() if self._is_refused else self.bad_records.summary(queries)), *_late(queries)]:
+            self.status = replace(self.status, message="; ".join(filter(None, [self.status.message, *told])))
         refusal = self.bad_records.refusal(queries, is_over)
         if refusal is not None and not self._is_refused:
             self._is_refused = True

@@ -19,6 +19,8 @@ from rich.text import Text
 from moldau.pipelines.running.progress import QueryStatus, RunStatus
 
 LINE_EVERY_S: Final = 10.0
+BATCH: Final = "batch"
+"""The mode of a run over a range of the past."""
 SPARKS: Final = "▁▂▃▄▅▆▇█"
 COLUMNS: Final = (
     "QUERY",
@@ -36,7 +38,7 @@ RATES: Final = ""
 """The column of sparklines."""
 LEFT: Final = frozenset({"QUERY", "STATE", "WATERMARK", RATES})
 FIRST_TO_GO: Final = (RATES, "WATERMARK", "STATE ROWS", "OUT/S", "BATCH MS", "RESTARTS", "LAG S")
-SUMMARY_COLUMNS: Final = ("QUERY", "STATE", "ROWS IN", "ROWS OUT", "LAG", "BATCHES", "STATE ROWS", "RESTARTS")
+SUMMARY_COLUMNS: Final = ("QUERY", "STATE", "ROWS IN", "ROWS OUT", "LAG", "LAST BATCH", "STATE ROWS", "RESTARTS")
 DOTS: Final = {
     "starting": ("○", "yellow"),
     "running": ("●", "green"),
@@ -84,15 +86,15 @@ def cells(query: QueryStatus) -> tuple[str, ...]:
     )
 
 
-def summary_cells(query: QueryStatus) -> tuple[str, ...]:
-    """One query under SUMMARY_COLUMNS."""
+def summary_cells(query: QueryStatus, mode: str) -> tuple[str, ...]:
+    """One query under SUMMARY_COLUMNS. Of a batch Spark does not tell what it read."""
     return (
         query.name,
         query.state,
-        f"{query.rows_in:,}",
+        "-" if mode == BATCH else f"{query.rows_in:,}",
         "-" if query.rows_out is None else f"{query.rows_out:,}",
         number(query.lag_records),
-        "-" if query.batch_id is None else str(query.batch_id + 1),
+        "-" if query.batch_id is None else str(query.batch_id),
         number(query.state_rows),
         str(query.restarts),
     )
@@ -140,7 +142,7 @@ def summary(status: RunStatus) -> RenderableType:
         drawn.add_column(column, justify="left" if column in LEFT else "right")
     for query in status.queries:
         dot, colour = DOTS[query.state]
-        name, state, *rest = summary_cells(query)
+        name, state, *rest = summary_cells(query, status.mode)
         drawn.add_row(name, Text(f"{dot} {state}", style=colour), *rest)
     return Group(_title(status), drawn, *_errors(status))
 
@@ -180,13 +182,16 @@ def line(status: RunStatus) -> str:
     now = phase(status)
     if now is not None and not any(query.rows_in for query in status.queries):
         return f"{_time_of_day(status.updated)} {status.pipeline} {status.state} · {now}"
-    rows_in = sum(query.rows_in_per_second for query in status.queries)
+    running = sum(query.state == "running" for query in status.queries)
     told = [
         f"{_time_of_day(status.updated)} {status.pipeline} {status.state}",
-        f"{sum(query.state == 'running' for query in status.queries)} of {len(status.queries)} queries running",
-        f"{number(rows_in)} rows/s in",
-        f"{sum(query.rows_in for query in status.queries):,} rows read by all of them",
+        f"{running} of {len(status.queries)} queries running",
     ]
+    if status.mode == BATCH:
+        told.append(f"{sum(query.rows_out or 0 for query in status.queries):,} rows written by all of them")
+    else:
+        told.append(f"{number(sum(query.rows_in_per_second for query in status.queries))} rows/s in")
+        told.append(f"{sum(query.rows_in for query in status.queries):,} rows read by all of them")
     if (lag := _lag(status)) is not None:
         told.append(lag)
     if restarts := sum(query.restarts for query in status.queries):
@@ -195,17 +200,19 @@ def line(status: RunStatus) -> str:
 
 
 def _lag(status: RunStatus) -> str | None:
-    """Of all queries together; "at least" while some have not said where they are."""
+    """Of the query that is furthest behind; "at least" while some have not said where they are."""
     running = [query for query in status.queries if query.state != "not running"]
     known = [query for query in running if query.lag_records is not None]
     if not known:
         return None
     unknown = [query for query in running if query.lag_records is None and query.batch_id is None]
-    records = number(sum(query.lag_records or 0 for query in known))
+    largest = max(query.lag_records or 0 for query in known)
+    if unknown and not largest:
+        return None
     ages = [query.lag_seconds for query in known if query.lag_records]
     oldest = max((age for age in ages if age is not None), default=0.0)
     seconds = "" if unknown or None in ages else f" ({number(oldest)} s)"
-    return f"lag {'at least ' if unknown else ''}{records}{seconds}"
+    return f"lag {'at least ' if unknown else ''}{number(largest)}{seconds}"
 
 
 class View(Protocol):
@@ -267,9 +274,9 @@ class PlainView:
     ) -> None:
         if self._last is not None:
             print(line(self._last), file=self._out)
-            rows = [summary_cells(query) for query in self._last.queries]
+            rows = [summary_cells(query, self._last.mode) for query in self._last.queries]
             print("\n".join(plain_rows(SUMMARY_COLUMNS, rows)), file=self._out, flush=True)
-            if self._last.state == "finished" and self._last.message:
+            if self._last.state in ("finished", "stopped") and self._last.message:
                 self.say(self._last.message)
 
     def show(self, status: RunStatus) -> None:

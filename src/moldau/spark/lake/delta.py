@@ -20,9 +20,9 @@ from deltalake.transaction import AddAction, Transaction
 
 from moldau.spark.lake import transactions
 from moldau.spark.lake.delta_stats import stats_of
-from moldau.spark.lake.merging import Merge
+from moldau.spark.lake.merging import Merge, quoted
 from moldau.spark.lake.schemas import aligned, checked_partitions, lake_schema, new_columns, same_partitions
-from moldau.spark.lake.tables import BatchTag, DataFile, LakeError, Split, Target, split_files
+from moldau.spark.lake.tables import BatchTag, DataFile, Split, Target, no_table, split_files
 from moldau.spark.lake.transactions import Conflict
 
 
@@ -89,7 +89,7 @@ class DeltaLakeTable:
 
     def _open(self) -> DeltaTable:
         if not DeltaTable.is_deltatable(self.path):
-            raise LakeError(f"{self.path}: there is no Delta table")
+            raise no_table(self.path, "Delta")
         return DeltaTable(self.path)
 
     def _create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
@@ -124,14 +124,16 @@ class DeltaLakeTable:
             target_alias="target",
             commit_properties=_tagged(tag),
         )
-        values = {_quoted(name): f"source.{_quoted(name)}" for name in merge.columns}
+        values = {quoted(name): f"source.{quoted(name)}" for name in merge.columns}
+        is_due = merge.is_due("target", "source")
         if merge.deletes is not None:
-            mark = f"source.{_quoted(merge.deletes)}"
-            merger = merger.when_matched_delete(predicate=mark)
-            merger = merger.when_matched_update(values, predicate=f"NOT {mark}")
+            mark = f"source.{quoted(merge.deletes)}"
+            due = f" AND {is_due}" if is_due else ""
+            merger = merger.when_matched_delete(predicate=f"{mark}{due}")
+            merger = merger.when_matched_update(values, predicate=f"NOT {mark}{due}")
             merger = merger.when_not_matched_insert(values, predicate=f"NOT {mark}")
         else:
-            merger = merger.when_matched_update(values).when_not_matched_insert(values)
+            merger = merger.when_matched_update(values, predicate=is_due).when_not_matched_insert(values)
         try:
             merger.execute()
         except CommitFailedError as error:
@@ -140,10 +142,6 @@ class DeltaLakeTable:
 
 def _tagged(tag: BatchTag) -> CommitProperties:
     return CommitProperties(app_transactions=[] if tag.once else [Transaction(tag.query_id, tag.batch_id)])
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 TABLE = DeltaLakeTable

@@ -36,7 +36,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 
 from moldau.spark.lake import disk, transactions
 from moldau.spark.lake.schemas import aligned, checked_partitions, lake_schema, new_columns, same_partitions
-from moldau.spark.lake.tables import BatchTag, DataFile, LakeError, Split, Target, split_files
+from moldau.spark.lake.tables import BatchTag, DataFile, LakeError, Split, Target, no_table, split_files
 from moldau.spark.lake.transactions import Conflict
 
 CATALOG = "moldau"
@@ -107,7 +107,7 @@ class IcebergTable:
         if create:
             disk.make_directory(self._metadata)
         elif not os.path.isfile(file):
-            raise LakeError(f"{self.path}: there is no Iceberg table")
+            raise no_table(self.path, "Iceberg")
         with _refusals():
             # Its tables are made apart: where another makes them at the same moment, the catalog has to be closed.
             uri = f"sqlite:///{file}?timeout={LOCK_TIMEOUT_SECONDS}"
@@ -124,7 +124,7 @@ class IcebergTable:
             try:
                 table = catalog.load_table(NAME)
             except NoSuchTableError:
-                raise LakeError(f"{self.path}: there is no Iceberg table") from None
+                raise no_table(self.path, "Iceberg") from None
             yield table
 
     def _shape(self, asked: pa.Schema, partition_by: Sequence[str]) -> None:

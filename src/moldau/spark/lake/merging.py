@@ -22,15 +22,23 @@ class Merge:
     """What is stored: all but the mark of deletions."""
     deletes: str | None
     """A boolean column without nulls: these rows delete their key."""
+    order_by: str | None = None
+    """A row changes nothing where the table holds one of its key that comes later by this column."""
 
     def matched_by(self, target: str, source: str) -> str:
         """A null key matches a null key; said only where there is one, since plain equality joins faster."""
         terms = []
         for key in self.keys:
             same = "IS NOT DISTINCT FROM" if self.rows.column(key).null_count else "="
-            quoted = '"' + key.replace('"', '""') + '"'
-            terms.append(f"{target}.{quoted} {same} {source}.{quoted}")
+            terms.append(f"{target}.{quoted(key)} {same} {source}.{quoted(key)}")
         return " AND ".join(terms)
+
+    def is_due(self, target: str, source: str) -> str | None:
+        """The condition under which a row takes the place of the one that is there; None for always."""
+        if self.order_by is None:
+            return None
+        column = quoted(self.order_by)
+        return f"({target}.{column} IS NULL OR {source}.{column} >= {target}.{column})"
 
     def cast_to(self, schema: pa.Schema) -> Merge:
         """The rows in the types of the table that they go to."""
@@ -59,7 +67,11 @@ def merge_of(table: str, rows: pa.Table, keys: Sequence[str], delete_when: str |
         at = rows.column_names.index(delete_when)
         rows = rows.set_column(at, delete_when, pc.fill_null(rows.column(delete_when), False))
     columns = tuple(name for name in rows.column_names if name != delete_when)
-    return Merge(_last_of_each_key(rows, keys, order_by), tuple(keys), columns, delete_when)
+    return Merge(_last_of_each_key(rows, keys, order_by), tuple(keys), columns, delete_when, order_by)
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _last_of_each_key(rows: pa.Table, keys: Sequence[str], order_by: str | None) -> pa.Table:

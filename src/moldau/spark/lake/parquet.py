@@ -28,7 +28,7 @@ from moldau.spark.lake import disk
 from moldau.spark.lake.journal import JOURNALS, Journal
 from moldau.spark.lake.partitions import NULL
 from moldau.spark.lake.schemas import aligned, checked_partitions, lake_schema, new_columns, same_partitions
-from moldau.spark.lake.tables import BatchTag, DataFile, LakeError, Split, Target, split_files
+from moldau.spark.lake.tables import BatchTag, DataFile, LakeError, Split, Target, no_table, split_files
 
 
 class ParquetTable:
@@ -69,7 +69,7 @@ class ParquetTable:
         if (described := self._described()) is not None:
             return described[0]
         if next(self._data_files(), None) is None:
-            raise LakeError(f"{self.path}: there is no Parquet table")
+            raise no_table(self.path, "Parquet")
         return lake_schema(ds.dataset(self.path, format="parquet", partitioning="hive").schema, self.path)
 
     def splits(self, wanted: int) -> list[Split]:

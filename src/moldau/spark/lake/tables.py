@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
@@ -132,6 +133,17 @@ def open_table(path: str, kind: str) -> LakeTable:
         raise LakeError(f"{_ARTICLE[kind]} table needs the package {missing.name}: {INSTALL_LAKE}") from None
     opener: Callable[[str], LakeTable] = module.TABLE
     return opener(where)
+
+
+def no_table(path: str, kind: str) -> LakeError:
+    """With the nearest name beside it, if nothing is there at all."""
+    if os.path.exists(path):
+        return LakeError(f"{path}: there is no {kind} table")
+    folder, name = os.path.split(path)
+    beside = os.listdir(folder) if os.path.isdir(folder) else []
+    near = get_close_matches(name, beside, n=1)
+    hint = f"; did you mean {os.path.join(folder, near[0])}?" if near else ""
+    return LakeError(f"{path}: there is no table{hint}")
 
 
 _ARTICLE = {"parquet": "a Parquet", "delta": "a Delta", "iceberg": "an Iceberg"}

@@ -67,9 +67,11 @@ def upsert(
     """Merge the rows into a Delta table by their keys, in one transaction; False if the table holds that batch already.
 
     Of the rows of one key only the last one counts: the one with the highest `order_by`, or without it the one that
-    stands last in `rows`. `delete_when` names a boolean column of `rows`: where it is true the key is deleted. That
-    column is not stored. It is a column and not a predicate because a pipeline's predicates are Spark's SQL, and Spark
-    shall evaluate them.
+    stands last in `rows`. With `order_by` a row that is older than the one in the table changes nothing; a key that was
+    deleted has left nothing to compare with.
+
+    `delete_when` names a boolean column of `rows`: where it is true the key is deleted. That column is not stored. It
+    is a column and not a predicate because a pipeline's predicates are Spark's SQL, and Spark shall evaluate them.
     """
     table = open_table(path, kind)
     if not isinstance(table, Mergeable):

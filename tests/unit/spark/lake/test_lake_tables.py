@@ -260,8 +260,13 @@ def test_places_and_formats_that_there_are_not(tmp_path: Path) -> None:
 
 
 def test_a_table_that_is_not_there_cannot_be_read(tmp_path: Path, kind: str) -> None:
-    with pytest.raises(LakeError, match=r"there is no (Parquet|Delta|Iceberg) table"):
+    (tmp_path / "events").mkdir()
+    with pytest.raises(LakeError, match=r"/nothing: there is no table$"):
         own_rows(tmp_path / "nothing", kind)
+    with pytest.raises(LakeError, match=r"/evnts: there is no table; did you mean .*/events\?$"):
+        own_rows(tmp_path / "evnts", kind)
+    with pytest.raises(LakeError, match=r"there is no (Parquet|Delta|Iceberg) table"):
+        own_rows(tmp_path / "events", kind)
 
 
 def test_a_table_is_read_in_parts_that_are_worth_a_task(

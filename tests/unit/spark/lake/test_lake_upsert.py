@@ -38,6 +38,26 @@ def test_rows_are_inserted_updated_and_deleted(tmp_path: Path) -> None:
     assert DeltaTable(str(path)).schema().to_arrow().names == ["id", "name"]
 
 
+@pytest.mark.parametrize("deletes", [False, True])
+def test_an_older_row_changes_nothing_in_a_later_batch_either(tmp_path: Path, deletes: bool) -> None:
+    path = tmp_path / "users"
+
+    def apply(batch: int, *rows: tuple[int, str, int | None, bool]) -> None:
+        ids, names, at, gone = zip(*rows, strict=True)
+        table = {"id": list(ids), "name": list(names), "at": pa.array(at, pa.int64()), "gone": pa.array(gone)}
+        if not deletes:
+            del table["gone"]
+        mark = "gone" if deletes else None
+        upsert(str(path), "delta", pa.table(table), ["id"], mark, BatchTag("q", batch), order_by="at")
+
+    apply(0, (1, "a", 10, False), (2, "b", 10, False), (3, "c", None, False), (4, "d", 10, False))
+    apply(1, (1, "older", 9, False), (2, "as old", 10, False), (3, "first", 1, False), (4, "none", None, False))
+    assert content(path) == {1: "a", 2: "as old", 3: "first", 4: "d"}
+    if deletes:
+        apply(2, (1, "older", 9, True), (2, "newer", 11, True))
+        assert content(path) == {1: "a", 3: "first", 4: "d"}
+
+
 def test_null_is_a_key_like_others(tmp_path: Path) -> None:
     path = tmp_path / "users"
     for batch, name in enumerate(("a", "b")):
