@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import closing
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 from patience import PATIENCE_S, Patience
 
 from moldau.base.ids import TopicPartition as Place
@@ -36,7 +36,7 @@ def _until_the_end(bootstrap: str, places: list[Place]) -> list[Message]:
     )
     rest, found = set(places), []
     try:
-        consumer.assign([TopicPartition(*place, 0) for place in places])
+        consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in places])
         while rest:
             message = consumer.poll(PATIENCE_S)
             assert message is not None, f"nothing came from {rest}"

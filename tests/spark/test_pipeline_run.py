@@ -27,7 +27,7 @@ from moldau.client.cluster import Cluster
 from moldau.client.group_values import CommittedOffsets
 from moldau.client.groups import Groups
 from moldau.pipelines.cases.files import find_cases
-from moldau.pipelines.problems import InvalidPipeline
+from moldau.pipelines.problems import InvalidPipeline, PipelineError
 from moldau.pipelines.reading.loading import load
 from moldau.pipelines.running.identity import WrongCheckpoint
 from moldau.pipelines.running.progress import RunStatus
@@ -346,10 +346,45 @@ def test_a_batch_over_a_range(spark: SparkSession, write: Callable[..., Pipeline
     pipeline = write()
     produce(pipeline, *"abcdef")
     over = Range(start={topics(pipeline)[0]: {0: 1}}, end={topics(pipeline)[0]: {0: 4}})
-    status = run(pipeline, spark, mode=Mode.BATCH, over=over)
+    said = Said()
+    status = run(pipeline, spark, mode=Mode.BATCH, over=over, view=said)
     assert status.state == "finished", status.message
+    assert [query.rows_out for query in status.queries] == [3]
     assert sorted(row["user"] for row in written(pipeline)) == ["b", "c", "d"]
     assert default_directory(pipeline.file, "shop").queries() == []
+    out = topics(pipeline)[1]
+    assert said.lines == [f"made topic {out}"]
+    run(pipeline, spark, mode=Mode.BATCH, over=over, view=said)
+    assert said.lines[1:] == [f"topic {out} already holds something: a batch adds to it"]
+    assert len(written(pipeline)) == 6
+
+
+class Said(Silence):
+    """A view that remembers what it was told to say."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
+
+
+def test_a_renamed_sink_asks_before_it_writes_everything_again(
+    spark: SparkSession, write: Callable[..., Pipeline]
+) -> None:
+    pipeline = write()
+    produce(pipeline, "ann", "bob")
+    assert run(pipeline, spark).state == "finished"
+    pipeline.file.write_text(pipeline.file.read_text().replace("name: plain", "name: simple"))
+    renamed = load(pipeline.file)
+    with pytest.raises(WrongCheckpoint, match=r"sink plain, no longer in the file, wrote to topic .*--fresh plain"):
+        run(renamed, None)
+    with pytest.raises(PipelineError, match="would hold everything twice"):
+        run(renamed, None, fresh=["plain"])
+    said = Said()
+    assert run(renamed, spark, fresh=["plain"], decide=lambda found: "clear", view=said).state == "finished"
+    assert said.lines == [f"emptied topic {topics(pipeline)[1]}"]
+    assert sorted(row["user"] for row in written(renamed)) == ["ann", "bob"]
 
 
 @contextmanager
@@ -394,7 +429,7 @@ def test_a_broker_that_goes_away_and_comes_back_costs_nothing(
         runner.join(SPARK_PATIENCE_S)
         assert {row["user"] for row in written(pipeline)} == {"before", "after", "later"}
     (status,) = ended
-    assert (status.state, status.message) == ("stopped", "asked to by `moldau pipeline stop`")
+    assert (status.state, status.message) == ("stopped", "stopped by `moldau pipeline stop`")
 
 
 def rows_in(pipeline: Pipeline) -> int:

@@ -312,7 +312,7 @@ def test_the_stop_file_ends_the_run(directory: StateDirectory, view: Heard) -> N
     stop_when(view, lambda status: bool(status.queries) and status.queries[0].rows_in == 10, directory.request_stop)
     status = make_run(directory, view, one=[query]).to_the_end()
     assert status.state == "stopped"
-    assert status.message == "asked to by `moldau pipeline stop`"
+    assert status.message == "stopped by `moldau pipeline stop`"
     assert query.stopped.is_set()
 
 
