@@ -59,7 +59,7 @@ class Broker:
             pytest.skip("the worker of a broker is found in /proc")
         for children in Path(f"/proc/{self._process.pid}/task").glob("*/children"):
             for pid in children.read_text().split():
-                if b"cleaning_process_worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                if b"cleaning.process_worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
                     return int(pid)
         return None
 

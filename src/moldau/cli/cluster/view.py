@@ -1,7 +1,7 @@
 """What `moldau cluster describe` shows, worked out of what a cluster tells of itself. Pure.
 
-Counts, states and notes come to be here; how they are drawn is cluster_drawing.py, how they are asked for
-cluster_describe.py.
+Counts, states and notes come to be here; how they are drawn is drawing.py, how they are asked for
+describe.py.
 """
 
 from __future__ import annotations

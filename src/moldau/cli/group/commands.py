@@ -1,6 +1,6 @@
-"""`moldau group`: list, describe, delete; `reset` is in group_reset.py.
+"""`moldau group`: list, describe, delete; `reset` is in reset.py.
 
-A coordinator's answer becomes a table here; how it is asked is `client.groups`, how lag is found is group_lag.py.
+A coordinator's answer becomes a table here; how it is asked is `client.groups`, how lag is found is lag.py.
 """
 
 from __future__ import annotations

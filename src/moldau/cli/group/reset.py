@@ -1,5 +1,5 @@
 """`moldau group reset`: the plan of new offsets as a table and, with --execute, the doing. Where a group can be sent to
-is the grammar of group_targets.py, or a CSV file as kafka-consumer-groups writes it.
+is the grammar of targets.py, or a CSV file as kafka-consumer-groups writes it.
 """
 
 from __future__ import annotations

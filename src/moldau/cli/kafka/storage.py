@@ -2,7 +2,7 @@
 
 Formatting is optional for a node on its own, a start does it by itself; the tool is for those who choose their cluster
 id or their first controllers, and for scripts. meta.properties is read and written by `moldau.log.meta_properties`, the
-snapshot that names the first voters by first_voters.py.
+snapshot that names the first voters by initial_controllers.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`moldau pipeline`: write, check, draw, run, watch, stop and test data pipelines on Spark.
 
-The commands that only read a file are here; those about runs are in pipeline_run.py and pipeline_status.py, those for
+The commands that only read a file are here; those about runs are in run.py and status.py, those for
 who works on one in dev.py and test.py. Spark is imported by the commands that need it, when they do.
 """
 

@@ -1,5 +1,5 @@
 """Who does the cleaner's work: reads a log and writes it anew beside itself. `CleansInThread` does it by the node's own
-files, `cleaning_process` in a process of its own.
+files, `process.py` in a process of its own.
 """
 
 from __future__ import annotations
