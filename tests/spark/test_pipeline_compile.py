@@ -351,11 +351,11 @@ def test_a_right_pipeline_has_no_problems(spark: SparkSession, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("before", "after", "word", "said"),
     [
-        ("n int", "n intt", "intt", 'source events: Unsupported data type "INTT".'),
+        ("n int", "n intt", "intt", "source events: there is no type INTT, did you mean 'int'?"),
         ("column: at", "column: att", "att,", "source events: there is no column att, did you mean 'at'?"),
         ("column: at,", "column: id,", "id,", "The event time `id` has the invalid type"),
         ("deduplicate: [id]", "deduplicate: [idd]", "idd]", "there is no column idd, did you mean 'id'?"),
-        ("u.country\n", "u.county\n", "u.county", "step enriched: there is no column `u`.`county`; did you mean"),
+        ("u.country\n", "u.county\n", "u.county", "there is no column `u`.`county`; did you mean one of `u`.`country`"),
         ("from events e", "from evnts e", "evnts", "there is no source or step `evnts` before this one, did you mean"),
         ("count(*)", "countt(*)", "countt", "step counts: there is no function `countt`"),
         ("group by 1, 2", "grup by 1, 2", "by 1, 2", "step counts: syntax error at or near 'by'"),

@@ -1,7 +1,7 @@
 """What Spark says about SQL, as one or two lines for people, and the place in the text that it is about.
 
 Spark's messages come with an error class in brackets, an SQLSTATE, the whole plan, the search path and advice that does
-not apply here. The name under discussion, what is wrong with it and "did you mean" are kept. No pipeline in here.
+not apply here. The name under discussion, what is wrong with it and "did you mean" are kept.
 """
 
 from __future__ import annotations
@@ -11,12 +11,22 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from typing import Final
 
 from pyspark.errors import PySparkException, QueryContextType
 from pyspark.logger import PySparkLogger
 
+from moldau.pipelines.problems import did_you_mean
+
 MESSAGE_LENGTH_MAX: Final = 300
+NEAR_MAX: Final = 3
+TYPES: Final = (
+    "boolean", "tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long", "float", "real", "double",
+    "decimal", "numeric", "string", "char", "varchar", "binary", "date", "timestamp", "timestamp_ntz", "interval",
+    "array", "map", "struct", "variant",
+)  # fmt: skip
+_NAME: Final = re.compile(r"`(?:[^`]|``)*`(?:\.`(?:[^`]|``)*`)*")
 _CLASS: Final = re.compile(r"^\s*\[[A-Z0-9_.]+\]\s*")
 _TAIL: Final = re.compile(r"\s*SQLSTATE: \w{5}.*$", re.DOTALL)
 _LINE_POS: Final = re.compile(r"[(;,]\s*line (\d+),? pos (\d+)")
@@ -74,9 +84,23 @@ def _condensed(error: PySparkException) -> str:
 
 
 def _unresolved_column(parameters: Mapping[str, str]) -> str:
-    proposal = parameters.get("proposal")
-    found = f"there is no column {parameters.get('objectName', '')}"
-    return f"{found}; did you mean one of {proposal}?" if proposal else found
+    wrong = parameters.get("objectName", "")
+    near = sorted(_NAME.findall(parameters.get("proposal", "")), key=lambda name: -_likeness(name, wrong))
+    found = f"there is no column {wrong}"
+    if not near:
+        return found
+    return f"{found}; did you mean {'one of ' if len(near) > 1 else ''}{', '.join(near[:NEAR_MAX])}?"
+
+
+def _likeness(name: str, wrong: str) -> float:
+    """Of what stands behind the last dot: who forgets a letter of a column has not forgotten one of its table."""
+    first, second = (text.rpartition(".")[2].strip("`").casefold() for text in (name, wrong))
+    return SequenceMatcher(None, first, second).ratio()
+
+
+def _unsupported_type(parameters: Mapping[str, str]) -> str:
+    wrong = parameters.get("typeName", "").strip('"')
+    return f"there is no type {wrong}{did_you_mean(wrong, TYPES)}" if wrong else ""
 
 
 def _unresolved_table(parameters: Mapping[str, str]) -> str:
@@ -95,6 +119,7 @@ _TOLD: Final[Mapping[str, Callable[[Mapping[str, str]], str]]] = {
     "UNRESOLVED_COLUMN": _unresolved_column,
     "TABLE_OR_VIEW_NOT_FOUND": _unresolved_table,
     "UNRESOLVED_ROUTINE": _unresolved_routine,
+    "UNSUPPORTED_DATATYPE": _unsupported_type,
     "PARSE_SYNTAX_ERROR": _syntax,
 }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import glob
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -171,8 +172,14 @@ def read_path(section: Section, key: str, folder: Folder) -> Path | None:
         return None
     path = Path(folder.resolved(written))
     if folder.check and ("\0" in written or not path.is_file()):
-        section.refuse(f"there is no file {quoted(written)}", section.value_place(key))
+        section.refuse(_no_file(written, str(path)), section.value_place(key))
     return path
+
+
+def _no_file(written: str, path: str) -> str:
+    folder, name = os.path.split(path)
+    beside = os.listdir(folder) if "\0" not in folder and os.path.isdir(folder) else []
+    return f"there is no file {quoted(written)}{did_you_mean(name, beside)}"
 
 
 def _start(section: Section, topics: tuple[str, ...]) -> Start:
@@ -289,7 +296,7 @@ def _file_source(name: str, section: Section, folder: Folder) -> FileSource:
     written = section.text("file") or ""
     path = folder.resolved(written)
     if folder.missing(path):
-        section.refuse(f"there is no file {quoted(written)}", section.value_place("file"))
+        section.refuse(_no_file(written, path), section.value_place("file"))
     format_ = _file_format(section, written)
     schema, schema_file = _schema(section, folder)
     watch = section.flag("watch")
