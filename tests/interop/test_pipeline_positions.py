@@ -191,9 +191,12 @@ def test_the_lag_of_a_run_that_is_over_is_that_of_now(tmp_path: Path) -> None:
             file=str(spec.file), bootstrap=running.bootstrap_servers, queries=(query,),
         )  # fmt: skip
         directory.write_status(ended.to_json())
-        (told,) = status("status", str(spec.file))["queries"]
+        told, waiting = status("status", str(spec.file))["queries"]
         assert (told["lag_records"], told["lag_seconds"]) == (30, None)
+        assert (waiting["state"], waiting["lag_records"]) == ("not running", None), (
+            "in the file, and not part of that run"
+        )
         directory.write_status(replace(ended, state="running").to_json())  # it died without a word
         assert status("list", str(tmp_path))[0]["lag"] == 30
-    (told,) = status("status", str(spec.file))["queries"]
+    told, _ = status("status", str(spec.file))["queries"]
     assert told["lag_records"] is None

@@ -162,5 +162,5 @@ def test_what_does_not_fit_is_told_before_a_task_runs(spark: SparkSession, lake:
         write(spark.range(1), lake / "iceberg")
     with pytest.raises(Exception, match="queryId and batchId"):
         write(spark.range(1), tmp_path / "t", queryId="query")
-    with pytest.raises(Exception, match="there is no Delta table"):
+    with pytest.raises(Exception, match="there is no table"):
         table(spark, tmp_path / "t", "delta").count()
