@@ -42,6 +42,7 @@ from moldau.runtime.controller.channel import ControllerChannel
 from moldau.runtime.coordinators.group import GroupCoordinator, offsets_topic
 from moldau.runtime.coordinators.topic import CoordinatorTopic
 from moldau.runtime.coordinators.transaction import TransactionCoordinator, transaction_topic
+from moldau.runtime.coordinators.transaction_gate import Patience, TransactionGate
 from moldau.runtime.coordinators.transaction_verifier import TransactionVerifier
 from moldau.runtime.fault_log import FaultLog
 from moldau.runtime.housekeeping import Housekeeping
@@ -49,7 +50,6 @@ from moldau.runtime.replication.fetcher import ReplicaFetchSettings
 from moldau.runtime.replication.fetchers import ReplicaFetchers
 from moldau.runtime.replication.isr_changes import IsrChanges
 from moldau.server.handlers import Parts, handlers
-from moldau.server.handlers.transactions.gate import Patience, TransactionGate
 from moldau.server.router import Router
 from moldau.settings import Settings
 from moldau.wire.messages.broker_registration import BrokerRegistrationRequest, Feature
