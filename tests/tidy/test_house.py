@@ -150,7 +150,8 @@ def test_imports_go_down_among_pipelines() -> None:
         for package, allowed in PIPELINES_MAY_IMPORT.items()
         if path.is_relative_to(PACKAGE / "pipelines" / package)
         for name, line in imported(path)
-        if name.startswith("moldau.pipelines.") and name.split(".")[2] in PIPELINES_MAY_IMPORT.keys() - allowed - {package}
+        if name.startswith("moldau.pipelines.")
+        and name.split(".")[2] in PIPELINES_MAY_IMPORT.keys() - allowed - {package}
     ]
     assert not wrong, "\n".join(wrong)
 
