@@ -46,6 +46,7 @@ from moldau.runtime.coordinators.transaction_gate import Patience, TransactionGa
 from moldau.runtime.coordinators.transaction_verifier import TransactionVerifier
 from moldau.runtime.fault_log import FaultLog
 from moldau.runtime.housekeeping import Housekeeping
+from moldau.runtime.image_log import LeadershipLog
 from moldau.runtime.replication.fetcher import ReplicaFetchSettings
 from moldau.runtime.replication.fetchers import ReplicaFetchers
 from moldau.runtime.replication.isr_changes import IsrChanges
@@ -129,6 +130,9 @@ class BrokerSide:
         self._laying_out = ChunkedLayout(self._follow, world.timers)
         registered = RegistrationGate(settings.node_id, self.lifecycle.incarnation_id, self._laying_out.on_image)
         current.add_listener(registered.on_image)
+        leaderships = LeadershipLog(settings.node_id, current)
+        gate = RegistrationGate(settings.node_id, self.lifecycle.incarnation_id, leaderships.on_image)
+        current.add_listener(gate.on_image)
         current.add_listener(self.lifecycle.on_image)
 
     def _isr_proposals(self, channel: ControllerChannel) -> IsrChanges:
