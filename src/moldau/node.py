@@ -287,7 +287,7 @@ async def _run(settings: Settings, announce: Callable[[str], None]) -> int:
     finally:
         await node.stop()
     if node.failed.done():
-        log.error("stopped, because %s", _reason(node.failed.result()))
+        log.error("stopped: %s", _reason(node.failed.result()))
         return 1
     return 0
 
@@ -308,7 +308,7 @@ async def _is_started(node: Node, told_to_stop: asyncio.Future[None]) -> bool:
 
 def _reason(fault: Exception) -> str:
     if not isinstance(fault, StorageFault):
-        return f"of a fault of its own: {fault!r}"
+        return f"internal error: {fault!r}"
     return f"the disk failed: {fault}{f'; {fault.next_step}' if fault.next_step else ''}"
 
 

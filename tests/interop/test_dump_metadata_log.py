@@ -20,8 +20,8 @@ import pytest
 from patience import PATIENCE_S
 
 from moldau.cli.kafka.dump_log import main
-from moldau.cli.kafka.metadata_lines import java_double
-from moldau.cli.kafka.metadata_records import KEPT_BY_KAFKA_ONLY, ClientQuotaRecord
+from moldau.cli.kafka.log_dump.metadata_lines import java_double
+from moldau.cli.kafka.log_dump.metadata_records import KEPT_BY_KAFKA_ONLY, ClientQuotaRecord
 from moldau.client.cluster import Cluster
 from moldau.metadata.records import RECORD_TYPES, ConfigRecord, MetadataRecord, encode_record
 from moldau.raft import control_records

@@ -14,7 +14,7 @@ from group_members import Group, assignment, subscription
 from kafka_tools import Outcome, Tools, program, shell
 from patience import PATIENCE_S, wait_until
 
-from moldau.cli.kafka import clients
+from moldau.cli.kafka.connection import clients
 
 CreateTopic = Callable[..., str]
 NO_MEMBERS = "\nConsumer group '{}' has no active members.\n"

@@ -10,7 +10,7 @@ import pytest
 from kafka_tools import Tools, program, shell
 from patience import PATIENCE_S, wait_until
 
-from moldau.cli.kafka import clients
+from moldau.cli.kafka.connection import clients
 
 CreateTopic = Callable[..., str]
 COLLISION = (

@@ -24,7 +24,7 @@ from moldau.replica.verification import Verifications
 from moldau.runtime.cleaning import choice as log_cleaner_choice
 from moldau.runtime.cleaning import cleaner as log_cleaner
 from moldau.runtime.coordinators.marker_sender import MarkerSender
-from moldau.server.handlers.transactions.gate import NOTHING, TransactionGate
+from moldau.runtime.coordinators.transaction_gate import NOTHING, TransactionGate
 from moldau.server.handlers.transactions.write_markers import WriteTxnMarkers
 
 Patch = pytest.MonkeyPatch

@@ -20,7 +20,7 @@ from json_cases import DDL, cases
 
 from moldau.pipelines.planning.checking import check
 from moldau.pipelines.planning.compiling import Compiled, Mode, compile_pipeline, write_batch
-from moldau.pipelines.planning.rejection_reasons import json_misfit
+from moldau.pipelines.planning.rejection_reasons import json_rejection
 from moldau.pipelines.problems import InvalidPipeline
 from moldau.pipelines.reading.loading import load
 
@@ -94,7 +94,7 @@ def test_every_json_record_is_a_row_or_a_dead_letter(spark: SparkSession, tmp_pa
     bad = reasons(flow_rows(made, "events.dead-letters"))
     assert sorted([*good, *bad]) == list(range(len(values)))
     schema = spark.createDataFrame([], DDL).schema
-    expected = {at: json_misfit(value, schema) for at, value in enumerate(values) if value is not None}
+    expected = {at: json_rejection(value, schema) for at, value in enumerate(values) if value is not None}
     assert {at: values[at] for at in set(bad) ^ {at for at, why in expected.items() if why}} == {}
     assert bad == {at: why for at, why in expected.items() if why}
     assert 400 < len(good) < 2500

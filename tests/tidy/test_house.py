@@ -1,4 +1,4 @@
-"""The rules of the house as a test: who may import whom, what pure rooms may not touch, how long a thing may get.
+"""The rules of the house as a test: who may import whom, what pure packages may not touch, how long a thing may get.
 
 The rules are told in docs/architecture.md. The lists of exceptions at the end may only shrink.
 """
@@ -53,7 +53,7 @@ MAY_IMPORT = {
     },
     "testing": {"base", "wire", "client", "log", "node", "settings"},
 }
-"""A room may import itself and these. `node.py` sees everyone; nobody but the command line and testing sees it."""
+"""A package may import itself and these. `node.py` sees everyone; nobody but the command line and testing sees it."""
 
 PIPELINES_MAY_IMPORT = {
     "reading": set(),
@@ -63,13 +63,13 @@ PIPELINES_MAY_IMPORT = {
     "cases": {"planning", "running"},
     "workbench": {"reading", "planning", "running", "cases"},
 }
-"""The same among the rooms of `pipelines`; its `spec.py` and `problems.py` are for all of them."""
+"""The same among the packages of `pipelines`; its `spec.py` and `problems.py` are for all of them."""
 
 PURE = ("base", "wire", "log", "raft", "metadata", "coordinator", "replica")
-NOT_IN_PURE_ROOMS = {"asyncio", "socket", "threading", "time", "subprocess", "logging", "selectors", "uvloop"}
+NOT_IN_PURE_PACKAGES = {"asyncio", "socket", "threading", "time", "subprocess", "logging", "selectors", "uvloop"}
 MAY_TELL_TIME = {"base/clock.py"}
 MAY_LOCK = {"log/write_order.py"}
-ASYNC_ROOMS = {"server", "runtime", "client", "testing", "node"}
+ASYNC_PACKAGES = {"server", "runtime", "client", "testing", "node"}
 BANNED_NAMES = {"utils", "util", "helpers", "common", "manager", "misc", "stuff"}
 
 PLATFORM_BOUND = re.compile(
@@ -106,7 +106,7 @@ def name_of(path: Path) -> str:
     return path.relative_to(PACKAGE).as_posix()
 
 
-def room_of(path: Path) -> str:
+def package_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
@@ -131,14 +131,14 @@ def test_no_two_modules_of_tests_have_one_name() -> None:
 def test_imports_go_down() -> None:
     wrong = []
     for path in modules():
-        room = room_of(path)
-        if room not in MAY_IMPORT:
+        package = package_of(path)
+        if package not in MAY_IMPORT:
             continue
         for name, line in imported(path):
             parts = name.split(".")
             if parts[0] == "moldau" and len(parts) > 1 and parts[1] != "__version__":
                 other = parts[1]
-                if other != room and other not in MAY_IMPORT[room]:
+                if other != package and other not in MAY_IMPORT[package]:
                     wrong.append(f"{name_of(path)}:{line} imports {name}")
     assert not wrong, "\n".join(wrong)
 
@@ -147,10 +147,11 @@ def test_imports_go_down_among_pipelines() -> None:
     wrong = [
         f"{name_of(path)}:{line} imports {name}"
         for path in modules()
-        for room, allowed in PIPELINES_MAY_IMPORT.items()
-        if path.is_relative_to(PACKAGE / "pipelines" / room)
+        for package, allowed in PIPELINES_MAY_IMPORT.items()
+        if path.is_relative_to(PACKAGE / "pipelines" / package)
         for name, line in imported(path)
-        if name.startswith("moldau.pipelines.") and name.split(".")[2] in PIPELINES_MAY_IMPORT.keys() - allowed - {room}
+        if name.startswith("moldau.pipelines.")
+        and name.split(".")[2] in PIPELINES_MAY_IMPORT.keys() - allowed - {package}
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -159,18 +160,18 @@ def test_pure_rooms_touch_no_clock_no_loop_no_network() -> None:
     wrong = [
         f"{name_of(path)}:{line} imports {name}"
         for path in modules()
-        if room_of(path) in PURE and name_of(path) not in MAY_TELL_TIME | MAY_LOCK
+        if package_of(path) in PURE and name_of(path) not in MAY_TELL_TIME | MAY_LOCK
         for name, line in imported(path)
-        if name.split(".")[0] in NOT_IN_PURE_ROOMS
+        if name.split(".")[0] in NOT_IN_PURE_PACKAGES
     ]
     assert not wrong, "\n".join(wrong)
 
 
-def test_async_lives_in_its_rooms() -> None:
+def test_async_lives_in_its_packages() -> None:
     wrong = [
         f"{name_of(path)}:{node.lineno}"
         for path in modules()
-        if room_of(path) not in ASYNC_ROOMS
+        if package_of(path) not in ASYNC_PACKAGES
         for node in nodes(path)
         if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncWith | ast.AsyncFor)
     ]
@@ -231,7 +232,7 @@ def test_only_one_room_knows_platforms() -> None:
     wrong = [
         f"{name_of(path)}:{number} {line.strip()[:80]}"
         for path in modules()
-        if room_of(path) != "platforms"
+        if package_of(path) != "platforms"
         for number, line in code_lines(path)
         if PLATFORM_BOUND.search(line) and not line.lstrip().startswith("#")
     ]

@@ -21,6 +21,7 @@ from moldau.raft.machine import Quorum
 from moldau.raft.member import Member, RaftSettings
 from moldau.raft.voters import Endpoint, VoterSet, static_voters
 from moldau.runtime.controller.channel import ControllerChannel
+from moldau.runtime.image_log import BrokerLog
 from moldau.runtime.quorum.committed_metadata import CommittedMetadata
 from moldau.runtime.quorum.driver import QuorumDriver
 from moldau.runtime.quorum.metadata_log import MetadataLog
@@ -67,7 +68,7 @@ class Assembly:
         found = self.store.load(lambda _: LogConfig(), world.clock.now_ms())
         self._previous_epoch = found.broker_epoch
         if found.logs and not found.was_clean:
-            log.warning("the last stop was not a clean one: %d logs were checked", found.logs)
+            log.warning("unclean shutdown of the last run: %d logs were checked", found.logs)
         for recovered in found.recovered:
             log.warning("recovered: %s", recovered)
         for directory, why in found.unreadable:
@@ -91,6 +92,9 @@ class Assembly:
         between = settings.quorum.bytes_between_snapshots
         snapshots = MetadataSnapshots(self.driver, between, world.run_in_thread, world.on_fault)
         self.current.add_listener(snapshots.on_image)
+        if self.controller_side is not None:
+            controller = self.controller_side.controller
+            self.current.add_listener(BrokerLog(settings.node_id, self.current, lambda: controller.is_active).on_image)
         self.broker_side: BrokerSide | None = None
         if settings.is_broker:
             self.broker_side = BrokerSide(

@@ -42,14 +42,15 @@ from moldau.runtime.controller.channel import ControllerChannel
 from moldau.runtime.coordinators.group import GroupCoordinator, offsets_topic
 from moldau.runtime.coordinators.topic import CoordinatorTopic
 from moldau.runtime.coordinators.transaction import TransactionCoordinator, transaction_topic
+from moldau.runtime.coordinators.transaction_gate import Patience, TransactionGate
 from moldau.runtime.coordinators.transaction_verifier import TransactionVerifier
 from moldau.runtime.fault_log import FaultLog
 from moldau.runtime.housekeeping import Housekeeping
+from moldau.runtime.image_log import LeadershipLog
 from moldau.runtime.replication.fetcher import ReplicaFetchSettings
 from moldau.runtime.replication.fetchers import ReplicaFetchers
 from moldau.runtime.replication.isr_changes import IsrChanges
 from moldau.server.handlers import Parts, handlers
-from moldau.server.handlers.transactions.gate import Patience, TransactionGate
 from moldau.server.router import Router
 from moldau.settings import Settings
 from moldau.wire.messages.broker_registration import BrokerRegistrationRequest, Feature
@@ -129,6 +130,9 @@ class BrokerSide:
         self._laying_out = ChunkedLayout(self._follow, world.timers)
         registered = RegistrationGate(settings.node_id, self.lifecycle.incarnation_id, self._laying_out.on_image)
         current.add_listener(registered.on_image)
+        leaderships = LeadershipLog(settings.node_id, current)
+        gate = RegistrationGate(settings.node_id, self.lifecycle.incarnation_id, leaderships.on_image)
+        current.add_listener(gate.on_image)
         current.add_listener(self.lifecycle.on_image)
 
     def _isr_proposals(self, channel: ControllerChannel) -> IsrChanges:

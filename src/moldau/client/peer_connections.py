@@ -17,7 +17,6 @@ from typing import Any, Final
 from moldau import __version__
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.promise import Promise
-from moldau.client.peer_link import Line, Link, until_mended
 from moldau.client.response_frames import ResponseFrames
 from moldau.wire.apis import APIS, ApiKey, response_class
 from moldau.wire.frames import read_response, request_frame
@@ -52,11 +51,10 @@ class _Asked:
 
 
 class PeerConnections:
-    """All connections of one node. `link` makes lines slow or cuts them, for tests."""
+    """All connections of one node."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, link: Link | None = None) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._link = link
         self._peers: dict[tuple[str, int, str], PeerConnection] = {}
         self._is_closed = False
         self._told_second, self._untold = -1, 0
@@ -66,10 +64,13 @@ class PeerConnections:
         key = (host, port, purpose)
         known = self._peers.get(key)
         if known is None or known.is_closed:
-            known = self._peers[key] = PeerConnection(self._loop, host, port, purpose, self._link, self._tell)
+            known = self._peers[key] = self._connection(host, port, purpose)
             if self._is_closed:
                 known.close()
         return known
+
+    def _connection(self, host: str, port: int, purpose: str) -> PeerConnection:
+        return PeerConnection(self._loop, host, port, purpose, self._tell)
 
     def close_all(self) -> None:
         """Ends all connections; whoever asks after that is told so."""
@@ -92,18 +93,11 @@ class PeerConnection:
     """A `Peer`: connected when first asked, and again when asked after it broke."""
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        host: str,
-        port: int,
-        purpose: str,
-        link: Link | None,
-        tell: Callable[[str], None],
+        self, loop: asyncio.AbstractEventLoop, host: str, port: int, purpose: str, tell: Callable[[str], None]
     ) -> None:
         self.is_closed = False
         self._loop = loop
         self._host, self._port, self._purpose = host, port, purpose
-        self._link = link
         self._tell = tell
         self._waiting: deque[_Asked] = deque()
         """Asked before the connection was ready for them."""
@@ -115,7 +109,6 @@ class PeerConnection:
         self._opening: asyncio.Task[None] | None = None
         self._frames: ResponseFrames | None = None
         self._send_bytes: Callable[[Buffer], None] = _nowhere
-        self._lines: list[Line[Any]] = []
         self._open_not_before = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -149,8 +142,7 @@ class PeerConnection:
         frames = ResponseFrames(self._receiver(), self._lost)
         try:
             await asyncio.sleep(max(0.0, self._open_not_before - self._loop.time()))
-            await until_mended(self._link, self._host, self._port)
-            transport, _ = await self._loop.create_connection(lambda: frames, self._host, self._port)
+            transport = await self._connect(frames)
         except (OSError, UnicodeError, OverflowError) as refused:
             self._open_not_before = self._loop.time() + RECONNECT_BACKOFF_S
             if self._opening is this:
@@ -168,18 +160,15 @@ class PeerConnection:
         self._handshake_version = HANDSHAKE_VERSION
         self._ask_versions()
 
+    async def _connect(self, frames: ResponseFrames) -> asyncio.Transport:
+        transport, _ = await self._loop.create_connection(lambda: frames, self._host, self._port)
+        return transport
+
     def _sender(self, transport: asyncio.WriteTransport) -> Callable[[Buffer], None]:
-        return transport.write if self._link is None else self._line(transport.write)
+        return transport.write
 
     def _receiver(self) -> Callable[[memoryview], None]:
-        return self._received if self._link is None else self._line(self._received)
-
-    def _line(self, deliver: Callable[[Any], None]) -> Callable[[Any], None]:
-        link = self._link
-        assert link is not None
-        line: Line[Any] = Line(self._loop, lambda: link(self._host, self._port), deliver)
-        self._lines.append(line)
-        return line.send
+        return self._received
 
     def _ask_versions(self) -> None:
         self._correlation_id = 1
@@ -273,9 +262,6 @@ class PeerConnection:
         if self._frames is not None:
             self._frames.end()
             self._frames = None
-        for line in self._lines:
-            line.close()
-        self._lines.clear()
         self._send_bytes, self._versions = _nowhere, None
         unanswered = [*self._asked, *self._waiting]
         self._asked.clear()

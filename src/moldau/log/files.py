@@ -1,6 +1,6 @@
 """The disk, as the log sees it: a few calls that can be counted, refused and torn in tests.
 
-Every OSError of the log room becomes a StorageFault here and nowhere else. No formats, no names of files.
+Every OSError of the log package becomes a StorageFault here and nowhere else. No formats, no names of files.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Work that is prepared on the loop and done in a thread: one at a time, and not at all once something later has made
-it void. The one lock among the pure rooms.
+it void. The one lock among the pure packages.
 """
 
 from __future__ import annotations

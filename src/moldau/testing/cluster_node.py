@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from moldau.base.local_cluster import NodeAddress
-from moldau.client.peer_connections import PeerConnections
-from moldau.client.peer_link import Link
 from moldau.node import Node, new_loop
 from moldau.settings import Settings
+from moldau.testing.faulty_peers import FaultyPeers, Link
 
 READY_TIMEOUT_S = 30.0
 END_TIMEOUT_S = 30.0
@@ -87,7 +86,7 @@ class _Life:
             self.ready.set_exception(self.fault or RuntimeError("it ended before it was ready"))
 
     async def _run(self) -> None:
-        node = self.node = Node(self._settings, peers=PeerConnections(self._loop, self._link))
+        node = self.node = Node(self._settings, peers=FaultyPeers(self._loop, self._link))
         starting = self._loop.create_task(node.start())
         await asyncio.wait([starting, self._ordered], return_when=asyncio.FIRST_COMPLETED)
         if not starting.done():

@@ -11,9 +11,11 @@ import pytest
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition, uuid_from_text
-from moldau.cli.kafka import controller_file, feature_levels, features, leader_election, metadata_quorum
+from moldau.cli.kafka import features, leader_election, metadata_quorum
 from moldau.cli.kafka.cluster import endpoint_lines
-from moldau.cli.kafka.initial_controllers import InitialController, parse_voters
+from moldau.cli.kafka.connection import controller_file
+from moldau.cli.kafka.storage_format import feature_levels
+from moldau.cli.kafka.storage_format.initial_controllers import InitialController, parse_voters
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client.cluster_values import (
     BrokerNode,

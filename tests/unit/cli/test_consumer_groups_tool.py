@@ -12,9 +12,11 @@ import pytest
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.flags import Given
-from moldau.cli.kafka import consumer_group_lines as lines
-from moldau.cli.kafka import consumer_groups, groups, java_errors, java_order, reset_plan
-from moldau.cli.kafka.consumer_group_choice import WrongArgument, split_topics
+from moldau.cli.kafka import consumer_groups, groups
+from moldau.cli.kafka.group_offsets import lines, reset_plan
+from moldau.cli.kafka.group_offsets.choice import WrongArgument, split_topics
+from moldau.cli.kafka.java import errors as java_errors
+from moldau.cli.kafka.java import order as java_order
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client.group_values import (
     CLASSIC,

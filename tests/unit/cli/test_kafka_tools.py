@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from moldau.base.errors import ErrorCode, UnusableProperty
-from moldau.cli.kafka import clients, configs, delete_records, get_offsets, producer_perf, properties, topics
+from moldau.cli.kafka import configs, delete_records, get_offsets, producer_perf, topics
 from moldau.cli.kafka.config_quotas import credential
+from moldau.cli.kafka.connection import clients, properties
+from moldau.cli.kafka.connection.leaders import Partition
+from moldau.cli.kafka.console.line_reader import LineReader, Record
+from moldau.cli.kafka.console.record_lines import Formatter
 from moldau.cli.kafka.consumer_perf import java_date
-from moldau.cli.kafka.latencies import Latencies
-from moldau.cli.kafka.leaders import Partition
-from moldau.cli.kafka.line_reader import LineReader, Record
-from moldau.cli.kafka.record_lines import Formatter
+from moldau.cli.kafka.performance.latencies import Latencies
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.kafka.topic_lines import PartitionLine, format_uuid, parse_uuid
 from moldau.client.properties import for_librdkafka

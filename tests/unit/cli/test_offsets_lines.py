@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from moldau.base.errors import MalformedData
-from moldau.cli.kafka.offsets_lines import offsets_words
+from moldau.cli.kafka.log_dump.offsets_lines import offsets_words
 from moldau.coordinator.group.consumer_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,

@@ -11,19 +11,20 @@ import pytest
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.flags import UsageError
-from moldau.cli.kafka import log_dir_moves, reassign_partitions
+from moldau.cli.kafka import reassign_partitions
 from moldau.cli.kafka.reassign_partitions import checked_action
-from moldau.cli.kafka.reassignment_lines import Terse, reassignment_line, refuse, status_lines
-from moldau.cli.kafka.reassignment_plan import (
+from moldau.cli.kafka.reassignment import log_dir_moves
+from moldau.cli.kafka.reassignment.lines import Terse, reassignment_line, refuse, status_lines
+from moldau.cli.kafka.reassignment.plan import (
     check_for_execution,
     parse_brokers,
     parse_plan,
     parse_topics,
     plan_json,
 )
-from moldau.cli.kafka.reassignment_proposal import chosen_racks, propose
-from moldau.cli.kafka.reassignment_throttles import Move, proposed_moves, throttled_replicas
-from moldau.cli.kafka.replica_placer import place
+from moldau.cli.kafka.reassignment.proposal import chosen_racks, propose
+from moldau.cli.kafka.reassignment.replica_placer import place
+from moldau.cli.kafka.reassignment.throttles import Move, proposed_moves, throttled_replicas
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client.cluster_values import BrokerNode, PartitionReplicas, Reassignment, Replica, ReplicaLogDir
 

@@ -12,10 +12,12 @@ from click.testing import CliRunner
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.cli.kafka import java_order, transaction_failures, transactions
+from moldau.cli.kafka import transactions
+from moldau.cli.kafka.java import order as java_order
+from moldau.cli.kafka.log_dump.transaction_log_lines import transaction_log_formatter, transaction_log_words
 from moldau.cli.kafka.tool import ToolFailed
-from moldau.cli.kafka.transaction_log_lines import transaction_log_formatter, transaction_log_words
-from moldau.cli.kafka.transaction_tables import described_table, hanging_table, listed_table, producers_table
+from moldau.cli.kafka.transaction import failures as transaction_failures
+from moldau.cli.kafka.transaction.tables import described_table, hanging_table, listed_table, producers_table
 from moldau.cli.main import main
 from moldau.cli.offsets import BadOffset, parse_duration
 from moldau.client.transaction_values import (

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from moldau.pipelines.planning.rejection_reasons import csv_misfit, json_misfit, misread_decimals, utf8_misfit
+from moldau.pipelines.planning.rejection_reasons import csv_rejection, json_rejection, misread_decimals, utf8_rejection
 
 PERSON = StructType([StructField("age", IntegerType(), False), StructField("name", StringType())])
 SCHEMA = StructType(
@@ -88,7 +88,7 @@ SCHEMA = StructType(
     ],
 )
 def test_what_is_said_about_a_json_text(value: bytes, said: str) -> None:
-    assert json_misfit(value, SCHEMA) == said
+    assert json_rejection(value, SCHEMA) == said
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_what_is_said_about_a_json_text(value: bytes, said: str) -> None:
     ],
 )
 def test_nothing_is_said_about_a_json_text_that_fits(value: bytes) -> None:
-    assert json_misfit(value, SCHEMA) is None
+    assert json_rejection(value, SCHEMA) is None
 
 
 def test_schemas_without_decimals_need_no_look_at_exponents() -> None:
@@ -128,14 +128,14 @@ LINE = StructType(SCHEMA.fields[:2] + SCHEMA.fields[5:7])
     ],
 )
 def test_what_is_said_about_a_line_of_csv(value: bytes, said: str) -> None:
-    assert csv_misfit(value, LINE, {}) == said
+    assert csv_rejection(value, LINE, {}) == said
 
 
 def test_csv_options_are_followed() -> None:
-    assert csv_misfit(b"a;-;true;2026-01-31", LINE, {"Sep": ";", "nullValue": "-"}) is None
-    assert csv_misfit(b'"a, b",1,TRUE,2026-01-31 08:00:00\n', LINE, {}) is None
+    assert csv_rejection(b"a;-;true;2026-01-31", LINE, {"Sep": ";", "nullValue": "-"}) is None
+    assert csv_rejection(b'"a, b",1,TRUE,2026-01-31 08:00:00\n', LINE, {}) is None
 
 
 def test_utf8() -> None:
-    assert utf8_misfit("žluť".encode()) is None
-    assert utf8_misfit(b"ok\xed\xa0\x80") == "not UTF-8: byte 0xed at position 2"
+    assert utf8_rejection("žluť".encode()) is None
+    assert utf8_rejection(b"ok\xed\xa0\x80") == "not UTF-8: byte 0xed at position 2"

@@ -33,6 +33,7 @@ from moldau.replica.throttle import Throttles
 from moldau.replica.verification import Verifications
 from moldau.replica.waiting import ParkedFetches
 from moldau.runtime.broker.other_brokers import Brokers
+from moldau.runtime.coordinators.transaction_gate import Patience, TransactionGate
 from moldau.runtime.coordinators.transaction_verifier import TransactionVerifier
 from moldau.runtime.replication.fetcher import ReplicaFetchSettings
 from moldau.runtime.replication.fetchers import ReplicaFetchers
@@ -41,7 +42,6 @@ from moldau.server.handlers.delete_records import DeleteRecords
 from moldau.server.handlers.fetch import Fetch
 from moldau.server.handlers.list_offsets import ListOffsets
 from moldau.server.handlers.produce import Produce
-from moldau.server.handlers.transactions.gate import Patience, TransactionGate
 from moldau.server.router import Router
 from moldau.testing.clock import FakeClock, FakeTimers
 from moldau.testing.files import MemoryFiles

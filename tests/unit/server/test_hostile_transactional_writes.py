@@ -16,8 +16,8 @@ from moldau.base.errors import ErrorCode
 from moldau.base.names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from moldau.base.promise import Promise
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
+from moldau.runtime.coordinators.transaction_gate import Passed, TransactionGate
 from moldau.server.handlers import produce
-from moldau.server.handlers.transactions.gate import Passed, TransactionGate
 from moldau.server.handlers.transactions.write_markers import WriteTxnMarkers
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages import add_partitions_to_txn as adding

@@ -11,8 +11,8 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.base.promise import Promise
 from moldau.replica.verification import Verifications
+from moldau.runtime.coordinators.transaction_gate import Passed, Patience, TransactionGate
 from moldau.runtime.coordinators.transaction_verifier import Codes, InTransaction, TransactionVerifier
-from moldau.server.handlers.transactions.gate import Passed, Patience, TransactionGate
 
 T0 = TopicPartition("t", 0)
 RETRY_MS, RETRY_MAX_MS = 20, 100

@@ -25,7 +25,7 @@ from moldau.cli.group.connect import (
     refuse_active,
 )
 from moldau.cli.group.targets import Kind, Target
-from moldau.cli.kafka import reset_plan
+from moldau.cli.kafka.group_offsets import reset_plan
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.output import Table, format_option, show
 from moldau.client.cluster import EARLIEST, Cluster

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from moldau.cli.flags import Flag, Flags, Given
-from moldau.cli.kafka import clients, properties
+from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.tool import ToolFailed, run
 from moldau.wire.apis import APIS, ApiKey
 

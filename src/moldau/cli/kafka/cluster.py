@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.cli.flags import Flag, Flags, Given, UsageError
-from moldau.cli.kafka import admin_connection, properties
-from moldau.cli.kafka.java_errors import shown
+from moldau.cli.kafka.connection import admin as admin_connection
+from moldau.cli.kafka.connection import properties
+from moldau.cli.kafka.java.errors import shown
 from moldau.cli.kafka.tool import ToolFailed, complain, run
 from moldau.client.cluster_values import BrokerNode
 

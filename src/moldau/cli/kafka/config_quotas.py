@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from moldau.base.errors import ErrorCode
-from moldau.cli.kafka import clients
+from moldau.cli.kafka.connection import clients
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.wire.apis import ApiKey
 

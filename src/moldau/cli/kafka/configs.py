@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from moldau.cli.flags import Flag, Flags, Given, UsageError
-from moldau.cli.kafka import clients, properties
+from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.tool import ToolFailed, run, trace
 from moldau.wire.apis import ApiKey
 

@@ -1,7 +1,7 @@
 """kafka-console-consumer: prints the records of topics as they come.
 
 It is a member of a group like any other: of the one it is told, or of one with a name made up for this once, where it
-commits nothing. Only a single partition is read without a group. How a record is printed is in record_lines.py.
+commits nothing. Only a single partition is read without a group. How a record is printed is in console/record_lines.py.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 
 from moldau.cli.flags import Flag, Flags, Given, UsageError, key_values
-from moldau.cli.kafka import clients, properties
-from moldau.cli.kafka.record_lines import Formatter
+from moldau.cli.kafka.connection import clients, properties
+from moldau.cli.kafka.console.record_lines import Formatter
 from moldau.cli.kafka.tool import ToolFailed, complain, forget_stdout, run
 from moldau.cli.stop_signals import Stop
 from moldau.cli.stored_offsets import MEMBER_CONFIG, store_printed
@@ -200,11 +200,11 @@ def _formatter(given: Given) -> RecordFormatter | None:
         case "NoOpMessageFormatter":
             return None
         case "TransactionLogMessageFormatter":
-            from moldau.cli.kafka.transaction_log_lines import transaction_log_formatter
+            from moldau.cli.kafka.log_dump.transaction_log_lines import transaction_log_formatter
 
             return transaction_log_formatter()
         case "OffsetsMessageFormatter" | "GroupMetadataMessageFormatter":
-            from moldau.cli.kafka.offsets_lines import group_metadata_formatter, offsets_formatter
+            from moldau.cli.kafka.log_dump.offsets_lines import group_metadata_formatter, offsets_formatter
 
             return offsets_formatter() if name.startswith("Offsets") else group_metadata_formatter()
     props = {**properties.load(given.text("formatter-config")), **key_values(given.texts("formatter-property"))}
@@ -216,8 +216,8 @@ def _formatter(given: Given) -> RecordFormatter | None:
 
 def _source(given: Given, consumer: Consumer, start: int | str) -> Any:
     """Something that is asked to look for new topics, or None where librdkafka does that by itself."""
-    from moldau.cli.kafka.group_member import subscribed
-    from moldau.cli.kafka.standalone_consumer import first_offset, whole_partition
+    from moldau.cli.kafka.console.group_member import subscribed
+    from moldau.cli.kafka.console.standalone_consumer import first_offset, whole_partition
 
     topic = given.text("topic")
     index = given.integer("partition")

@@ -1,7 +1,7 @@
 """kafka-console-producer: every line of standard input becomes a record.
 
 Lines go to librdkafka one call each and nothing more: it reports only failures, so a piped file of millions of lines
-is not held up by callbacks. What a line means is in line_reader.py.
+is not held up by callbacks. What a line means is in console/line_reader.py.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from moldau.cli.flags import Flag, Flags, Given, UsageError, key_values
-from moldau.cli.kafka import clients, properties
-from moldau.cli.kafka.line_reader import LineReader, without_line_end
+from moldau.cli.kafka.connection import clients, properties
+from moldau.cli.kafka.console.line_reader import LineReader, without_line_end
 from moldau.cli.kafka.tool import ToolFailed, complain, run
 
 if TYPE_CHECKING:

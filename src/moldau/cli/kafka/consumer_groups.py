@@ -2,7 +2,7 @@
 
 What Kafka's tool prints is kept to the letter, and so are its exit statuses: a command line it does not understand ends
 with 1, an error of the cluster or of a group is told on stdout and ends with 0. How lines are drawn is in
-consumer_group_lines.py, the resetting in consumer_group_reset.py; here are the flags and the other actions.
+group_offsets/lines.py, the resetting in group_offsets/reset.py; here are the flags and the other actions.
 """
 
 from __future__ import annotations
@@ -14,8 +14,12 @@ from typing import Final
 from moldau.base.errors import KafkaError
 from moldau.cli.flags import Flag, Flags, Given, UsageError
 from moldau.cli.group import lag as group_lag
-from moldau.cli.kafka import clients, consumer_group_lines, consumer_group_reset, java_errors, java_order, properties
-from moldau.cli.kafka.consumer_group_choice import WrongArgument, chosen_groups, error_line, listed_ids
+from moldau.cli.kafka.connection import clients, properties
+from moldau.cli.kafka.group_offsets import lines as consumer_group_lines
+from moldau.cli.kafka.group_offsets import reset as consumer_group_reset
+from moldau.cli.kafka.group_offsets.choice import WrongArgument, chosen_groups, error_line, listed_ids
+from moldau.cli.kafka.java import errors as java_errors
+from moldau.cli.kafka.java import order as java_order
 from moldau.cli.kafka.tool import FAILURES, ToolFailed, complain, run, trace
 from moldau.client.cluster import Cluster
 from moldau.client.group_values import (

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from moldau.cli.flags import Flag, Flags, Given, UsageError, key_values
-from moldau.cli.kafka import clients, properties
+from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.tool import run
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(given: Given) -> int:
-    from moldau.cli.kafka.client_stats import ClientStats
+    from moldau.cli.kafka.performance.client_stats import ClientStats
 
     given.require_one("messages", "num-records")
     if given.has("messages"):
@@ -128,8 +128,8 @@ def _main(given: Given) -> int:
 
 def _consumer(given: Given, more_config: dict[str, Any]) -> tuple[Consumer, Any]:
     """A consumer, and what looks for partitions or topics (None when librdkafka does that by itself)."""
-    from moldau.cli.kafka.group_member import subscribed
-    from moldau.cli.kafka.standalone_consumer import StandaloneConsumer, first_offset
+    from moldau.cli.kafka.console.group_member import subscribed
+    from moldau.cli.kafka.console.standalone_consumer import StandaloneConsumer, first_offset
     from moldau.cli.kafka.topics import include_list
 
     servers = given.text("bootstrap-server") or ""

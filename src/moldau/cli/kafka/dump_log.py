@@ -14,11 +14,11 @@ from typing import Final
 from moldau.base.errors import MalformedData
 from moldau.cli.flags import Flag, Flags, Given
 from moldau.cli.kafka import tool
-from moldau.cli.kafka.control_records import control_text
-from moldau.cli.kafka.index_lines import Findings, dump_offset_index, dump_time_index
-from moldau.cli.kafka.metadata_lines import metadata_words
-from moldau.cli.kafka.offsets_lines import offsets_words
-from moldau.cli.kafka.transaction_log_lines import transaction_log_words
+from moldau.cli.kafka.log_dump.control_records import control_text
+from moldau.cli.kafka.log_dump.index_lines import Findings, dump_offset_index, dump_time_index
+from moldau.cli.kafka.log_dump.metadata_lines import metadata_words
+from moldau.cli.kafka.log_dump.offsets_lines import offsets_words
+from moldau.cli.kafka.log_dump.transaction_log_lines import transaction_log_words
 from moldau.cli.log import data_files
 from moldau.cli.log.data_files import BatchFile, FileBatch
 from moldau.log import layout

@@ -11,8 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NoReturn
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.cli.kafka import admin_connection, properties
-from moldau.cli.kafka.feature_levels import (
+from moldau.cli.kafka.connection import admin as admin_connection
+from moldau.cli.kafka.connection import properties
+from moldau.cli.kafka.java.errors import words
+from moldau.cli.kafka.storage_format.feature_levels import (
     FEATURES,
     LATEST,
     METADATA_VERSION,
@@ -24,7 +26,6 @@ from moldau.cli.kafka.feature_levels import (
     parse_level,
     version_of,
 )
-from moldau.cli.kafka.java_errors import words
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.kafka.verbs import VerbParser, add_connection, kafkas_words, run_verbs
 from moldau.client.cluster_values import Features, UpgradeType

@@ -12,8 +12,8 @@ from typing import Final
 
 from moldau.base.errors import ErrorCode
 from moldau.cli.flags import Flag, Flags, Given
-from moldau.cli.kafka import clients, properties
-from moldau.cli.kafka.leaders import Cluster, Partition, by_leader, cluster
+from moldau.cli.kafka.connection import clients, properties
+from moldau.cli.kafka.connection.leaders import Cluster, Partition, by_leader, cluster
 from moldau.cli.kafka.tool import ToolFailed, complain, run
 from moldau.cli.kafka.topics import include_list
 from moldau.wire.apis import ApiKey

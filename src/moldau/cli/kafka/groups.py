@@ -8,7 +8,9 @@ from typing import Final
 
 from moldau.base.errors import KafkaError
 from moldau.cli.flags import Flag, Flags, Given, UsageError
-from moldau.cli.kafka import clients, java_errors, java_order, properties
+from moldau.cli.kafka.connection import clients, properties
+from moldau.cli.kafka.java import errors as java_errors
+from moldau.cli.kafka.java import order as java_order
 from moldau.cli.kafka.tool import FAILURES, ToolFailed, run, trace
 from moldau.client.group_values import CONSUMER, UNKNOWN, ListedGroup, type_name
 from moldau.client.groups import Groups

@@ -12,9 +12,12 @@ from typing import Any, Final
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.flags import Flag, Flags, Given, UsageError
-from moldau.cli.kafka import admin_connection, java_order, json_input, properties
-from moldau.cli.kafka.java_errors import WRAPPED, shown
-from moldau.cli.kafka.reassignment_plan import duplicates, java_list
+from moldau.cli.kafka.connection import admin as admin_connection
+from moldau.cli.kafka.connection import properties
+from moldau.cli.kafka.java import order as java_order
+from moldau.cli.kafka.java.errors import WRAPPED, shown
+from moldau.cli.kafka.reassignment import json_input
+from moldau.cli.kafka.reassignment.plan import duplicates, java_list
 from moldau.cli.kafka.tool import ToolFailed, run
 from moldau.client.cluster_values import ElectionType
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from moldau.base.errors import ErrorCode
 from moldau.cli.flags import Flag, Flags, Given
-from moldau.cli.kafka import clients, properties
-from moldau.cli.kafka.leaders import cluster
+from moldau.cli.kafka.connection import clients, properties
+from moldau.cli.kafka.connection.leaders import cluster
 from moldau.cli.kafka.tool import ToolFailed, run
 from moldau.wire.apis import ApiKey
 

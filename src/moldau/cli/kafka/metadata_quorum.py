@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from moldau.base.ids import ZERO_UUID, Uuid, uuid_text
-from moldau.cli.kafka import admin_connection, controller_file, properties
+from moldau.cli.kafka.connection import admin as admin_connection
+from moldau.cli.kafka.connection import controller_file, properties
 from moldau.cli.kafka.padded_table import padded_table
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.kafka.topic_lines import parse_uuid

@@ -16,9 +16,9 @@ from itertools import count, cycle, islice
 from typing import TYPE_CHECKING, Any, Final
 
 from moldau.cli.flags import Flag, Flags, Given, UsageError, key_values
-from moldau.cli.kafka import clients, properties
+from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.console_producer import Failures
-from moldau.cli.kafka.latencies import Latencies
+from moldau.cli.kafka.performance.latencies import Latencies
 from moldau.cli.kafka.tool import ToolFailed, run
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Plan:
 
 
 def _main(given: Given) -> int:
-    from moldau.cli.kafka.client_stats import ClientStats
+    from moldau.cli.kafka.performance.client_stats import ClientStats
     from moldau.client.confluent import KafkaException
 
     _check(given)

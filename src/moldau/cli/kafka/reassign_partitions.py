@@ -1,7 +1,7 @@
 """kafka-reassign-partitions: moves partitions between brokers, watches the moves and calls them off.
 
-How the plan is written is reassignment_plan.py, what it may cost reassignment_throttles.py, moves between the
-directories of one broker log_dir_moves.py. Errors go to stdout, as Kafka's do.
+How the plan is written is reassignment/plan.py, what it may cost reassignment/throttles.py, moves between the
+directories of one broker reassignment/log_dir_moves.py. Errors go to stdout, as Kafka's do.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Final
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.flags import Flag, Flags, Given, UsageError
-from moldau.cli.kafka import admin_connection, java_order, json_input, properties
-from moldau.cli.kafka.java_errors import shown
-from moldau.cli.kafka.reassignment_lines import Terse, reassignment_line, refuse, status_lines
-from moldau.cli.kafka.reassignment_plan import (
+from moldau.cli.kafka.connection import admin as admin_connection
+from moldau.cli.kafka.connection import properties
+from moldau.cli.kafka.java import order as java_order
+from moldau.cli.kafka.java.errors import shown
+from moldau.cli.kafka.reassignment import json_input
+from moldau.cli.kafka.reassignment.lines import Terse, reassignment_line, refuse, status_lines
+from moldau.cli.kafka.reassignment.plan import (
     Plan,
     Replicas,
     check_for_execution,
@@ -26,7 +29,7 @@ from moldau.cli.kafka.reassignment_plan import (
     parse_topics,
     plan_json,
 )
-from moldau.cli.kafka.reassignment_proposal import chosen_racks, propose
+from moldau.cli.kafka.reassignment.proposal import chosen_racks, propose
 from moldau.cli.kafka.tool import FAILURES, ToolFailed, run, trace
 from moldau.client.cluster_values import BrokerNode, PartitionReplicas, Reassignment, Replica
 
@@ -169,8 +172,8 @@ def _list(given: Given, connect: Connect) -> None:
 
 
 def _verify(given: Given, connect: Connect) -> None:
-    from moldau.cli.kafka import log_dir_moves
-    from moldau.cli.kafka.reassignment_throttles import clear_throttles
+    from moldau.cli.kafka.reassignment import log_dir_moves
+    from moldau.cli.kafka.reassignment.throttles import clear_throttles
     from moldau.client.broker_admin import replica_log_dirs
 
     plan = _plan(given)
@@ -198,7 +201,7 @@ def _current(admin: ClusterAdmin) -> dict[TopicPartition, PartitionReplicas]:
 
 
 def _execute(given: Given, connect: Connect) -> None:
-    from moldau.cli.kafka import log_dir_moves
+    from moldau.cli.kafka.reassignment import log_dir_moves
 
     plan = _plan(given)
     check_for_execution(plan)
@@ -252,7 +255,7 @@ def _throttle(
     under_way: Mapping[TopicPartition, Reassignment],
     current: Replicas,
 ) -> None:
-    from moldau.cli.kafka import reassignment_throttles
+    from moldau.cli.kafka.reassignment import throttles as reassignment_throttles
 
     between_brokers = given.integer("throttle") or 0
     between_log_dirs = given.integer("replica-alter-log-dirs-throttle") or 0
@@ -268,8 +271,8 @@ def _throttle(
 
 
 def _cancel(given: Given, connect: Connect) -> None:
-    from moldau.cli.kafka import log_dir_moves
-    from moldau.cli.kafka.reassignment_throttles import clear_throttles
+    from moldau.cli.kafka.reassignment import log_dir_moves
+    from moldau.cli.kafka.reassignment.throttles import clear_throttles
     from moldau.client.broker_admin import replica_log_dirs
 
     plan = _plan(given)

@@ -18,7 +18,7 @@ from typing import Final, NoReturn
 from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.ids import Uuid, uuid_text
 from moldau.base.setting_sources import SettingsError
-from moldau.cli.kafka.feature_levels import (
+from moldau.cli.kafka.storage_format.feature_levels import (
     FEATURES,
     LATEST,
     METADATA_VERSION,
@@ -28,7 +28,7 @@ from moldau.cli.kafka.feature_levels import (
     mapping_lines,
     parse_level,
 )
-from moldau.cli.kafka.initial_controllers import InitialController, parse_voters, write_first_snapshot
+from moldau.cli.kafka.storage_format.initial_controllers import InitialController, parse_voters, write_first_snapshot
 from moldau.cli.kafka.tool import ToolFailed, guarded
 from moldau.log.files import DiskFiles
 from moldau.log.meta_properties import MetaProperties, read, write

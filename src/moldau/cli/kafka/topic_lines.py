@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID
 from moldau.cli.flags import Given
-from moldau.cli.kafka import clients, properties
+from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.wire.apis import ApiKey
 

@@ -1,6 +1,6 @@
 """kafka-transactions: lists and describes transactions and producers, finds those that hang, and ends them.
 
-What is printed is transaction_tables.py's, why something fails is told by transaction_failures.py. A topic or a broker
+What is printed is in transaction/tables.py, why something fails in transaction/failures.py. A topic or a broker
 that is not there is told at once, where Kafka's own tool asks for a minute.
 """
 
@@ -16,11 +16,14 @@ from typing import IO, Final, NoReturn
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.flags import version_line
-from moldau.cli.kafka import admin_connection, properties, transaction_failures, transaction_tables
-from moldau.cli.kafka.java_errors import WORDS, without_message, words
+from moldau.cli.kafka.connection import admin as admin_connection
+from moldau.cli.kafka.connection import properties
+from moldau.cli.kafka.java.errors import WORDS, without_message, words
 from moldau.cli.kafka.tool import ToolFailed
-from moldau.cli.kafka.transaction_failures import failed
-from moldau.cli.kafka.transaction_tables import MINUTE_MS
+from moldau.cli.kafka.transaction import failures as transaction_failures
+from moldau.cli.kafka.transaction import tables as transaction_tables
+from moldau.cli.kafka.transaction.failures import failed
+from moldau.cli.kafka.transaction.tables import MINUTE_MS
 from moldau.cli.kafka.verbs import VerbParser, run_verbs
 from moldau.client.cluster_admin import ClusterAdmin
 from moldau.client.transaction_values import (

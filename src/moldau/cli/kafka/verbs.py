@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from moldau.base.errors import KafkaError
-from moldau.cli.kafka.java_errors import shown
+from moldau.cli.kafka.java.errors import shown
 from moldau.cli.kafka.tool import ToolFailed, guarded
 
 

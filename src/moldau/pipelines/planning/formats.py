@@ -26,10 +26,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
-from moldau.pipelines.planning import avro_records
-from moldau.pipelines.planning import rejection_reasons as misfits
+from moldau.pipelines.planning import avro_records, rejection_reasons
 from moldau.pipelines.planning.arrow_functions import arrow_function
-from moldau.pipelines.planning.record_schemas import VALUE, avro_file, misfit, nullable, without_bytes
+from moldau.pipelines.planning.record_schemas import VALUE, avro_file, is_rejected, nullable, without_bytes
 from moldau.pipelines.spec import TopicSource
 
 PARSED: Final = "_moldau_parsed"
@@ -85,10 +84,10 @@ def _json(records: DataFrame, schema: StructType, options: Mapping[str, str]) ->
     is_infinity_allowed = merged["allownonnumericnumbers"] == "true"
     return Parsed(
         frame,
-        _good(good, misfit(row, schema, is_infinity_allowed)),
+        _good(good, is_rejected(row, schema, is_infinity_allowed)),
         row if read_as == nullable(schema) else row.cast(nullable(schema)),
         schema,
-        _reasons(lambda value: misfits.json_misfit(value, schema)),
+        _reasons(lambda value: rejection_reasons.json_rejection(value, schema)),
     )
 
 
@@ -98,11 +97,11 @@ def _misread_decimals(schema: StructType) -> Column | None:
     The whole pattern tries several things at every character, which took a quarter of the time of reading a topic. Two
     simpler ones find the few texts that are worth asking.
     """
-    pattern = misfits.misread_decimals(schema)
+    pattern = rejection_reasons.misread_decimals(schema)
     if pattern is None:
         return None
-    is_suspect = _text().rlike(misfits.LONG_EXPONENT) | _text().rlike(
-        misfits.decimal_texts(misfits.decimal_names(schema))
+    is_suspect = _text().rlike(rejection_reasons.LONG_EXPONENT) | _text().rlike(
+        rejection_reasons.decimal_texts(rejection_reasons.decimal_names(schema))
     )
     return is_suspect & _text().rlike(pattern)
 
@@ -123,10 +122,10 @@ def _csv(records: DataFrame, schema: StructType, options: Mapping[str, str]) -> 
     names_infinity = bool({"positiveinf", "negativeinf"} & set(merged))
     return Parsed(
         frame,
-        _good(good, misfit(parsed, schema, names_infinity)),
+        _good(good, is_rejected(parsed, schema, names_infinity)),
         parsed,
         schema,
-        _reasons(lambda value: misfits.csv_misfit(value, schema, merged)),
+        _reasons(lambda value: rejection_reasons.csv_rejection(value, schema, merged)),
     )
 
 
@@ -137,8 +136,8 @@ def _avro(records: DataFrame, source: TopicSource, schema: StructType) -> Parsed
     frame = records.withColumn(PARSED, read)
     error = F.col(PARSED).getField(avro_records.ERROR)
     row = F.col(PARSED).getField(avro_records.ROW)
-    good = _good([error.isNull(), row.isNotNull()], misfit(row, schema, infinity_allowed=True))
-    general = F.lit(misfits.GENERAL)
+    good = _good([error.isNull(), row.isNotNull()], is_rejected(row, schema, infinity_allowed=True))
+    general = F.lit(rejection_reasons.GENERAL)
     return Parsed(frame, good, row, schema, lambda value: F.when(value.isNotNull(), F.coalesce(error, general)))
 
 
@@ -146,7 +145,7 @@ def _plain(records: DataFrame, schema: StructType, is_text: bool) -> Parsed:
     column = _text() if is_text else F.col(VALUE)
     frame = records.withColumn(PARSED, F.struct(column.alias(VALUE)))
     good = F.coalesce(F.is_valid_utf8(_text()), F.lit(True)) if is_text else F.lit(True)
-    return Parsed(frame, good, F.col(PARSED), schema, _reasons(misfits.utf8_misfit))
+    return Parsed(frame, good, F.col(PARSED), schema, _reasons(rejection_reasons.utf8_rejection))
 
 
 def _text() -> Column:
@@ -158,12 +157,12 @@ def _once(parsed: Column) -> Column:
     return F.when(F.spark_partition_id() >= 0, parsed)
 
 
-def _good(conditions: list[Column], misfit: Column | None) -> Column:
+def _good(conditions: list[Column], is_rejected: Column | None) -> Column:
     holds = conditions[0]
     for each in conditions[1:]:
         holds = holds & each
-    if misfit is not None:
-        holds = holds & ~misfit
+    if is_rejected is not None:
+        holds = holds & ~is_rejected
     return F.col(VALUE).isNull() | F.coalesce(holds, F.lit(False))
 
 
@@ -172,9 +171,11 @@ def _merged(*options: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for each in options for name, value in each.items()}
 
 
-def _reasons(misfit: Callable[[bytes], str | None]) -> Callable[[Column], Column]:
+def _reasons(reason_of: Callable[[bytes], str | None]) -> Callable[[Column], Column]:
     def reasons(values: pa.Array) -> pa.Array:
-        found = [None if value is None else misfit(value) or misfits.GENERAL for value in values.to_pylist()]
-        return pa.array(found, pa.string())
+        told = (
+            None if value is None else reason_of(value) or rejection_reasons.GENERAL for value in values.to_pylist()
+        )
+        return pa.array(told, pa.string())
 
     return arrow_function(reasons, "string")

@@ -103,7 +103,7 @@ def _rebuilt(of: DataType, leaf: Callable[[DataType], DataType]) -> Any:
     return leaf(of)
 
 
-def misfit(row: Column, schema: StructType, infinity_allowed: bool) -> Column | None:
+def is_rejected(row: Column, schema: StructType, infinity_allowed: bool) -> Column | None:
     """True where a parsed row lacks what is NOT NULL or holds what overflowed; None if no row can."""
     return _Misfits(infinity_allowed).of_struct(row, schema)
 

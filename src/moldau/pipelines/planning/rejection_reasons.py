@@ -54,7 +54,7 @@ class Pairs(list[tuple[str, Any]]):
     """A JSON object with its duplicates: Spark converts every occurrence of a name."""
 
 
-def utf8_misfit(value: bytes) -> str | None:
+def utf8_rejection(value: bytes) -> str | None:
     try:
         value.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -65,11 +65,11 @@ def utf8_misfit(value: bytes) -> str | None:
 # --- JSON -----------------------------------------------------------------------------------------------------------
 
 
-def json_misfit(value: bytes, schema: StructType) -> str | None:
+def json_rejection(value: bytes, schema: StructType) -> str | None:
     """What keeps a JSON text from being a row of the schema, or None if nothing is found."""
     if not value:
         return EMPTY
-    if said := utf8_misfit(value):
+    if said := utf8_rejection(value):
         return said
     try:
         read = json.loads(
@@ -259,11 +259,11 @@ _JSON_CHECKS: Final[Mapping[type[DataType], Callable[[Any, DataType], str | None
 # --- CSV ------------------------------------------------------------------------------------------------------------
 
 
-def csv_misfit(value: bytes, schema: StructType, options: Mapping[str, str]) -> str | None:
+def csv_rejection(value: bytes, schema: StructType, options: Mapping[str, str]) -> str | None:
     """What keeps a line of CSV from being a row of the schema, or None if nothing is found."""
     if not value.strip():
         return EMPTY
-    if said := utf8_misfit(value):
+    if said := utf8_rejection(value):
         return said
     lower = {name.lower(): option for name, option in options.items()}
     try:

@@ -35,6 +35,9 @@ WATCH_MS: Final = 1_000
 MIB: Final = 1 << 20
 
 
+LOG_CHANGED: Final = "the log changed while it was cleaned"
+
+
 class Round(NamedTuple):
     """A log that is being cleaned."""
 
@@ -219,7 +222,7 @@ class LogCleaner:
         elif outcome.cleaned_up_to <= ended.job.first_dirty_offset:
             self._failed(ended, CleaningFailed("not one more key fits into log.cleaner.dedupe.buffer.size"))
         elif not ended.is_wanted:
-            self._failed(ended, CleaningFailed("in vain"))
+            self._failed(ended, CleaningFailed(LOG_CHANGED))
         else:
             self._swap(ended, outcome)
 
@@ -232,7 +235,7 @@ class LogCleaner:
             self._failed(ended, failure(fault))
             return
         if work is None:
-            self._failed(ended, CleaningFailed("in vain"))
+            self._failed(ended, CleaningFailed(LOG_CHANGED))
         else:
             self._name(Swap(ended, cleaned, work))
 
@@ -240,7 +243,7 @@ class LogCleaner:
         """First the new segments get names that say they are decided on; once that is on disk they take their place.
         Between any two of them others have their turn."""
         if not swap.is_wanted:
-            self._failed(swap.ended, CleaningFailed("in vain"))
+            self._failed(swap.ended, CleaningFailed(LOG_CHANGED))
         elif swap.work.is_named:
             self._run_in_thread(swap.work.sync).then(lambda fault: self._named(swap, fault))
         else:

@@ -20,7 +20,7 @@ class CleaningFailed(NamedTuple):
 
     why: str
     is_corrupt: bool = False
-    """To try again would be in vain."""
+    """The log cannot be read: there is no use in trying again."""
     is_shortage: bool = False
     """Room on the disk or file descriptors ran out."""
 

@@ -77,7 +77,7 @@ class ControllerChannel:
         return self.forward(ApiKey.CREATE_TOPICS, request, CREATE_TOPICS_VERSION)
 
     def leader_changed(self) -> None:
-        """Whoever waits for the old leader's answer may wait in vain: they ask the new one. While nobody is known to
+        """The old leader may never answer: requests that wait for it are sent to the new one. While nobody is known to
         lead, the old one may well be there still, and answer."""
         address = self._leadership.leader_address()
         if address is None:

@@ -17,6 +17,7 @@ from moldau.runtime.broker.producer_ids import ProducerIds
 from moldau.runtime.controller.channel import ControllerChannel
 from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
+from moldau.runtime.coordinators.transaction_gate import TransactionGate
 from moldau.server.handlers.alter_replica_log_dirs import AlterReplicaLogDirs
 from moldau.server.handlers.api_versions import ApiVersions
 from moldau.server.handlers.delete_records import DeleteRecords
@@ -40,7 +41,6 @@ from moldau.server.handlers.produce import Produce
 from moldau.server.handlers.transactions.add_partitions import AddOffsetsToTxn, AddPartitionsToTxn
 from moldau.server.handlers.transactions.commit_offsets import TxnOffsetCommit
 from moldau.server.handlers.transactions.end_txn import EndTxn
-from moldau.server.handlers.transactions.gate import TransactionGate
 from moldau.server.handlers.transactions.listing import DescribeTransactions, ListTransactions
 from moldau.server.handlers.transactions.write_markers import WriteTxnMarkers
 from moldau.server.router import Handler

@@ -20,8 +20,8 @@ from moldau.log.validate import RecordsRejected
 from moldau.metadata.current import CurrentImage
 from moldau.replica.partition import ACKS_ALL, Partition
 from moldau.replica.partitions import Partitions
+from moldau.runtime.coordinators.transaction_gate import Passed, TransactionGate
 from moldau.server.handlers.current_leaders import tell_producer
-from moldau.server.handlers.transactions.gate import Passed, TransactionGate
 from moldau.server.handlers.transactions.produced import Written, written_in
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey

@@ -10,9 +10,9 @@ from moldau.metadata.current import CurrentImage
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
 from moldau.runtime.coordinators.group import GroupCoordinator
+from moldau.runtime.coordinators.transaction_gate import Passed, TransactionGate
 from moldau.runtime.coordinators.transaction_verifier import InTransaction
 from moldau.server.handlers.answering import client_of, reply_or_error
-from moldau.server.handlers.transactions.gate import Passed, TransactionGate
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.txn_offset_commit import (

@@ -9,8 +9,8 @@ from typing import Final
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
+from moldau.runtime.coordinators.transaction_gate import NOTHING, Passed, TransactionGate
 from moldau.runtime.coordinators.transaction_verifier import InTransaction
-from moldau.server.handlers.transactions.gate import NOTHING, Passed, TransactionGate
 from moldau.wire.batch import BATCH_HEADER, BATCH_HEADER_BYTES, TRANSACTIONAL_BIT
 from moldau.wire.messages.produce import ProduceRequest, TopicProduceData
 

@@ -7,7 +7,7 @@ import asyncio
 from scripted_peer import HEARTBEAT, ScriptedPeer, answer_to, heartbeat, run, until
 
 from moldau.base.errors import ErrorCode
-from moldau.client.peer_connections import PeerConnections
+from moldau.testing.faulty_peers import FaultyPeers
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.heartbeat import HeartbeatResponse
 
@@ -27,7 +27,7 @@ class Switch:
 def test_a_delay_is_taken_each_way() -> None:
     async def talk() -> None:
         server, line = await ScriptedPeer().start(), Switch()
-        peer = PeerConnections(asyncio.get_running_loop(), line).to("127.0.0.1", server.port, "test")
+        peer = FaultyPeers(asyncio.get_running_loop(), line).to("127.0.0.1", server.port, "test")
         await heartbeat(peer)
         line.delay_ms = 60
         before = asyncio.get_running_loop().time()
@@ -44,7 +44,7 @@ def test_a_delay_is_taken_each_way() -> None:
 def test_what_is_asked_over_a_cut_line_goes_through_when_it_is_mended() -> None:
     async def talk() -> None:
         server, line = await ScriptedPeer().start(), Switch()
-        peer = PeerConnections(asyncio.get_running_loop(), line).to("127.0.0.1", server.port, "test")
+        peer = FaultyPeers(asyncio.get_running_loop(), line).to("127.0.0.1", server.port, "test")
         await heartbeat(peer)
         line.delay_ms = None
         answer = peer.ask(ApiKey.HEARTBEAT, HEARTBEAT, 5000)
@@ -63,7 +63,7 @@ def test_what_is_asked_over_a_cut_line_goes_through_when_it_is_mended() -> None:
 def test_an_answer_does_not_come_through_a_line_that_was_cut_meanwhile() -> None:
     async def talk() -> None:
         server, line = await ScriptedPeer().start(), Switch()
-        peer = PeerConnections(asyncio.get_running_loop(), line).to("127.0.0.1", server.port, "test")
+        peer = FaultyPeers(asyncio.get_running_loop(), line).to("127.0.0.1", server.port, "test")
         await heartbeat(peer)
         answer = peer.ask(ApiKey.HEARTBEAT, HEARTBEAT, 150)
         line.delay_ms = None
@@ -78,7 +78,7 @@ def test_an_answer_does_not_come_through_a_line_that_was_cut_meanwhile() -> None
 def test_nobody_connects_over_a_cut_line() -> None:
     async def talk() -> None:
         server, line = await ScriptedPeer().start(), Switch(None)
-        peer = PeerConnections(asyncio.get_running_loop(), line).to("127.0.0.1", server.port, "test")
+        peer = FaultyPeers(asyncio.get_running_loop(), line).to("127.0.0.1", server.port, "test")
         assert await heartbeat(peer, timeout_ms=60) is ErrorCode.REQUEST_TIMED_OUT
         assert server.connections == 0
         line.delay_ms = 0
@@ -91,7 +91,7 @@ def test_nobody_connects_over_a_cut_line() -> None:
 
 def test_closing_over_a_cut_line_leaves_nothing_behind() -> None:
     async def talk() -> None:
-        peer = PeerConnections(asyncio.get_running_loop(), Switch(None)).to("127.0.0.1", 1, "test")
+        peer = FaultyPeers(asyncio.get_running_loop(), Switch(None)).to("127.0.0.1", 1, "test")
         answer = peer.ask(ApiKey.HEARTBEAT, HEARTBEAT, 5000)
         await asyncio.sleep(0.02)
         peer.close()

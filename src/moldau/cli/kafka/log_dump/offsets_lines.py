@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from moldau.base.errors import MalformedData
-from moldau.cli.kafka.coordinator_lines import CoordinatorFormatter, coordinator_words
-from moldau.cli.kafka.message_json import plain
+from moldau.cli.kafka.log_dump.coordinator_lines import CoordinatorFormatter, coordinator_words
+from moldau.cli.kafka.log_dump.message_json import plain
 from moldau.coordinator.group.records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey
 from moldau.coordinator.group.serde import decode_record
 from moldau.wire.consumer_protocol import PROTOCOL_TYPE, Assignment, Subscription, read

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from moldau.cli.kafka import clients
+from moldau.cli.kafka.connection import clients
 
 if TYPE_CHECKING:
     from moldau.client.cluster_admin import ClusterAdmin

@@ -12,8 +12,11 @@ from typing import Final
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.flags import Given
-from moldau.cli.kafka import consumer_group_lines, java_errors, java_order, reset_plan
-from moldau.cli.kafka.consumer_group_choice import WrongArgument, chosen_groups, error_line, split_topics
+from moldau.cli.kafka.group_offsets import lines as consumer_group_lines
+from moldau.cli.kafka.group_offsets import reset_plan
+from moldau.cli.kafka.group_offsets.choice import WrongArgument, chosen_groups, error_line, split_topics
+from moldau.cli.kafka.java import errors as java_errors
+from moldau.cli.kafka.java import order as java_order
 from moldau.cli.kafka.tool import ToolFailed, complain
 from moldau.client.cluster import EARLIEST, LATEST, Cluster
 from moldau.client.group_values import CommittedOffsets

@@ -6,7 +6,7 @@ from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.cli.kafka.java_errors import words
+from moldau.cli.kafka.java.errors import words
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client.transactions import BrokerRefused
 

@@ -8,8 +8,8 @@ import random
 from collections.abc import Mapping, Sequence
 
 from moldau.base.ids import TopicPartition
-from moldau.cli.kafka.reassignment_plan import Replicas
-from moldau.cli.kafka.replica_placer import place
+from moldau.cli.kafka.reassignment.plan import Replicas
+from moldau.cli.kafka.reassignment.replica_placer import place
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client.cluster_values import BrokerNode
 

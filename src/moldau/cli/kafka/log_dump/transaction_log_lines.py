@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.cli.kafka.coordinator_lines import CoordinatorFormatter, coordinator_words
+from moldau.cli.kafka.log_dump.coordinator_lines import CoordinatorFormatter, coordinator_words
 from moldau.coordinator.transaction.records import TransactionLogKey
 from moldau.coordinator.transaction.serde import decode_record
 from moldau.wire.records import Record

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from moldau.base.ids import TopicPartition
-from moldau.cli.kafka import java_order
-from moldau.cli.kafka.reassignment_plan import Plan
+from moldau.cli.kafka.java import order as java_order
+from moldau.cli.kafka.reassignment.plan import Plan
 from moldau.client import broker_admin
 from moldau.client.cluster_admin import ClusterAdmin
 from moldau.client.cluster_values import Reassignment

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 from moldau.base.errors import MalformedData
-from moldau.cli.kafka.message_json import json_text, plain
+from moldau.cli.kafka.log_dump.message_json import json_text, plain
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.coordinator.machine import CoordinatorRecord
 from moldau.coordinator.records import RecordKey

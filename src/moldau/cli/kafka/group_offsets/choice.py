@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from moldau.base.errors import KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.flags import Given
-from moldau.cli.kafka import java_errors, java_order, reset_plan
+from moldau.cli.kafka.group_offsets import reset_plan
+from moldau.cli.kafka.java import errors as java_errors
+from moldau.cli.kafka.java import order as java_order
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client.group_values import CLASSIC, CONSUMER
 from moldau.client.groups import Groups

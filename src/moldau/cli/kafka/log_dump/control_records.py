@@ -9,7 +9,7 @@ import struct
 from typing import Final
 
 from moldau.base.errors import MalformedData
-from moldau.cli.kafka.message_json import to_json
+from moldau.cli.kafka.log_dump.message_json import to_json
 from moldau.raft.control_records import (
     ControlMessage,
     KRaftVersionRecord,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from moldau.base.ids import TopicPartition
-from moldau.cli.kafka import java_order
+from moldau.cli.kafka.java import order as java_order
 from moldau.cli.kafka.padded_table import padded_table
 from moldau.client.transaction_values import (
     ActiveProducer,

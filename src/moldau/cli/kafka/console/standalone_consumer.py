@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from moldau.cli.kafka.clients import ADMIN_SECONDS, Refused
+from moldau.cli.kafka.connection.clients import ADMIN_SECONDS, Refused
 from moldau.cli.kafka.tool import ToolFailed
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from moldau.base.errors import KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.cli.kafka.java_errors import words
-from moldau.cli.kafka.reassignment_plan import Replicas
+from moldau.cli.kafka.java.errors import words
+from moldau.cli.kafka.reassignment.plan import Replicas
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client.cluster_values import PartitionReplicas, Reassignment
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from moldau.base.errors import ErrorCode
-from moldau.cli.kafka.java_errors import words
-from moldau.cli.kafka.reassignment_lines import Terse
+from moldau.cli.kafka.java.errors import words
+from moldau.cli.kafka.reassignment.lines import Terse
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client import broker_admin
 from moldau.client.cluster_admin import ClusterAdmin

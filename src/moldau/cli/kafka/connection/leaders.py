@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from moldau.cli.kafka import clients
+from moldau.cli.kafka.connection import clients
 from moldau.wire.apis import ApiKey
 
 if TYPE_CHECKING:

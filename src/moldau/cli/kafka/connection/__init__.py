@@ -1,0 +1,1 @@
+"""How the tools reach a cluster: client properties, admin and consumer clients, leaders, controllers."""

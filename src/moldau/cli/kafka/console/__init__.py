@@ -1,0 +1,1 @@
+"""The console producer and consumer: lines to records, records to lines."""

@@ -1,0 +1,1 @@
+"""`kafka-consumer-groups`: which groups and partitions are meant, the tables, and resets of offsets."""

@@ -1,0 +1,1 @@
+"""`kafka-dump-log`: the records of internal topics and of the metadata log as text."""

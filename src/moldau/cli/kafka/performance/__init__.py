@@ -1,0 +1,1 @@
+"""The performance tools: latencies and the statistics of a client."""

@@ -1,0 +1,1 @@
+"""`kafka-reassign-partitions`: plans and proposals, throttles, moves between log directories."""

@@ -1,0 +1,1 @@
+"""`kafka-storage`: the first snapshot of a metadata log."""

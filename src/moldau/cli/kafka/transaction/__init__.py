@@ -1,0 +1,1 @@
+"""`kafka-transactions`: tables and failures."""

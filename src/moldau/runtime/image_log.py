@@ -1,0 +1,101 @@
+"""Log lines for what operators look for in the metadata: brokers that come and go, new leaders, in-sync replicas.
+
+The active controller tells of the other brokers, each broker of the partitions that it leads; a topic that is made is
+no news to whoever made it. A failover moves thousands of partitions at once: the first few are named, the others are
+counted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from moldau.metadata.apply import Changes
+from moldau.metadata.current import CurrentImage
+from moldau.metadata.image import BrokerImage, MetadataImage, PartitionState
+
+log = logging.getLogger("moldau.metadata")
+
+LINES_MAX: Final = 20
+"""For one change of the image."""
+
+
+class BrokerLog:
+    """Belongs to a controller. Silent while another one is active."""
+
+    def __init__(self, node_id: int, current: CurrentImage, is_active: Callable[[], bool]) -> None:
+        self._node_id = node_id
+        self._current = current
+        self._is_active = is_active
+
+    def on_image(self, image: MetadataImage, changes: Changes) -> None:
+        if not changes.brokers or not self._is_active():
+            return
+        for broker_id in sorted(changes.brokers - {self._node_id}):
+            before, now = self._current.image.brokers.get(broker_id), image.brokers.get(broker_id)
+            if (line := broker_line(before, now)) is not None:
+                log.info("broker %d %s", broker_id, line)
+
+
+class LeadershipLog:
+    """Belongs to a broker."""
+
+    def __init__(self, node_id: int, current: CurrentImage) -> None:
+        self._node_id = node_id
+        self._current = current
+
+    def on_image(self, image: MetadataImage, changes: Changes) -> None:
+        if changes.topics and log.isEnabledFor(logging.INFO):
+            _tell(leadership_lines(self._node_id, self._current.image, image, sorted(changes.topics)))
+
+
+def broker_line(before: BrokerImage | None, now: BrokerImage | None) -> str | None:
+    """What became of a broker; None if it is nothing to tell of."""
+    if now is None:
+        return "is unregistered"
+    if before is None or before.epoch != now.epoch:
+        where = ", ".join(f"{endpoint.listener}://{endpoint.host}:{endpoint.port}" for endpoint in now.endpoints)
+        return f"is registered with epoch {now.epoch} at {where}"
+    if before.fenced != now.fenced:
+        return "is fenced: it cannot lead, others take over" if now.fenced else "is unfenced: it may lead"
+    if now.in_controlled_shutdown and not before.in_controlled_shutdown:
+        return "is in controlled shutdown: others take over"
+    return None
+
+
+def leadership_lines(node_id: int, before: MetadataImage, now: MetadataImage, topics: Iterable[str]) -> Iterator[str]:
+    """For each known partition of these topics that the node leads, or led: what is different."""
+    for name in topics:
+        topic, known = now.topics.get(name), before.topics.get(name)
+        if topic is None or known is None or known.id != topic.id:
+            continue
+        for index, (old, new) in enumerate(zip(known.partitions, topic.partitions, strict=False)):
+            if (line := _leadership_line(node_id, old, new)) is not None:
+                yield f"{name}-{index}: {line}"
+
+
+def _leadership_line(node_id: int, before: PartitionState, now: PartitionState) -> str | None:
+    in_sync = f"in-sync replicas {_ids(now.isr)}"
+    was_leader = before.leader == node_id
+    if now.leader != node_id:
+        leader = "no leader" if now.leader < 0 else f"leader {now.leader}"
+        return f"{leader} in place of this broker from epoch {now.leader_epoch} on, {in_sync}" if was_leader else None
+    if not was_leader or before.leader_epoch != now.leader_epoch:
+        return f"this broker leads from epoch {now.leader_epoch} on, {in_sync}"
+    return None if set(before.isr) == set(now.isr) else f"{in_sync}, before {_ids(before.isr)}"
+
+
+def _ids(replicas: Iterable[int]) -> str:
+    return ",".join(map(str, replicas))
+
+
+def _tell(lines: Iterator[str]) -> None:
+    more = 0
+    for number, line in enumerate(lines):
+        if number < LINES_MAX:
+            log.info("%s", line)
+        else:
+            more += 1
+    if more:
+        log.info("and %d more partitions", more)

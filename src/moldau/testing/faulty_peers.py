@@ -1,0 +1,109 @@
+"""Connections between nodes over bad lines: a line holds what passes for a while, or for as long as it is cut.
+
+Nothing is lost, as nothing is on a connection that TCP repairs: what was held passes when the line is mended, unless
+somebody has given up by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, Generic, TypeVar
+
+from moldau.client.peer_connections import PeerConnection, PeerConnections
+from moldau.client.response_frames import ResponseFrames
+from moldau.wire.schema import Buffer
+
+Link = Callable[[str, int], int | None]
+"""How the line to a host and port is just now: by how many milliseconds it delays each way, or None: cut."""
+
+CUT_POLL_S: Final = 0.01
+T = TypeVar("T")
+
+
+class Line(Generic[T]):
+    """One direction of a connection: `send` leads to `deliver`, in order, when the line allows it."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, delay_ms: Callable[[], int | None], deliver: Callable[[T], None]
+    ) -> None:
+        self._loop = loop
+        self._delay_ms = delay_ms
+        self._deliver = deliver
+        self._held: deque[tuple[float, T]] = deque()
+        self._beat: asyncio.TimerHandle | None = None
+
+    def send(self, what: T) -> None:
+        self._held.append((self._loop.time() + (self._delay_ms() or 0) / 1000, what))
+        if self._beat is None:
+            self._pass_on()
+
+    def close(self) -> None:
+        self._held.clear()
+        if self._beat is not None:
+            self._beat.cancel()
+            self._beat = None
+
+    def _pass_on(self) -> None:
+        self._beat = None
+        held = self._held
+        while held:
+            wait_s = CUT_POLL_S if self._delay_ms() is None else held[0][0] - self._loop.time()
+            if wait_s > 0:
+                self._beat = self._loop.call_later(wait_s, self._pass_on)
+                return
+            self._deliver(held.popleft()[1])
+
+
+class FaultyPeers(PeerConnections):
+    """The connections of a node over lines that `link` makes slow or cuts."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, link: Link) -> None:
+        super().__init__(loop)
+        self._link = link
+
+    def _connection(self, host: str, port: int, purpose: str) -> PeerConnection:
+        return FaultyConnection(self._loop, host, port, purpose, self._tell, self._link)
+
+
+class FaultyConnection(PeerConnection):
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        host: str,
+        port: int,
+        purpose: str,
+        tell: Callable[[str], None],
+        link: Link,
+    ) -> None:
+        super().__init__(loop, host, port, purpose, tell)
+        self._link = link
+        self._lines: list[Line[Any]] = []
+
+    async def _connect(self, frames: ResponseFrames) -> asyncio.Transport:
+        """Nobody connects over a line that is cut."""
+        while True:
+            if self._delay_ms() is not None:
+                return await super()._connect(frames)
+            await asyncio.sleep(CUT_POLL_S)
+
+    def _sender(self, transport: asyncio.WriteTransport) -> Callable[[Buffer], None]:
+        return self._line(super()._sender(transport))
+
+    def _receiver(self) -> Callable[[memoryview], None]:
+        return self._line(super()._receiver())
+
+    def _drop(self, why: str) -> None:
+        for line in self._lines:
+            line.close()
+        self._lines.clear()
+        super()._drop(why)
+
+    def _line(self, deliver: Callable[[Any], None]) -> Callable[[Any], None]:
+        line: Line[Any] = Line(self._loop, self._delay_ms, deliver)
+        self._lines.append(line)
+        return line.send
+
+    def _delay_ms(self) -> int | None:
+        return self._link(self._host, self._port)

@@ -1,0 +1,92 @@
+"""What operators read of a failover: brokers, leaders and in-sync replicas, each named."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import pytest
+
+from moldau.metadata.apply import Changes
+from moldau.metadata.current import CurrentImage
+from moldau.metadata.image import BrokerImage, Endpoint, MetadataImage, PartitionState, TopicImage
+from moldau.runtime.image_log import LINES_MAX, BrokerLog, LeadershipLog, broker_line, leadership_lines
+
+HERE = 2
+STATE = PartitionState(replicas=(1, 2, 3), isr=(1, 2, 3), leader=1, leader_epoch=0, partition_epoch=0)
+BROKER = BrokerImage(1, 5, bytes(16), (Endpoint("PLAINTEXT", "one", 9092, 0),), None, fenced=True)
+
+
+def image(*states: PartitionState, topic_id: int = 1) -> MetadataImage:
+    topic = TopicImage("orders", bytes([topic_id] * 16), states)
+    return replace(MetadataImage(), topics={"orders": topic})
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "told"),
+    [
+        (None, BROKER, "is registered with epoch 5 at PLAINTEXT://one:9092"),
+        (BROKER, replace(BROKER, epoch=6), "is registered with epoch 6 at PLAINTEXT://one:9092"),
+        (BROKER, replace(BROKER, fenced=False), "is unfenced: it may lead"),
+        (replace(BROKER, fenced=False), BROKER, "is fenced: it cannot lead, others take over"),
+        (BROKER, replace(BROKER, in_controlled_shutdown=True), "is in controlled shutdown: others take over"),
+        (BROKER, None, "is unregistered"),
+        (BROKER, replace(BROKER, rack="r"), None),
+    ],
+)
+def test_what_becomes_of_a_broker(before: BrokerImage | None, now: BrokerImage | None, told: str | None) -> None:
+    assert broker_line(before, now) == told
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "told"),
+    [
+        (
+            STATE, replace(STATE, leader=2, leader_epoch=1, isr=(2, 3)),
+            "this broker leads from epoch 1 on, in-sync replicas 2,3",
+        ),
+        (replace(STATE, leader=2), replace(STATE, leader=2, isr=(1, 2)), "in-sync replicas 1,2, before 1,2,3"),
+        (replace(STATE, leader=2), replace(STATE, leader=2, isr=(3, 2, 1)), None),
+        (
+            replace(STATE, leader=2), replace(STATE, leader=1, leader_epoch=3),
+            "leader 1 in place of this broker from epoch 3 on, in-sync replicas 1,2,3",
+        ),
+        (
+            replace(STATE, leader=2), replace(STATE, leader=-1, leader_epoch=3, isr=(2,)),
+            "no leader in place of this broker from epoch 3 on, in-sync replicas 2",
+        ),
+        (STATE, replace(STATE, leader=3, leader_epoch=1), None),
+    ],
+)  # fmt: skip
+def test_what_becomes_of_a_partition(before: PartitionState, now: PartitionState, told: str | None) -> None:
+    lines = list(leadership_lines(HERE, image(before), image(now), ["orders", "unknown"]))
+    assert lines == ([] if told is None else [f"orders-0: {told}"])
+
+
+def test_a_topic_that_is_made_is_no_news() -> None:
+    led = replace(STATE, leader=HERE)
+    for before in (MetadataImage(), image(led, topic_id=2), image()):
+        assert list(leadership_lines(HERE, before, image(led), ["orders"])) == []
+
+
+def test_thousands_of_partitions_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "moldau.metadata")
+    current = CurrentImage()
+    current.publish(image(*[STATE] * 1000), Changes())
+    listener = LeadershipLog(HERE, current)
+    listener.on_image(image(*[replace(STATE, leader=HERE)] * 1000), Changes({"orders"}))
+    assert len(caplog.messages) == LINES_MAX + 1
+    assert caplog.messages[-1] == f"and {1000 - LINES_MAX} more partitions"
+
+
+def test_only_the_active_controller_tells_of_brokers(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "moldau.metadata")
+    is_active = False
+    listener = BrokerLog(HERE, CurrentImage(), lambda: is_active)
+    itself = replace(BROKER, id=HERE)
+    changed = replace(MetadataImage(), brokers={1: BROKER, HERE: itself}), Changes(brokers={1, HERE})
+    listener.on_image(*changed)
+    assert not caplog.messages
+    is_active = True
+    listener.on_image(*changed)
+    assert caplog.messages == ["broker 1 is registered with epoch 5 at PLAINTEXT://one:9092"]
