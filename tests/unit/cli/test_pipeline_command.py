@@ -206,6 +206,7 @@ def test_stop_gives_up_in_words(run: Run, file: Path, directory: StateDirectory)
     ("words", "said"),
     [
         (["--until-caught-up", "--batch"], "two ways to run"),
+        (["--batch", "--fresh", "--existing", "clear"], "a --batch has no checkpoints"),
         (["--from", "earliest"], "--from and --to say what a --batch reads"),
         (["--batch", "--from", "yesterday"], "'yesterday' is no place"),
         (["--batch", "--to", '{"a": 1}'], "is no place"),

@@ -61,6 +61,11 @@ ZeroDivisionError: float division by zero
             "There is no topic clicks at localhost:9092",
         ),
         (
+            WITHOUT_A_TRACE.format(error="moldau.spark.errors.ConnectorError: startingOffsets says nothing about t-1"),
+            Kind.LASTING,
+            "ConnectorError: startingOffsets says nothing about t-1",
+        ),
+        (
             IN_THE_SOURCE.format(error="moldau.base.errors.KafkaError: There is no topic clicks at localhost:9092"),
             Kind.LASTING,
             "There is no topic clicks at localhost:9092",

@@ -230,10 +230,18 @@ WRONG = {
     "sink twice by default": (sink("topic: x").replace("sinks:", "sinks:\n  - {from: orders, topic: x}")
                               .replace("- from", "- «from»"), "the name 'orders-to-x' is used twice"),
     "key of a table": (sink("table: x\n«key»: a"), "'key' is for topics, not for tables"),
-    "keys without upsert": (sink("table: x\n«keys»: [a]"), "'keys' is for  mode: upsert"),
+    "misspelt order": (
+        sink("table: x\nkeys: [a]\nmode: upsert\nformat: delta\noptions: {«orderby»: a}"),
+        "there is no option 'orderby', did you mean 'order_by'?",
+    ),
+    "misspelt option of the connector": (
+        sink("topic: x\noptions: {«deliveryGuarante»: exactly-once}"),
+        "there is no option 'deliveryGuarante', did you mean 'deliveryGuarantee'?",
+    ),
+    "keys without upsert": (sink("table: x\n«keys»: [a]"), "'keys' is for 'mode: upsert'"),
     "upsert without keys": (sink("table: x\nformat: delta\nmode: «upsert»"), "mode upsert needs 'keys'"),
-    "upsert without delta": (sink("table: x\nkeys: [a]\nmode: «upsert»"), "mode upsert needs  format: delta"),
-    "upsert on iceberg": (sink("table: x\nkeys: [a]\nmode: upsert\nformat: «iceberg»"), "needs  format: delta"),
+    "upsert without delta": (sink("table: x\nkeys: [a]\nmode: «upsert»"), "mode upsert needs 'format: delta'"),
+    "upsert on iceberg": (sink("table: x\nkeys: [a]\nmode: upsert\nformat: «iceberg»"), "needs 'format: delta'"),
     "table mode": (sink("table: x\nmode: «update»"), "'update' is not a mode of a table"),
     "console false": (sink("console: «false»"), "'console' can only be true"),
     "console format": (sink("console: true\n«format»: json"), "'format' is not for the console"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -410,3 +411,11 @@ def test_a_status_that_cannot_be_written_is_said_once(tmp_path: Path, view: Hear
     assert make_run(blocked, view, one=[ended(0)]).to_the_end().state == "finished"
     assert len(view.said) == 1
     assert "status" in view.said[0]
+
+
+def test_a_batch_tells_its_dead_letters(directory: StateDirectory, view: Heard) -> None:
+    script = ended(0)
+    script.reports[0]["sink"] = {"numOutputRows": 1452}
+    run = make_run(directory, view, **{"rides.dead-letters": [script], "out": [ended(0)]})
+    run.status = replace(run.status, mode="batch")
+    assert run.to_the_end().message == "source rides: 1,452 records are bad; they are the rows of rides.dead-letters"

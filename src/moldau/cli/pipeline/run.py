@@ -103,6 +103,8 @@ def run(
     _check_mode(ctx, until_caught_up, batch, begin or end)
     if any(name.endswith(SUFFIXES) for name in fresh):
         raise click.UsageError("--fresh takes the name of a sink; write the file in front of it", ctx)
+    if batch and fresh:
+        raise click.UsageError("a --batch has no checkpoints: there is nothing to begin anew with --fresh", ctx)
     if existing and not fresh:
         raise click.UsageError("--existing says what becomes of the output of sinks that begin anew: --fresh", ctx)
     pipeline = chosen.pipeline

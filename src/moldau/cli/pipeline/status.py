@@ -52,10 +52,18 @@ def status(target: str, watch: bool, output_format: str, state: Path | None) -> 
         _watch(directory)
         return
     while True:
-        _show(_current(directory), output_format)
+        _show(_told_of_namesake(_current(directory), Path(target)), output_format)
         if not watch:
             return
         threading.Event().wait(WATCH_EVERY_S)
+
+
+def _told_of_namesake(current: RunStatus, file: Path) -> RunStatus:
+    """Two files of one name have one state; it is not that of this file."""
+    ran = Path(current.file or "")
+    if not (file.is_file() and ran.is_file()) or file.samefile(ran):
+        return current
+    return replace(current, note=f"this is the run of {ran}, which has the same name")
 
 
 def _watch(directory: StateDirectory) -> None:

@@ -10,6 +10,7 @@ import hashlib
 import importlib.util
 import sys
 import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,7 +38,9 @@ def call(step: PythonStep, folder: Path, inputs: Sequence[DataFrame], *, reread:
     if not callable(function):
         near = did_you_mean(step.function, [name for name, value in vars(module).items() if callable(value)])
         raise FailedStep(f"{module.__file__} has no function {step.function}{near}")
-    with _telling(folder), _importing(folder):
+    with _telling(folder), _importing(folder), warnings.catch_warnings():
+        # Of an ordinary @udf, where pandas is not installed: it runs all the same.
+        warnings.filterwarnings("ignore", "Arrow optimization failed to enable", RuntimeWarning)
         result = function(*inputs, **step.args)
     if not isinstance(result, DataFrame):
         raise FailedStep(f"{step.module}:{step.function} returned {type(result).__name__}, not a DataFrame")
@@ -56,7 +59,8 @@ def load(name: str, folder: Path, *, reread: bool = True) -> ModuleType:
     assert spec is not None and spec.loader is not None  # noqa: PT018
     module = importlib.util.module_from_spec(spec)
     sys.modules[private] = module
-    with _telling(folder), _importing(folder):
+    with _telling(folder), _importing(folder), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Arrow optimization failed to enable", RuntimeWarning)
         spec.loader.exec_module(module)
     return module
 

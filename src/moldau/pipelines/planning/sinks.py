@@ -31,6 +31,7 @@ from moldau.pipelines.planning.record_values import bytes_of, headers_of, legal_
 from moldau.pipelines.planning.sources import format_options, sink_options
 from moldau.pipelines.problems import did_you_mean
 from moldau.pipelines.spec import ConsoleSink, Pipeline, Sink, TableSink, TopicSink
+from moldau.spark.options import BOOTSTRAP, KAFKA, SINK_OPTIONS, write_options
 
 DELETES: Final = "_moldau_deletes"
 ORDER_BY: Final = "order_by"
@@ -74,6 +75,7 @@ class SinkCompiler:
         }
         selected = [made.alias(name) for name, made in columns.items() if made is not None]
         options = sink_options(self._pipeline, sink.name, sink.options)
+        self._check_values(sink)
         if sink.topic is not None:
             options["topic"] = sink.topic
         where = f"topic {sink.topic}" if sink.route is None else f"topics by {sink.route}"
@@ -108,6 +110,15 @@ class SinkCompiler:
         if text is None or (of := self._type(key, text)) is None:
             return None
         return bytes_of(F.expr(text), of)
+
+    def _check_values(self, sink: TopicSink) -> None:
+        """Of the connector's own options; it would tell itself, but only when a run has started."""
+        known = {name.lower() for name in SINK_OPTIONS}
+        own = {name: value for name, value in sink.options.items() if name.lower() in known}
+        try:
+            write_options({f"{KAFKA}{BOOTSTRAP}": "any:9092", "topic": "any", **own})
+        except ValueError as error:
+            raise Refused(f"{self._path}.options", str(error)) from error
 
     # --- tables and console -----------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from typing import Final, get_args
 
 from moldau.base.names import INTERNAL_TOPICS, METADATA_TOPIC
 from moldau.pipelines.problems import did_you_mean, quoted
+from moldau.pipelines.reading.option_names import CONSOLE, TABLES, TOPICS_WRITTEN, options
 from moldau.pipelines.reading.sections import Section
 from moldau.pipelines.reading.sources import RECORD_FORMATS, TABLE_FORMATS, Folder, check_avro_schema, read_path
 from moldau.pipelines.spec import ConsoleSink, Sink, TableMode, TableSink, TopicMode, TopicSink
@@ -113,7 +114,7 @@ def _topic_sink(section: Section, view: str, folder: Folder, trigger: str | None
         partitions=section.count("partitions"),
         trigger=_trigger(section, trigger),
         shares=section.text("with"),
-        options=section.mapping("options"),
+        options=options(section, TOPICS_WRITTEN),
     )
 
 
@@ -134,12 +135,12 @@ def _table_sink(section: Section, view: str, folder: Folder, trigger: str | None
         delete_when=section.text("delete_when"),
         trigger=_trigger(section, trigger),
         shares=section.text("with"),
-        options=section.mapping("options"),
+        options=options(section, TABLES),
     )
     if mode == "upsert":
         _check_upsert(section, sink)
     else:
-        section.refuse_keys(("keys", "delete_when"), lambda key: f"'{key}' is for  mode: upsert")
+        section.refuse_keys(("keys", "delete_when"), lambda key: f"'{key}' is for 'mode: upsert'")
     return sink
 
 
@@ -147,7 +148,7 @@ def _check_upsert(section: Section, sink: TableSink) -> None:
     place = section.value_place("mode")
     if sink.format != "delta":
         section.refuse(
-            "mode upsert needs  format: delta", section.value_place("format") if section.has("format") else place
+            "mode upsert needs 'format: delta'", section.value_place("format") if section.has("format") else place
         )
     if not section.has("keys"):
         section.refuse("mode upsert needs 'keys', the columns that tell rows apart", place)
@@ -164,5 +165,5 @@ def _console_sink(section: Section, view: str, trigger: str | None) -> ConsoleSi
         mode=section.choice("mode", _TOPIC_MODES, "append", " of the console"),
         trigger=_trigger(section, trigger),
         shares=section.text("with"),
-        options=section.mapping("options"),
+        options=options(section, CONSOLE),
     )

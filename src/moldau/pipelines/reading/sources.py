@@ -17,6 +17,7 @@ from typing import Final, Literal, get_args
 
 from moldau.base.names import topic_name_problem
 from moldau.pipelines.problems import did_you_mean, quoted
+from moldau.pipelines.reading.option_names import FILES, TOPICS_READ, options
 from moldau.pipelines.reading.positions import Entries, Scalar
 from moldau.pipelines.reading.sections import Section
 from moldau.pipelines.reading.times import moment
@@ -108,7 +109,7 @@ def _topic_source(name: str, section: Section, folder: Folder) -> TopicSource:
         dead_letter=_dead_letter(section, topics[0] if topics else name, format_),
         fail_above=_fail_above(section),
         max_per_trigger=section.count("max_per_trigger"),
-        options=section.mapping("options"),
+        options=options(section, TOPICS_READ),
     )
     _refuse_feeding_itself(section, source)
     _check_deduplicate(section)
@@ -315,7 +316,7 @@ def _file_source(name: str, section: Section, folder: Folder) -> FileSource:
         watch=watch,
         watermark=section.watermark(),
         deduplicate=section.texts("deduplicate"),
-        options=section.mapping("options"),
+        options=options(section, FILES),
     )
     if watch:
         _check_deduplicate(section)

@@ -16,13 +16,14 @@ from typing import Any, Final, Protocol
 
 from moldau.base.errors import StorageFault
 from moldau.pipelines.problems import PipelineError
+from moldau.pipelines.queries import DEAD_LETTERS
 from moldau.pipelines.running.bad_records import BadRecords
 from moldau.pipelines.running.failure_log import FailureLog
 from moldau.pipelines.running.failures import Failure, Kind, failure_of
 from moldau.pipelines.running.progress import Gauge, LogEnds, Offsets, QueryStatus, RunState, RunStatus
 from moldau.pipelines.running.restarting import Restarts
 from moldau.pipelines.running.state_directory import StateDirectory
-from moldau.pipelines.running.view import View
+from moldau.pipelines.running.view import BATCH, View
 
 LOOK_EVERY_S: Final = 0.2
 TELL_EVERY_S: Final = 1.0
@@ -302,7 +303,11 @@ class Run:
         if not is_over:
             for warning in self.bad_records.news(queries):
                 self.view.say(warning)
-        elif told := [*(() if self._is_refused else self.bad_records.summary(queries)), *_late(queries)]:
+        elif told := [
+            *(() if self._is_refused else self.bad_records.summary(queries)),
+            *_late(queries),
+            *(_dead_letters(queries) if self.status.mode == BATCH else ()),
+        ]:
             self.status = replace(self.status, message="; ".join(filter(None, [self.status.message, *told])))
         refusal = self.bad_records.refusal(queries, is_over)
         if refusal is not None and not self._is_refused:
@@ -345,6 +350,16 @@ class Run:
 def _late(queries: Sequence[QueryStatus]) -> list[str]:
     late = [f"{query.name} {query.rows_late:,}" for query in queries if query.rows_late]
     return [f"rows that came later than the watermark allows were left out: {', '.join(late)}"] if late else []
+
+
+def _dead_letters(queries: Sequence[QueryStatus]) -> list[str]:
+    """Of a batch Spark does not tell what was parsed, but what was written is known."""
+    found = {query.name: query.rows_out for query in queries if query.name.endswith(DEAD_LETTERS)}
+    return [
+        f"source {name.removesuffix(DEAD_LETTERS)}: {rows:,} records are bad; they are the rows of {name}"
+        for name, rows in found.items()
+        if rows
+    ]
 
 
 def utc_now() -> str:

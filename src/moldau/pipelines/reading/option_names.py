@@ -1,0 +1,109 @@
+"""Names under `options:` that are misspelt. Spark takes any name and says nothing, so it is done here.
+
+Spark has more options than any list of ours, and packages bring others. What is refused is a name that nobody knows and
+that is nearly one that somebody does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from moldau.pipelines.problems import did_you_mean
+from moldau.pipelines.reading.positions import Entries
+from moldau.pipelines.reading.sections import Section
+from moldau.spark.options import SINK_OPTIONS, SOURCE_OPTIONS
+
+FORMATS: Final = frozenset(
+    [
+        "allowBackslashEscapingAnyCharacter",
+        "allowComments",
+        "allowNonNumericNumbers",
+        "allowNumericLeadingZeros",
+        "allowSingleQuotes",
+        "allowUnquotedControlChars",
+        "allowUnquotedFieldNames",
+        "charset",
+        "charToEscapeQuoteEscaping",
+        "codec",
+        "columnNameOfCorruptRecord",
+        "comment",
+        "compression",
+        "dateFormat",
+        "delimiter",
+        "dropFieldIfAllNull",
+        "emptyValue",
+        "enableDateTimeParsingFallback",
+        "encoding",
+        "enforceSchema",
+        "escape",
+        "escapeQuotes",
+        "header",
+        "ignoreLeadingWhiteSpace",
+        "ignoreNullFields",
+        "ignoreTrailingWhiteSpace",
+        "inferSchema",
+        "lineSep",
+        "locale",
+        "maxCharsPerColumn",
+        "maxColumns",
+        "mode",
+        "multiLine",
+        "nanValue",
+        "negativeInf",
+        "nullValue",
+        "positiveInf",
+        "preferDate",
+        "prefersDecimal",
+        "pretty",
+        "primitivesAsString",
+        "quote",
+        "quoteAll",
+        "samplingRatio",
+        "sep",
+        "singleVariantColumn",
+        "timestampFormat",
+        "timestampNTZFormat",
+        "timeZone",
+        "unescapedQuoteHandling",
+    ]
+)
+"""Of Spark's JSON and CSV."""
+FILES: Final = FORMATS | frozenset(
+    [
+        "cleanSource",
+        "datetimeRebaseMode",
+        "fileNameOnly",
+        "ignoreCorruptFiles",
+        "ignoreMissingFiles",
+        "int96RebaseMode",
+        "latestFirst",
+        "maxBytesPerTrigger",
+        "maxCachedFiles",
+        "maxFileAge",
+        "maxFilesPerTrigger",
+        "mergeSchema",
+        "modifiedAfter",
+        "modifiedBefore",
+        "pathGlobFilter",
+        "recursiveFileLookup",
+        "sourceArchiveDir",
+        "wholetext",
+    ]
+)
+TOPICS_READ: Final = SOURCE_OPTIONS | FORMATS
+TOPICS_WRITTEN: Final = SINK_OPTIONS | FORMATS
+TABLES: Final = frozenset(["order_by"])
+CONSOLE: Final = frozenset(["rows", "numRows", "truncate"])
+
+
+def options(section: Section, known: Collection[str]) -> Mapping[str, str]:
+    """Those of a source or sink, as they are written."""
+    given = section.mapping("options")
+    node = section.node("options")
+    lower = {name.lower() for name in known}
+    for name in given:
+        near = "" if name.lower() in lower or name.lower().startswith("kafka.") else did_you_mean(name, known)
+        if near and isinstance(node, Entries):
+            section.refuse(f"there is no option '{name}'{near}", node.keys[name])
+    return given
