@@ -206,6 +206,8 @@ def test_stop_gives_up_in_words(run: Run, file: Path, directory: StateDirectory)
     ("words", "said"),
     [
         (["--until-caught-up", "--batch"], "two ways to run"),
+        (["--batch", "--from", "latest"], "there is nothing to read from latest"),
+        (["--batch", "--from", '{"order": {"0": 5}}'], "no source reads a topic order"),
         (["--batch", "--fresh", "--existing", "clear"], "a --batch has no checkpoints"),
         (["--from", "earliest"], "--from and --to say what a --batch reads"),
         (["--batch", "--from", "yesterday"], "'yesterday' is no place"),
@@ -255,3 +257,9 @@ def test_what_is_missing_is_told_with_the_extra_that_brings_it(
     monkeypatch.setattr("moldau.pipelines.reading.loading.load", refuse)
     refused = run("validate", "--yaml-only", status=1).stderr
     assert refused == "moldau: pipelines need yaml: pip install 'moldau[spark]'\n"
+
+
+def test_a_file_of_nearly_that_name_is_named(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "lifts.yaml").write_text("name: lifts\n")
+    said = run("validate", str(tmp_path / "lifts.yml"), status=1).stderr
+    assert "lifts.yml does not exist, did you mean 'lifts.yaml'; give a pipeline's file" in said

@@ -116,9 +116,16 @@ def existing(file: Path) -> Path:
     if file.is_dir() and (file / DEFAULT_FILE).is_file():
         return file / DEFAULT_FILE
     if not file.is_file():
-        what = "is a directory" if file.is_dir() else "does not exist"
+        what = "is a directory" if file.is_dir() else f"does not exist{_near(file)}"
         raise CommandFailed(f"{file} {what}; give a pipeline's file, or write one with `moldau pipeline init`")
     return file
+
+
+def _near(file: Path) -> str:
+    from moldau.pipelines.problems import did_you_mean
+
+    beside = [path.name for path in file.parent.iterdir() if path.suffix in SUFFIXES] if file.parent.is_dir() else []
+    return did_you_mean(file.name, beside).removesuffix("?")
 
 
 def complete_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ from moldau.platforms.support import refusal
 if TYPE_CHECKING:
     from moldau.pipelines.running.fresh_start import Existing, Outputs
     from moldau.pipelines.running.view import View
-    from moldau.pipelines.spec import Start
+    from moldau.pipelines.spec import Pipeline, Start
 
 ALL = "*"
 """What --fresh without a sink means."""
@@ -118,7 +118,7 @@ def run(
     mode = Mode.BATCH if batch else Mode.UNTIL_CAUGHT_UP if until_caught_up else Mode.CONTINUOUS
     wanted = Wanted(
         mode=mode,
-        over=Range(start=_where(begin, "--from"), end=_where(end, "--to")) if batch else None,
+        over=Range(start=_bound(begin, "--from", pipeline), end=_bound(end, "--to", pipeline)) if batch else None,
         only=sinks or None,
         fresh=None if ALL in fresh else fresh,
         decide=_decide if existing is None else lambda found: existing,
@@ -189,6 +189,23 @@ def _check_mode(ctx: click.Context, until_caught_up: bool, batch: bool, has_rang
         raise click.UsageError("--until-caught-up and --batch are two ways to run; give one", ctx)
     if has_range and not batch:
         raise click.UsageError("--from and --to say what a --batch reads; other runs go on from their checkpoint", ctx)
+
+
+def _bound(text: str | None, option: str, pipeline: Pipeline) -> Start | None:
+    """Where a batch begins or ends: nothing that would be found out when Spark is there."""
+    from moldau.pipelines.problems import did_you_mean
+    from moldau.pipelines.spec import TopicSource
+
+    if (option, text) in (("--from", "latest"), ("--to", "earliest")):
+        raise click.BadParameter(f"there is nothing to read {option.removeprefix('--')} {text}", param_hint=option)
+    where = _where(text, option)
+    sources = [source for source in pipeline.sources.values() if isinstance(source, TopicSource)]
+    topics = [topic for source in sources for topic in source.topics]
+    for topic in where if isinstance(where, Mapping) and not any(source.pattern for source in sources) else ():
+        if topic not in topics:
+            near = did_you_mean(topic, topics) or f"; there are {', '.join(topics)}"
+            raise click.BadParameter(f"no source reads a topic {topic}{near}", param_hint=option)
+    return where
 
 
 def _where(text: str | None, option: str) -> Start | None:

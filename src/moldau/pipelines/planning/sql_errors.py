@@ -85,7 +85,10 @@ def _condensed(error: PySparkException) -> str:
 
 def _unresolved_column(parameters: Mapping[str, str]) -> str:
     wrong = parameters.get("objectName", "")
-    near = sorted(_NAME.findall(parameters.get("proposal", "")), key=lambda name: -_likeness(name, wrong))
+    names = _NAME.findall(parameters.get("proposal", ""))
+    if "." not in wrong:  # who writes no table means none
+        names = list(dict.fromkeys(name.rpartition(".")[2] for name in names))
+    near = sorted(names, key=lambda name: -_likeness(name, wrong))
     found = f"there is no column {wrong}"
     if not near:
         return found
