@@ -16,7 +16,7 @@ from moldau.client.cluster import EARLIEST, Cluster
 from moldau.client.groups import Groups
 from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.reading.loading import load
-from moldau.pipelines.running import fresh_start
+from moldau.pipelines.running import fresh_start, identity
 from moldau.pipelines.running.fresh_start import PLAN, FreshStart, Outputs, planned, refuse_to_decide
 from moldau.pipelines.running.state_directory import StateDirectory, write_json
 from moldau.pipelines.spec import Pipeline
@@ -51,6 +51,7 @@ class World:
             (folder / "lake" / table).mkdir(parents=True)
             (folder / "lake" / table / "part").write_text("x")
         write_json(self.directory.checkpoint("copy") / "metadata", {"id": "abc"})
+        identity.record(self.directory, self.pipeline.name, identity.of_pipeline(self.pipeline), lambda: "id")
         with closing(Cluster(bootstrap, {})) as cluster:
             for group in ("copy", "copy-abc"):  # its position, and the numbers of its batches
                 Groups(cluster, 10_000).commit(f"{self.pipeline.name}.{group}", {TopicPartition(self.out, 0): 1})
@@ -147,6 +148,15 @@ def test_what_another_sink_still_needs_is_not_cleared(world: World) -> None:
     world.change("sinks:\n", f"sinks:\n  - {{from: events, name: other, topic: {world.out}}}\n")
     with pytest.raises(PipelineError, match=f"topic {world.out} is also written by other, which does not begin anew"):
         planned(world.pipeline, world.directory, ["copy"], clear)
+
+
+def test_a_renamed_sink_begins_anew_with_what_it_wrote_under_its_old_name(world: World) -> None:
+    world.change("name: copy", "name: twin")
+    assert planned(world.pipeline, world.directory, ["copy"], clear) == FreshStart(("copy",), (world.out,), ())
+    offsets = world.directory.checkpoint("twin") / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / "0").write_text("v1")
+    assert planned(world.pipeline, world.directory, ["copy"], clear) == FreshStart(("copy",)), "which others write now"
 
 
 def test_topics_that_records_decide_are_left_to_people(world: World) -> None:

@@ -110,14 +110,24 @@ def planned(
     there = [name for name in directory.queries() if directory.has_progress(name)]
     forgotten_now = [name for name in there if queries is None or name in queries]
     begun = {sink for name in forgotten_now for sink in sinks_of(name)}
-    before = identity.outputs_written(directory, forgotten_now)
-    begun |= {sink for sink in written_by(pipeline) if before.intersection(outputs_of(pipeline, [sink]))}
+    begun |= _renamed_sinks(pipeline, directory, there, forgotten_now)
     found = _holding_something(pipeline, begun) if begun else Outputs()
     forgotten = None if queries is None else tuple(queries)
     if not found or decide(found) == "keep":
         return FreshStart(forgotten)
     found.check_clearing(pipeline, kept=written_by(pipeline).keys() - begun)
     return FreshStart(forgotten, found.topics, found.tables)
+
+
+def _renamed_sinks(
+    pipeline: Pipeline, directory: StateDirectory, there: Collection[str], forgotten: Collection[str]
+) -> set[str]:
+    """Sinks without a checkpoint that write what a forgotten query wrote whose sinks are not in the file any more."""
+    sinks = {sink.name for sink in pipeline.sinks}
+    gone = [name for name in forgotten if sinks.isdisjoint(sinks_of(name))]
+    before = identity.outputs_written(directory, gone)
+    begun = {sink for name in there for sink in sinks_of(name)}
+    return {sink for sink in sinks - begun if before.intersection(outputs_of(pipeline, [sink]))}
 
 
 def held_already(pipeline: Pipeline, sinks: Collection[str]) -> list[str]:
