@@ -127,7 +127,7 @@ class BrokerSide:
         self.router = Router()
         self.handlers = handlers(self._parts(channel))
         self.router.serve(self.handlers)
-        self._laying_out = ChunkedLayout(self._follow, world.timers)
+        self._laying_out = ChunkedLayout(self._on_image, world.timers)
         registered = RegistrationGate(settings.node_id, self.lifecycle.incarnation_id, self._laying_out.on_image)
         current.add_listener(registered.on_image)
         leaderships = LeadershipLog(settings.node_id, current)
@@ -208,9 +208,12 @@ class BrokerSide:
         )
 
     def _transaction_coordinator(self, channel: ControllerChannel) -> TransactionCoordinator:
-        settings, world, resolved = self._settings, self._world, self._settings.transaction_log
+        settings, world, topic_settings = self._settings, self._world, self._settings.transaction_log
         topic = transaction_topic(
-            resolved.num_partitions, resolved.replication_factor, resolved.segment_bytes, resolved.min_insync_replicas
+            topic_settings.num_partitions,
+            topic_settings.replication_factor,
+            topic_settings.segment_bytes,
+            topic_settings.min_insync_replicas,
         )
         return TransactionCoordinator(
             settings.transactions,
@@ -225,9 +228,9 @@ class BrokerSide:
         )
 
     def _gate(self) -> TransactionGate:
-        world, resolved = self._world, self._settings.transaction_log
+        world, topic_settings = self._world, self._settings.transaction_log
         verifier = TransactionVerifier(self.transactions.find, self._brokers, world.timers)
-        patience = Patience(resolved.add_partitions_retry_ms, resolved.add_partitions_retry_max_ms)
+        patience = Patience(topic_settings.add_partitions_retry_ms, topic_settings.add_partitions_retry_max_ms)
         return TransactionGate(
             self.verifications, verifier, world.clock, world.timers, patience, self._verifies_transactions
         )
@@ -266,12 +269,12 @@ class BrokerSide:
             fetch_bytes_max=settings.fetch_max_bytes,
         )
 
-    def _follow(self, image: MetadataImage, changes: Changes) -> None:
+    def _on_image(self, image: MetadataImage, changes: Changes) -> None:
         """First the partitions, then those who live on them."""
         self.partitions.on_image(image, changes, self._world.clock.now_ms())
-        self._follow_partitions(image, changes)
+        self._on_partitions_changed(image, changes)
 
-    def _follow_partitions(self, image: MetadataImage, changes: Changes) -> None:
+    def _on_partitions_changed(self, image: MetadataImage, changes: Changes) -> None:
         self._throttles.on_image(image, changes)
         self._fetchers.on_image(image, changes)
         self.groups.on_image(image, changes)
@@ -286,7 +289,7 @@ class BrokerSide:
         image = self._current.image
         opened = self.partitions.retry(image, self._world.clock.now_ms())
         if opened:
-            self._follow_partitions(image, Changes(topics=set(opened)))
+            self._on_partitions_changed(image, Changes(topics=set(opened)))
 
     def start(self, advertised: Sequence[Listener], cleanly_left_epoch: int) -> Promise[None]:
         """Comes when this broker may be asked. `cleanly_left_epoch` is what a clean stop left, below 0 after others."""

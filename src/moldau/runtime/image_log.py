@@ -1,14 +1,15 @@
 """Log lines for what operators look for in the metadata: brokers that come and go, new leaders, in-sync replicas.
 
-The active controller tells of the other brokers, each broker of the partitions that it leads; a topic that is made is
-no news to whoever made it. A failover moves thousands of partitions at once: the first few are named, the others are
-counted.
+The active controller logs the other brokers, each broker the partitions that it leads. A topic that is made is no
+news. A failover moves thousands of partitions at once: the first few are named, and the rest is not looked at.
+Images share what did not change, so a partition without a change costs a comparison of two references.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 from moldau.metadata.apply import Changes
@@ -47,7 +48,7 @@ class LeadershipLog:
 
     def on_image(self, image: MetadataImage, changes: Changes) -> None:
         if changes.topics and log.isEnabledFor(logging.INFO):
-            _tell(leadership_lines(self._node_id, self._current.image, image, sorted(changes.topics)))
+            _tell(leadership_lines(self._node_id, self._current.image, image, changes.topics))
 
 
 def broker_line(before: BrokerImage | None, now: BrokerImage | None) -> str | None:
@@ -71,7 +72,7 @@ def leadership_lines(node_id: int, before: MetadataImage, now: MetadataImage, to
         if topic is None or known is None or known.id != topic.id:
             continue
         for index, (old, new) in enumerate(zip(known.partitions, topic.partitions, strict=False)):
-            if (line := _leadership_line(node_id, old, new)) is not None:
+            if new is not old and (line := _leadership_line(node_id, old, new)) is not None:
                 yield f"{name}-{index}: {line}"
 
 
@@ -91,11 +92,7 @@ def _ids(replicas: Iterable[int]) -> str:
 
 
 def _tell(lines: Iterator[str]) -> None:
-    more = 0
-    for number, line in enumerate(lines):
-        if number < LINES_MAX:
-            log.info("%s", line)
-        else:
-            more += 1
-    if more:
-        log.info("and %d more partitions", more)
+    for line in islice(lines, LINES_MAX):
+        log.info("%s", line)
+    if next(lines, None) is not None:
+        log.info("and other partitions; `moldau cluster describe` shows all")

@@ -69,14 +69,14 @@ def test_a_topic_that_is_made_is_no_news() -> None:
         assert list(leadership_lines(HERE, before, image(led), ["orders"])) == []
 
 
-def test_thousands_of_partitions_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_of_thousands_of_partitions_a_few_are_named(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "moldau.metadata")
     current = CurrentImage()
     current.publish(image(*[STATE] * 1000), Changes())
     listener = LeadershipLog(HERE, current)
     listener.on_image(image(*[replace(STATE, leader=HERE)] * 1000), Changes({"orders"}))
     assert len(caplog.messages) == LINES_MAX + 1
-    assert caplog.messages[-1] == f"and {1000 - LINES_MAX} more partitions"
+    assert caplog.messages[-1].startswith("and other partitions")
 
 
 def test_only_the_active_controller_tells_of_brokers(caplog: pytest.LogCaptureFixture) -> None:

@@ -25,7 +25,6 @@ LOOK_EVERY_S: Final = 0.2
 WATCH_EVERY_S: Final = 1.0
 NEVER_RAN: Final = "never ran"
 NOT_RUNNING: Final = "not running"
-BATCH: Final = "batch"
 SHARED_NAME: Final = "shared name"
 
 target_argument = click.argument(
@@ -124,6 +123,7 @@ def _with_queries_of_the_file(current: RunStatus, directory: StateDirectory) -> 
     """Of a run that is over: what it left out, and what is new in the file, waits for the next one."""
     from moldau.pipelines.running.identity import of_pipeline
     from moldau.pipelines.running.launching import waiting_query
+    from moldau.pipelines.running.view import BATCH
 
     pipeline = _pipeline_of(current)
     if pipeline is None or current.mode == BATCH:

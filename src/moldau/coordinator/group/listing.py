@@ -73,11 +73,11 @@ def consumer_described(state: GroupState, group_id: str, with_operations: bool) 
 
 def _member(member: ClassicMember, protocol: str | None) -> DescribedGroupMember:
     """What it wants and what it has are told only while they belong together."""
-    describe = DescribedGroupMember(member.member_id, member.instance_id, member.client_id, member.client_host)
+    described = DescribedGroupMember(member.member_id, member.instance_id, member.client_id, member.client_host)
     if protocol is not None:
-        describe.member_metadata = member.metadata_of(protocol)
-        describe.member_assignment = member.assignment
-    return describe
+        described.member_metadata = member.metadata_of(protocol)
+        described.member_assignment = member.assignment
+    return described
 
 
 def delete(state: GroupState, group_id: str) -> Outcome[DeletableGroupResult]:

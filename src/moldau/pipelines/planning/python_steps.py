@@ -38,9 +38,7 @@ def call(step: PythonStep, folder: Path, inputs: Sequence[DataFrame], *, reread:
     if not callable(function):
         near = did_you_mean(step.function, [name for name, value in vars(module).items() if callable(value)])
         raise FailedStep(f"{module.__file__} has no function {step.function}{near}")
-    with _telling(folder), _importing(folder), warnings.catch_warnings():
-        # Of an ordinary @udf, where pandas is not installed: it runs all the same.
-        warnings.filterwarnings("ignore", "Arrow optimization failed to enable", RuntimeWarning)
+    with _telling(folder), _importing(folder):
         result = function(*inputs, **step.args)
     if not isinstance(result, DataFrame):
         raise FailedStep(f"{step.module}:{step.function} returned {type(result).__name__}, not a DataFrame")
@@ -59,8 +57,7 @@ def load(name: str, folder: Path, *, reread: bool = True) -> ModuleType:
     assert spec is not None and spec.loader is not None  # noqa: PT018
     module = importlib.util.module_from_spec(spec)
     sys.modules[private] = module
-    with _telling(folder), _importing(folder), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Arrow optimization failed to enable", RuntimeWarning)
+    with _telling(folder), _importing(folder):
         spec.loader.exec_module(module)
     return module
 
@@ -74,7 +71,10 @@ def _importing(folder: Path) -> Iterator[None]:
     """
     sys.path.insert(0, str(folder))
     try:
-        yield
+        with warnings.catch_warnings():
+            # Of an ordinary @udf, where pandas is not installed: it runs all the same.
+            warnings.filterwarnings("ignore", "Arrow optimization failed to enable", RuntimeWarning)
+            yield
     finally:
         sys.path.remove(str(folder))
         for name, module in list(sys.modules.items()):

@@ -23,6 +23,8 @@ FORMATS: Final = frozenset(
         "allowSingleQuotes",
         "allowUnquotedControlChars",
         "allowUnquotedFieldNames",
+        "avroSchema",
+        "avroSchemaUrl",
         "charset",
         "charToEscapeQuoteEscaping",
         "codec",
@@ -34,11 +36,13 @@ FORMATS: Final = frozenset(
         "dropFieldIfAllNull",
         "emptyValue",
         "enableDateTimeParsingFallback",
+        "enableStableIdentifiersForUnionType",
         "encoding",
         "enforceSchema",
         "escape",
         "escapeQuotes",
         "header",
+        "ignoreExtension",
         "ignoreLeadingWhiteSpace",
         "ignoreNullFields",
         "ignoreTrailingWhiteSpace",
@@ -52,6 +56,7 @@ FORMATS: Final = frozenset(
         "nanValue",
         "negativeInf",
         "nullValue",
+        "positionalFieldMatching",
         "positiveInf",
         "preferDate",
         "prefersDecimal",
@@ -59,6 +64,9 @@ FORMATS: Final = frozenset(
         "primitivesAsString",
         "quote",
         "quoteAll",
+        "recordName",
+        "recordNamespace",
+        "recursiveFieldMaxDepth",
         "samplingRatio",
         "sep",
         "singleVariantColumn",
@@ -68,7 +76,7 @@ FORMATS: Final = frozenset(
         "unescapedQuoteHandling",
     ]
 )
-"""Of Spark's JSON and CSV."""
+"""Of Spark's JSON, CSV and Avro."""
 FILES: Final = FORMATS | frozenset(
     [
         "cleanSource",

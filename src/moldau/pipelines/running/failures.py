@@ -69,7 +69,10 @@ _PYTHON_ERROR: Final = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*)(?:: (.*))?
 _QUALIFIED: Final = re.compile(r"^(?:Caused by: )?(?:[a-z]\w*\.)+(?=[A-Z])")
 """The package of an exception's class, Java's or Python's."""
 _FRAME: Final = re.compile(r'^\s*File "([^"]+)", line (\d+)', re.MULTILINE)
-_LIBRARY: Final = re.compile(r"site-packages|[\\/](?:pyspark|moldau)[\\/]|pyspark\.zip|[\\/]lib[\\/]python|^<")
+_LIBRARY: Final = re.compile(
+    r"site-packages|pyspark\.zip|[\\/]pyspark[\\/]|[\\/]lib[\\/]python|^<"
+    r"|[\\/]moldau[\\/](?:base|client|columns|pipelines|spark|wire)[\\/]"
+)
 TRACEBACK: Final = "Traceback (most recent call last):"
 
 
