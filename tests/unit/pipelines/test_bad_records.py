@@ -7,7 +7,7 @@ import json
 import pytest
 
 from moldau.pipelines.running.bad_records import ENOUGH, BadRecords, Rule
-from moldau.pipelines.running.progress import Counted, Gauge, QueryStatus, RunStatus
+from moldau.pipelines.running.progress import Counted, Gauge, QueryStatus, RunState, RunStatus
 
 TOLD = "they are in topic o.dead"
 
@@ -39,7 +39,7 @@ def test_a_share_above_a_tenth_is_told(records: int, bad: int, is_over: bool, is
 
 def test_at_the_end_every_bad_record_is_told() -> None:
     assert watch().summary([query("q", 44_234, 1_320)]) == [
-        f"source orders: 1,320 of 44,234 records (2.98 %) are bad; {TOLD}"
+        f"source orders: 1,320 of 44,234 records read by this run (2.98 %) are bad; {TOLD}"
     ]
     assert watch().news([query("q", 44_234, 1_320)]) == []
 
@@ -47,7 +47,7 @@ def test_at_the_end_every_bad_record_is_told() -> None:
 def test_it_is_told_once_and_by_the_query_that_has_come_furthest() -> None:
     one = watch()
     queries = [query("a", 200, 100), query("b", 110_000, 110_000), query("c", 0, 0)]
-    told = [f"source orders: 110,000 of 110,000 records (100 %) are bad; {TOLD}"]
+    told = [f"source orders: 110,000 of 110,000 records read by this run (100 %) are bad; {TOLD}"]
     assert one.news(queries) == told
     assert one.news(queries) == []
     assert one.summary(queries) == told
@@ -75,3 +75,19 @@ def test_what_spark_counted_adds_up_and_survives_its_file() -> None:
         pipeline="p", mode="m", state="running", pid=1, host="h", started="a", updated="b", queries=(gauge.status,)
     )
     assert RunStatus.from_json(json.loads(json.dumps(run.to_json()))) == run
+
+
+@pytest.mark.parametrize("state", ["running", "stopping", "finished", "stopped", "failed"])
+def test_what_a_killed_run_could_not_say_is_told_by_the_next(state: RunState) -> None:
+    queries = query("a", 200, 12), query("b", 0, 0)
+    last = RunStatus(
+        pipeline="p", mode="continuous", state=state, pid=1, host="h", started="", updated="", queries=queries
+    )
+    expected = f"the last run was killed; 12 of 200 records of source orders were bad; {TOLD}"
+    assert watch().of_killed_run(last) == ([expected] if state in ("running", "stopping") else [])
+
+
+def test_a_killed_run_without_bad_records_is_no_news() -> None:
+    assert watch().of_killed_run(None) == []
+    last = RunStatus(pipeline="p", mode="continuous", state="running", pid=1, host="h", started="", updated="")
+    assert watch().of_killed_run(last) == []

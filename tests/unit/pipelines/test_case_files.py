@@ -9,9 +9,18 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from marked_yaml import WHOLE, load_text
 
 from moldau.pipelines.cases.comparing import alike, compare_records, compare_rows, told
-from moldau.pipelines.cases.files import BadCase, InputRecord, find_cases, read_expected, read_input, write_expected
+from moldau.pipelines.cases.files import (
+    BadCase,
+    Case,
+    InputRecord,
+    find_cases,
+    read_expected,
+    read_input,
+    write_expected,
+)
 
 
 @pytest.fixture
@@ -35,6 +44,15 @@ def test_cases_are_found(pipeline: Path) -> None:
         find_cases(pipeline, ["third"])
     with pytest.raises(BadCase, match="no test cases"):
         find_cases(pipeline.parent / "elsewhere" / "pipeline.yaml")
+
+
+def test_an_expected_file_of_a_sink_that_is_gone_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    from moldau.pipelines.cases.case import stage
+
+    expected = tmp_path / "tests" / "first" / "expected" / "elsewhere.jsonl"
+    case = Case("first", tmp_path / "tests" / "first", {}, {"elsewhere": expected})
+    with pytest.raises(BadCase, match=r"elsewhere.jsonl: the pipeline has no sink elsewhere; .* rename the file"):
+        stage(case, load_text(tmp_path, WHOLE), tmp_path / "temporary")
 
 
 def records(tmp_path: Path, text: str, name: str = "events.jsonl") -> list[InputRecord]:

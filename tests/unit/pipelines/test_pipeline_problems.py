@@ -182,7 +182,7 @@ WRONG = {
     "sql with inputs": (step("sql: select 1\n«inputs»: [orders]"), "'inputs' is for python steps"),
     "python notation": (step("python: «detect.good»\ninputs: [orders]"), "is not module:function"),
     "python module": (step("python: «detekt»:good\ninputs: [orders]"), "no module 'detekt.py' beside"),
-    "python function": (step("python: «detect»:goood\ninputs: [orders]"), "no function 'goood', did you mean 'good'?"),
+    "python function": (step("python: detect:«goood»\ninputs: [orders]"), "no function 'goood', did you mean 'good'?"),
     "python syntax": (step("python: «broken»:good\ninputs: [orders]"), "broken.py, line 2"),
     "no inputs": (step("python: detect:good").replace("name: s\n", "name: «s»\n"), "missing key 'inputs'"),
     "unknown input": (step("python: detect:good\ninputs: [«order»]"), "unknown input 'order', did you mean 'orders'?"),
@@ -237,6 +237,10 @@ WRONG = {
     "misspelt option of the connector": (
         sink("topic: x\noptions: {«deliveryGuarante»: exactly-once}"),
         "there is no option 'deliveryGuarante', did you mean 'deliveryGuarantee'?",
+    ),
+    "option beside the keys": (
+        sink("table: x\nkeys: [a]\nmode: upsert\nformat: delta\n«order_by»: a"),
+        "unknown key 'order_by', which is an option",
     ),
     "keys without upsert": (sink("table: x\n«keys»: [a]"), "'keys' is for 'mode: upsert'"),
     "upsert without keys": (sink("table: x\nformat: delta\nmode: «upsert»"), "mode upsert needs 'keys'"),

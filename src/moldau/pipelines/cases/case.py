@@ -95,7 +95,8 @@ def stage(case: Case, pipeline: Pipeline, temporary: Path) -> Pipeline:
     for name in case.expected:
         if name not in _outputs(pipeline):
             known = did_you_mean(name, _outputs(pipeline)) or f"; it has {', '.join(_outputs(pipeline))}"
-            raise BadCase(f"{case.expected[name]}: the pipeline has no sink {name}{known}")
+            hint = "if its sink was renamed, rename the file; if it is gone, delete the file"
+            raise BadCase(f"{case.expected[name]}: the pipeline has no sink {name}{known} ({hint})")
     moved = {sink.path: str(temporary / "tables" / sink.name) for sink in pipeline.sinks if isinstance(sink, TableSink)}
     sources = {name: _source(source, case, moved, temporary) for name, source in pipeline.sources.items()}
     kept = [sink for sink in pipeline.sinks if not isinstance(sink, ConsoleSink)]

@@ -107,6 +107,7 @@ CONSOLE: Final = frozenset(["rows", "numRows", "truncate"])
 
 def options(section: Section, known: Collection[str]) -> Mapping[str, str]:
     """Those of a source or sink, as they are written."""
+    section.option_names = frozenset(known)
     given = section.mapping("options")
     node = section.node("options")
     lower = {name.lower() for name in known}

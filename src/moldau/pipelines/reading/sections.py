@@ -36,6 +36,8 @@ class Section:
     problems: list[Problem]
     asked: set[str] = field(default_factory=set)
     misplaced: set[str] = field(default_factory=set)
+    option_names: frozenset[str] = frozenset()
+    """Names that belong one level deeper, under `options`."""
 
     def refuse(self, message: str, place: Place | None = None, hint: str | None = None) -> None:
         whole = f"{self.what}: {message}" if self.what else message
@@ -224,6 +226,8 @@ class Section:
                 meant = (synonyms or {}).get(key)
                 near = f", did you mean '{meant}'?" if meant in self.asked else did_you_mean(key, self.asked)
                 hint = None if near else f"known here: {', '.join(sorted(self.asked - self.misplaced))}"
+                if key in self.option_names:
+                    near, hint = ", which is an option", f"write  options: {{{key}: …}}"
                 self.refuse(f"unknown key {quoted(key)}{near}", self.entries.keys[key], hint)
 
 

@@ -11,11 +11,12 @@ import importlib.util
 import re
 import warnings
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from moldau.pipelines.problems import did_you_mean, quoted
-from moldau.pipelines.reading.positions import Entries
+from moldau.pipelines.reading.positions import Entries, Scalar
 from moldau.pipelines.reading.sections import Section, plain_value
 from moldau.pipelines.reading.sources import Folder
 from moldau.pipelines.spec import PythonStep, SqlStep, Step
@@ -79,31 +80,59 @@ def _function(section: Section, folder: Folder) -> tuple[str, str]:
             section.refuse(f"{quoted(written)} is not module:function", place)
         return "", ""
     module, function = found.groups()
-    if folder.check and (problem := module_problem(module, function, folder.path)):
-        section.refuse(problem, place)
+    if folder.check:
+        _check_function(section, module, function, folder.path)
     return module, function
 
 
-def module_problem(module: str, function: str, folder: Path) -> str | None:
-    """What speaks against a function of a module beside the file, as far as reading its source tells."""
-    stem = folder.joinpath(*module.split("."))
-    file = next((path for path in (stem.with_suffix(".py"), stem / "__init__.py") if path.is_file()), None)
+def _check_function(section: Section, module: str, function: str, folder: Path) -> None:
+    """Point at the module, or at the function behind the colon."""
+    place = section.value_place("python")
+    problem = module_problem(module, folder)
+    if problem is None and (problem := function_problem(module, function, folder)) is not None:
+        scalar = section.node("python")
+        if isinstance(scalar, Scalar) and scalar.plain:
+            place = replace(place, column=place.column + len(module) + 1)
+    if problem is not None:
+        section.refuse(problem, place)
+
+
+def module_problem(module: str, folder: Path) -> str | None:
+    """Why a module beside the pipeline's file cannot be used, as far as reading its source tells."""
+    file = _module_file(module, folder)
     if file is None:
         if _installed(module.partition(".")[0]):
             return None
         near = did_you_mean(module, (path.stem for path in folder.glob("*.py")))
         return f"there is no module {quoted(module + '.py')} beside the pipeline's file{near}"
     try:
-        with warnings.catch_warnings(action="ignore"):
-            tree = ast.parse(file.read_bytes())
+        _parse(file)
     except SyntaxError as error:
         return f"{file.name}, line {error.lineno}: {error.msg}"
     except (OSError, ValueError, RecursionError, MemoryError) as error:
         return f"{file.name} cannot be read: {error}"
-    names = set(_bound_names(tree))
+    return None
+
+
+def function_problem(module: str, function: str, folder: Path) -> str | None:
+    """Why a module that can be used has no such function. Of an installed module nothing is known."""
+    file = _module_file(module, folder)
+    if file is None:
+        return None
+    names = set(_bound_names(_parse(file)))
     if function in names or "*" in names:
         return None
     return f"{file.name} has no function {quoted(function)}{did_you_mean(function, names)}"
+
+
+def _module_file(module: str, folder: Path) -> Path | None:
+    stem = folder.joinpath(*module.split("."))
+    return next((path for path in (stem.with_suffix(".py"), stem / "__init__.py") if path.is_file()), None)
+
+
+def _parse(file: Path) -> ast.Module:
+    with warnings.catch_warnings(action="ignore"):
+        return ast.parse(file.read_bytes())
 
 
 def _installed(package: str) -> bool:

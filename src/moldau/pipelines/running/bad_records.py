@@ -10,10 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from moldau.pipelines.running.progress import Counted, QueryStatus
+from moldau.pipelines.running.progress import Counted, QueryStatus, RunState, RunStatus
 from moldau.pipelines.spec import DROP, Pipeline, TopicSource
 
 WARN_ABOVE: Final = 0.1
+UNFINISHED: Final[frozenset[RunState]] = frozenset({"running", "stopping"})
+"""States that only a run that was killed leaves behind."""
 ENOUGH: Final = 100
 """Records, before a share of them says something; at the end of a run every number does."""
 
@@ -29,6 +31,9 @@ class Rule:
 
     def warning(self, counted: Counted) -> str:
         return f"source {self.source}: {_share(counted)} are bad; {self.fate}"
+
+    def remark(self, counted: Counted) -> str:
+        return f"{counted.bad:,} of {counted.records:,} records of source {self.source} were bad; {self.fate}"
 
     def refusal(self, counted: Counted) -> str:
         assert self.fail_above is not None
@@ -76,6 +81,13 @@ class BadRecords:
         """All that were bad, when the run is over."""
         return [rule.warning(counted) for rule, counted in self._known(queries) if counted.bad]
 
+    def of_killed_run(self, last: RunStatus | None) -> list[str]:
+        """What the last run would have said at its end, if it was killed before it could."""
+        if last is None or last.state not in UNFINISHED:
+            return []
+        remarks = [rule.remark(counted) for rule, counted in self._known(last.queries) if counted.bad]
+        return [f"the last run was killed; {remark}" for remark in remarks]
+
     def refusal(self, queries: Iterable[QueryStatus], is_over: bool) -> str | None:
         """Why the run must end, if it must."""
         enough = 1 if is_over else ENOUGH
@@ -95,4 +107,5 @@ def _fate(source: TopicSource) -> str:
 
 
 def _share(counted: Counted) -> str:
-    return f"{counted.bad:,} of {counted.records:,} records ({counted.bad * 100 / counted.records:.3g} %)"
+    share = f"{counted.bad * 100 / counted.records:.3g} %"
+    return f"{counted.bad:,} of {counted.records:,} records read by this run ({share})"

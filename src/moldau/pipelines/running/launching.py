@@ -82,7 +82,10 @@ def launch(
         pipeline=pipeline.name, mode=wanted.mode.value, state="starting", pid=os.getpid(), host=socket.gethostname(),
         started=utc_now(), updated=utc_now(), file=str(pipeline.file.absolute()), bootstrap=pipeline.bootstrap,
     )  # fmt: skip
-    with directory.locked(Holder(status.pid, status.host, status.started)), _told_if_failed(directory, status):
+    with (
+        directory.locked(Holder(status.pid, status.host, status.started)),
+        _told_if_failed(directory, status) as last_run,
+    ):
         directory.forget_stop()
         anew = FreshStart()
         if not is_batch:
@@ -104,11 +107,13 @@ def launch(
             for line in [*changed, *anew.perform(directory, pipeline)]:
                 view.say(line)
             identity.record(directory, pipeline.name, names, lambda: uuid.uuid4().hex)
-        for line in [*(f"made topic {topic}" for topic in made), *_warnings(pipeline, queries, names, is_batch)]:
+        bad_records = BadRecords(rules(pipeline), set())
+        warnings = _warnings(pipeline, queries, names, is_batch)
+        for line in [*(f"made topic {topic}" for topic in made), *warnings, *bad_records.of_killed_run(last_run)]:
             view.say(line)
         run = Run(jobs, directory, view, stop, status, random.random, wanted.debug)
         run.pulse = lambda: _tasks_done(spark)
-        run.bad_records = BadRecords(rules(pipeline), set())
+        run.bad_records = bad_records
         if not is_batch:
             run.left_out = [waiting_query(directory, name) for name in queries if name not in names]
         with _quiet(), _broker(pipeline, view, is_batch) as run.broker:
@@ -209,24 +214,25 @@ def _tasks_done(spark: SparkSession) -> tuple[tuple[int, int], ...]:
 
 
 @contextmanager
-def _told_if_failed(directory: StateDirectory, status: RunStatus) -> Iterator[None]:
-    """What keeps a run from coming to its first query is for `moldau pipeline status` too, beside what it has of the
-    last run."""
-    before = _queries_of_last_run(directory)
+def _told_if_failed(directory: StateDirectory, status: RunStatus) -> Iterator[RunStatus | None]:
+    """Yields the status of the last run. What keeps this run from coming to its first query is for `moldau pipeline
+    status` too, beside the queries of the last run."""
+    last_run = _last_run(directory)
     directory.write_status(status.to_json())
     try:
-        yield
+        yield last_run
     except Exception as error:
         known = directory.read_status()
         if known is not None and known["state"] == "starting":
-            failed = replace(status, state="failed", updated=utc_now(), message=str(error), queries=before)
+            failed = replace(status, state="failed", updated=utc_now(), message=str(error))
+            failed = replace(failed, queries=() if last_run is None else last_run.queries)
             directory.write_status(failed.to_json())
         raise
 
 
-def _queries_of_last_run(directory: StateDirectory) -> tuple[QueryStatus, ...]:
+def _last_run(directory: StateDirectory) -> RunStatus | None:
     try:
         known = directory.read_status()
-        return () if known is None else RunStatus.from_json(known).queries
+        return None if known is None else RunStatus.from_json(known)
     except (StateRefused, ValueError):  # of another version, or no status at all: it is written over
-        return ()
+        return None
