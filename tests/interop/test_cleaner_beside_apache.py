@@ -39,6 +39,7 @@ from making_logs import PARTITION, load_store
 from moldau.log import layout
 from moldau.log.config import LOG_APPEND_TIME
 from moldau.log.log import Log
+from moldau.log.reading import aborted_between
 from moldau.log.store import LogStore
 from moldau.testing.files import MemoryFiles
 from moldau.wire.batch import read_header
@@ -169,7 +170,9 @@ class TwoLogs:
         check_lookups(files, log, content)
         assert log.end_offset == ours.end_offset
         assert log.epochs.entries == ours.epochs.entries
-        assert log.aborted_transactions(0, log.end_offset) == sorted(content.aborted, key=lambda txn: txn.first_offset)
+        assert aborted_between(log.segments, 0, log.end_offset) == sorted(
+            content.aborted, key=lambda txn: txn.first_offset
+        )
         log.producers.expire(self.history.now_ms, DAY_MS)
         assert producers_of(log) == producers_of(ours)
         return content

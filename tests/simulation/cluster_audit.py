@@ -173,8 +173,8 @@ class Audit:
         log = partition.log
         place = (machine.node_id, partition.topic_id, partition.name.partition)
         scan = self._scans.get(place)
-        if scan is None or scan.log is not log or scan.generation != log._generation:
-            scan = self._scans[place] = Scan(log, log._generation)
+        if scan is None or scan.log is not log or scan.generation != log.generation:
+            scan = self._scans[place] = Scan(log, log.generation)
         scan.offset = max(scan.offset, log.start_offset)
         up_to = partition.high_watermark
         ledger = self.ledger(partition.topic_id, partition.name.partition)

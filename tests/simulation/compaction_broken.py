@@ -9,7 +9,7 @@ import pytest
 
 from moldau.log import retention
 from moldau.log.config import LogConfig
-from moldau.log.local_log import LocalLog
+from moldau.log.log import Log
 from moldau.replica.leadership import Leadership
 from moldau.replica.partition import Partition
 from moldau.runtime.cleaning.cleaner import LogCleaner, Swap
@@ -26,24 +26,24 @@ def a_swap_goes_on_after_the_log_was_cut(patch: Patch) -> None:
 
 
 def a_swap_is_not_taken_back(patch: Patch) -> None:
-    def forgotten(self: LocalLog) -> None:
-        self._swapping = None
+    def forgotten(self: Log) -> None:
+        self.swapping = None
 
-    patch.setattr(LocalLog, "_take_back_swap", forgotten)
+    patch.setattr(Log, "take_back_swap", forgotten)
 
 
 def retention_does_not_wait_for_the_cleaner(patch: Patch) -> None:
-    honest = LocalLog.delete_expired
+    honest = Log.delete_expired
 
-    def careless(self: LocalLog, now_ms: int, high_watermark: int) -> Any:
-        swapping, self._swapping = self._swapping, None
+    def careless(self: Log, now_ms: int, high_watermark: int) -> Any:
+        swapping, self.swapping = self.swapping, None
         try:
             return honest(self, now_ms, high_watermark)
         finally:
-            self._swapping = swapping
+            self.swapping = swapping
 
     patch.setattr(LogCleaner, "is_cleaning", lambda *_: False)
-    patch.setattr(LocalLog, "delete_expired", careless)
+    patch.setattr(Log, "delete_expired", careless)
 
 
 # --- retention ----------------------------------------------------------------------------------------------------

@@ -15,9 +15,8 @@ from compaction_ledger import CompactedLedger
 from compaction_watch import CleaningWatch
 
 from moldau.base.ids import Uuid
-from moldau.log import layout
-from moldau.log.compacted_log import CompactedLog
-from moldau.log.local_log import LocalLog
+from moldau.log import compaction, layout
+from moldau.log.log import Log
 from moldau.log.retention import expired_count
 from moldau.wire.batch import split_batches
 
@@ -87,20 +86,20 @@ class RetentionWatch(CleaningWatch):
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        honest = LocalLog.delete_expired
+        honest = Log.delete_expired
 
         def watched(log: Any, now_ms: int, high_watermark: int) -> list[Any]:
             return self._delete(honest, log, now_ms, high_watermark)
 
-        begin_swap = CompactedLog.begin_swap
+        begin_swap = compaction.begin_swap
 
         def begun(log: Any, job: Any, cleaned: Any) -> Any:
             self._began_ms.setdefault(log, deque(maxlen=2)).append(job.now_ms)
             return begin_swap(log, job, cleaned)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(LocalLog, "delete_expired", watched)
-            patch.setattr(CompactedLog, "begin_swap", begun)
+            patch.setattr(Log, "delete_expired", watched)
+            patch.setattr(compaction, "begin_swap", begun)
             yield
 
     def began_ms(self, log: Any, otherwise_ms: int) -> int:

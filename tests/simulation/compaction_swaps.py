@@ -16,9 +16,8 @@ from cluster_life import Life, LifeTimer, LifeTimers
 from cluster_node import Machine
 
 from moldau.base.errors import StorageFault
-from moldau.log import layout
-from moldau.log.compacted_log import CompactedLog
-from moldau.log.local_log import LocalLog
+from moldau.log import compaction, layout
+from moldau.log.log import Log
 
 if TYPE_CHECKING:
     from compaction_admin import TableAdmin
@@ -67,7 +66,7 @@ class SwapTroubles:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        begin, take_back = CompactedLog.begin_swap, LocalLog._take_back_swap
+        begin, take_back = compaction.begin_swap, Log.take_back_swap
 
         def begun(log: Any, job: Any, cleaned: Any) -> Any:
             work = begin(log, job, cleaned)
@@ -76,17 +75,17 @@ class SwapTroubles:
             return work
 
         def taken_back(log: Any) -> None:
-            if log._swapping is not None:
+            if log.swapping is not None:
                 self._world.faults.count(f"a swap is taken back: {self._why(log)}", str(log.partition))
             take_back(log)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(CompactedLog, "begin_swap", begun)
-            patch.setattr(LocalLog, "_take_back_swap", taken_back)
+            patch.setattr(compaction, "begin_swap", begun)
+            patch.setattr(Log, "take_back_swap", taken_back)
             yield
 
     def _why(self, log: Any) -> str:
-        half = "half done" if log._swapping.replaced else "named" if log._swapping.named else "begun"
+        half = "half done" if log.swapping.replaced else "named" if log.swapping.named else "begun"
         if log.fault is not None:
             return f"{half}, deleted"
         return f"{half}, cut" if self._generations.get(log) != log.generation else f"{half}, no room"

@@ -75,7 +75,7 @@ class CleaningWatch:
         before = self._looks.get(place)
         if before is None or before.log is not log or before.generation != log.generation:
             before = self._looks[place] = Look(log, log.generation)
-        swap = log._swapping
+        swap = log.swapping
         if swap is not None and not swap.replaced:
             swap = None
         if log.cleaned_up_to == before.cleaned_up_to and swap in (None, before.swap):

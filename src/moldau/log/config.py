@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Final
 
+from moldau.base.ids import TopicPartition
 from moldau.wire.compression import Compression
+from moldau.wire.crc import crc32c
 
 LONG_MAX: Final = 2**63 - 1
 DAY_MS: Final = 24 * 3600 * 1000
@@ -71,6 +73,12 @@ class LogConfig:
                 return self.compression_zstd_level
             case _:
                 return None
+
+    def roll_jitter_ms(self, partition: TopicPartition, base_offset: int) -> int:
+        """Spreads the rolls of many partitions over time. Computed from the name: it stays the same over a restart."""
+        if self.segment_jitter_ms <= 0:
+            return 0
+        return crc32c(f"{partition} {base_offset}".encode()) % min(self.segment_jitter_ms, self.segment_ms)
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> LogConfig:

@@ -1,24 +1,33 @@
-"""The append-only log of one partition: offsets are given here, and batches go in and out here.
+"""The append-only log of one partition: it assigns offsets, takes batches in and gives them out.
 
-What a batch must be like is validate.py's, how the log is kept local_log.py's, opening and recovering recovery.py's.
-High watermarks and followers are not known here.
+Its parts have modules of their own: what a batch must look like (validate.py), what it means to its producer
+(producer_batches.py), finding what is read (reading.py), what is not on disk yet (flush.py), files that are deleted
+later (deletions.py). recovery.py opens a log, compaction.py compacts it. Times, high watermarks and threads come from
+the caller.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import islice
 from typing import Final, NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
-from moldau.log.compacted_log import CompactedLog
+from moldau.base.ids import TopicPartition
+from moldau.log import layout, producer_batches, reading
+from moldau.log.cleaning.swap import SwapWork
 from moldau.log.config import LOG_APPEND_TIME, LogConfig
-from moldau.log.files import File
-from moldau.log.producers import SEQUENCE_MAX, BatchMemory, CompletedTxn
-from moldau.log.rebuild import aborted_txn, batches_before, ended_since, marker_in, replay_batch
-from moldau.log.segment import Segment
+from moldau.log.deletions import Deletions
+from moldau.log.epochs import LeaderEpochs
+from moldau.log.files import Files
+from moldau.log.flush import Flushing, FlushWork
+from moldau.log.producers import CompletedTxn, Producers
+from moldau.log.reading import Slice
+from moldau.log.rebuild import aborted_txn, ended_since, reload_producers, replay_batch, write_snapshot
+from moldau.log.retention import expired_count
+from moldau.log.segment import RELATIVE_OFFSET_MAX, Segment
+from moldau.log.segments import Segments
 from moldau.log.time_index import TimestampOffset
 from moldau.log.txn_index import AbortedTxn
 from moldau.log.validate import LENGTH_PREFIX_BYTES, HeaderFields, Origin, check_batch, check_keys, recompress
@@ -27,18 +36,16 @@ from moldau.wire.batch import (
     BATCH_HEADER_BYTES,
     CODEC_MASK,
     CONTROL_BIT,
-    LENGTH_PREFIX,
-    TRANSACTIONAL_BIT,
     check_crc,
     read_header,
     stamp_log_append_time,
 )
-from moldau.wire.records import EndTxnMarker
 
 _STAMP: Final = struct.Struct(">qii")
-"""Base offset, batch length and leader epoch lie side by side: the middle one is written as it was."""
+"""Base offset, batch length and leader epoch lie side by side; the batch length is written as it was."""
 
 NO_LOG_APPEND_TIME: Final = -1
+SEGMENT_AND_SNAPSHOT: Final = (*layout.SEGMENT_FILES, layout.SNAPSHOT)
 
 
 class Appended(NamedTuple):
@@ -48,29 +55,74 @@ class Appended(NamedTuple):
     duplicate: bool = False
 
 
-class Slice(NamedTuple):
-    """A run of bytes in a segment's file, whole batches but perhaps the last. Holding it keeps the file open."""
-
-    file: File
-    position: int
-    length: int
-    is_hot: bool = False
-    """Written lately by this process: in the page cache as surely as one can know without asking."""
-
-    def read(self) -> bytes:
-        return self.file.pread(self.length, self.position)
-
-
-class Log(CompactedLog):
-    _has_aborted: bool | None = None
-    """Whether a transaction may have been aborted here; None until a reader asks. Most logs have none: then no index is
-    looked at."""
+class Log:
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        partition: TopicPartition,
+        config: LogConfig,
+        segments: Segments,
+        epochs: LeaderEpochs,
+        producers: Producers,
+        *,
+        start_offset: int,
+        end_offset: int,
+        recovery_point: int,
+        now_ms: int,
+        unsynced: Iterable[str] = (),
+        is_new: bool = False,
+    ) -> None:
+        assert start_offset <= end_offset, "a log begins before it ends"
+        assert recovery_point <= end_offset, "what is not there cannot be durable"
+        self.files = files
+        self.directory = directory
+        self.partition = partition
+        self.segments = segments
+        self.epochs = epochs
+        self.producers = producers
+        self.start_offset = start_offset
+        self.end_offset = end_offset
+        self.flushing = Flushing(
+            files, directory, segments, epochs,
+            recovery_point=recovery_point, now_ms=now_ms, unsynced=unsynced, is_new=is_new,
+        )  # fmt: skip
+        self.cleaned_up_to = 0
+        """Below it no key has two records, as far as the cleaner remembers."""
+        self.swapping: SwapWork | None = None
+        """Cleaned segments that are taking the place of old ones."""
+        self.generation = 0
+        """How often the log was truncated."""
+        self.fault: Exception | None = None
+        """Why the log takes no more writes: the disk failed, or the log is closed or deleted."""
+        self._deletions = Deletions(files)
+        self._has_aborted: bool | None = None
+        """Whether a transaction may have been aborted here; None until a reader asks. Most logs have none: then no
+        index is read."""
+        is_synced = recovery_point == end_offset and not self.flushing.has_unsynced_files
+        self._closed_state = (end_offset, 0) if is_synced else None
+        """End offset and generation for which the snapshot and indexes on disk are good."""
+        self.update_config(config)
 
     def update_config(self, config: LogConfig) -> None:
-        super().update_config(config)
+        self.config = config
+        self._jitter_ms = config.roll_jitter_ms(self.partition, self.segments.active.base_offset)
         self._target_compression = config.target_compression
         self._stamps_time = config.message_timestamp_type == LOG_APPEND_TIME
         self._changes_batches = self._stamps_time or config.is_compacted or self._target_compression is not None
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def last_epoch(self) -> int:
+        return self.epochs.latest
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything below is on disk."""
+        return self.flushing.recovery_point
 
     # --- append -------------------------------------------------------------------------------------------------
 
@@ -83,22 +135,24 @@ class Log(CompactedLog):
         origin: Origin = Origin.CLIENT,
         transaction_version: int = 0,
     ) -> Appended:
-        """Checks, stamps in place and writes one batch (from a leader, any number); all of it or nothing.
+        """Check, stamp in place and write one batch (from a leader, any number): all of it or nothing.
 
         `transaction_version` is that of the transaction which a marker ends, or in which a client writes.
-        Raises KafkaError for what may not enter, StorageFault for what the disk would not take.
+        Raises KafkaError for a batch that may not enter, StorageFault if the disk fails.
         """
-        if self._refusal is not None:
-            raise self._refusal
+        if self.fault is not None:
+            raise self.fault
         if origin is Origin.REPLICATION:
             return self._append_as_follower(batches, now_ms)
         fields = check_batch(batches, self.config, now_ms, origin)
         _, batch_length, _, _, _, _, last_offset_delta, _, max_timestamp, producer_id, _, _, _ = fields
         batch = batches[: LENGTH_PREFIX_BYTES + batch_length]
         log_append_time_ms = NO_LOG_APPEND_TIME
-        if producer_id >= 0 and origin is Origin.CLIENT and (repeat := self._repeat_of(fields)) is not None:
-            stamped_ms = repeat.timestamp if self._stamps_time else NO_LOG_APPEND_TIME
-            return Appended(repeat.first_offset, repeat.last_offset, stamped_ms, duplicate=True)
+        if producer_id >= 0 and origin is Origin.CLIENT:
+            repeated = producer_batches.repetition_of(self.producers, self.segments, fields)
+            if repeated is not None:
+                stamped_ms = repeated.timestamp if self._stamps_time else NO_LOG_APPEND_TIME
+                return Appended(repeated.first_offset, repeated.last_offset, stamped_ms, duplicate=True)
         if self._changes_batches:
             batch, fields, log_append_time_ms = self._change(batch, fields, now_ms, origin)
             batch_length, max_timestamp = fields[1], fields[8]
@@ -110,15 +164,15 @@ class Log(CompactedLog):
         if producer_id < 0:
             self._store(batch, base_offset, last_offset, max_timestamp, leader_epoch, now_ms)
         else:
-            marker = self._check_producer(batch, fields, origin, transaction_version)
+            marker = producer_batches.check(self.producers, batch, fields, origin, transaction_version)
             self._store(batch, base_offset, last_offset, max_timestamp, leader_epoch, now_ms)
-            self._note_producer(fields, base_offset, marker)
+            self._index_aborted(producer_batches.record(self.producers, fields, base_offset, marker))
         return Appended(base_offset, last_offset, log_append_time_ms)
 
     def _store(
         self, batch: memoryview, base_offset: int, last_offset: int, max_timestamp: int, leader_epoch: int, now_ms: int
     ) -> None:
-        """Writes a batch that is ready; every path in ends here."""
+        """Write a batch that is ready; every append ends here."""
         config = self.config
         size = len(batch)
         segment = self.segments.active
@@ -134,64 +188,21 @@ class Log(CompactedLog):
         if leader_epoch != self.epochs.latest:
             self.epochs.assign(leader_epoch, base_offset)
 
-    def _repeat_of(self, fields: HeaderFields) -> BatchMemory | None:
-        last_offset_delta, producer_id, producer_epoch, base_sequence = fields[6], *fields[9:12]
-        last_sequence = (base_sequence + last_offset_delta) & SEQUENCE_MAX
-        producers = self.producers
-        found = producers.find_repeat(producer_id, producer_epoch, base_sequence, last_sequence)
-        if found is None:
-            offset = producers.forgotten_before(producer_id, producer_epoch, base_sequence)
-            if offset is not None:
-                producers.recall(producer_id, batches_before(self.segments, producer_id, producer_epoch, offset))
-                found = producers.find_repeat(producer_id, producer_epoch, base_sequence, last_sequence)
-        return found
-
-    def _check_producer(
-        self, batch: memoryview, fields: HeaderFields, origin: Origin, transaction_version: int
-    ) -> EndTxnMarker | None:
-        """Refuses what its producer or its coordinator may not write any more; gives the marker, if it is one."""
-        attributes, producer_id, epoch, sequence = fields[5], *fields[9:12]
-        if attributes & CONTROL_BIT:
-            marker = marker_in(batch)
-            if marker is not None:
-                self.producers.check_marker(producer_id, epoch, marker, transaction_version)
-            return marker
-        self.producers.check(
-            producer_id,
-            epoch,
-            sequence,
-            bool(attributes & TRANSACTIONAL_BIT),
-            check_sequence=origin is Origin.CLIENT,
-            transaction_version=transaction_version,
-        )
-        return None
-
-    def _note_producer(self, fields: HeaderFields, base_offset: int, marker: EndTxnMarker | None) -> None:
-        """What is in the log now says of its producer."""
-        attributes, delta, max_timestamp, producer_id, epoch, sequence = *fields[5:7], *fields[8:12]
-        if marker is not None:
-            ended = self.producers.end_transaction(producer_id, epoch, marker, base_offset, max_timestamp)
-            self._note_completed(ended)
-        elif not attributes & CONTROL_BIT:
-            last_sequence = (sequence + delta) & SEQUENCE_MAX if sequence >= 0 else -1
-            memory = BatchMemory(sequence, last_sequence, base_offset, base_offset + delta, max_timestamp)
-            self.producers.record(producer_id, epoch, memory, bool(attributes & TRANSACTIONAL_BIT))
-
-    def _note_completed(self, completed: CompletedTxn | None) -> None:
-        """The marker is in the log already: if the index will not take it, the log must go through recovery."""
+    def _index_aborted(self, completed: CompletedTxn | None) -> None:
+        """The marker is in the log already: if the index cannot be written, the log must go through recovery."""
         if completed is None or not completed.aborted:
             return
         self._has_aborted = True
         try:
             self.segments.active.txn_index.append(aborted_txn(self.producers, completed))
         except StorageFault as fault:
-            self._refusal = fault
+            self.fault = fault
             raise
 
     def _change(
         self, batch: memoryview, fields: HeaderFields, now_ms: int, origin: Origin
     ) -> tuple[memoryview, HeaderFields, int]:
-        """Topics that ask for more than the bytes as sent: keys, another codec, the broker's own time."""
+        """Apply what the topic's config asks for: keys, another codec, the broker's time."""
         attributes = fields[5]
         if origin is Origin.CLIENT and self.config.is_compacted:
             check_keys(batch)
@@ -204,7 +215,7 @@ class Log(CompactedLog):
         return batch, changed, now_ms if self._stamps_time else NO_LOG_APPEND_TIME
 
     def _append_as_follower(self, batches: memoryview, now_ms: int) -> Appended:
-        """Takes a leader's bytes as they are. A batch cut short at the end of a fetch is left for the next one."""
+        """Take a leader's bytes as they are. A batch cut short at the end of a fetch comes again with the next one."""
         first_offset = -1
         position = 0
         while len(batches) - position >= BATCH_HEADER_BYTES:
@@ -222,7 +233,7 @@ class Log(CompactedLog):
             self._store(
                 batch, header.base_offset, header.last_offset, header.max_timestamp, header.leader_epoch, now_ms
             )
-            self._note_completed(replay_batch(self.producers, header, partial(bytes, batch)))
+            self._index_aborted(replay_batch(self.producers, header, partial(bytes, batch)))
             first_offset = header.base_offset if first_offset < 0 else first_offset
             position += header.size_in_bytes
         return Appended(first_offset, self.end_offset - 1)
@@ -234,20 +245,20 @@ class Log(CompactedLog):
         )
 
     def _refuse_if_torn(self, segment: Segment, fault: StorageFault) -> None:
-        """After a write that failed: if half of it could not be cut off again, the log takes no more."""
+        """After a write that failed: if half of it could not be cut off again, the log takes no more writes."""
         try:
             if segment.file.size() != segment.size:
-                self._refusal = fault
+                self.fault = fault
         except StorageFault:
-            self._refusal = fault
+            self.fault = fault
 
     # --- read ---------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, up_to: int, *, at_least_one: bool = True) -> Slice | None:
         """Batches from the one that holds `offset`, none that reaches `up_to`; None if there is nothing to read.
 
-        Bounded by `max_bytes`, which may cut the last batch, never the first (KIP-74): if that alone is too long it
-        comes whole, or without `at_least_one` not at all. Never crosses a segment.
+        `max_bytes` may cut the last batch, never the first (KIP-74): if that alone is too long it comes whole, or
+        without `at_least_one` not at all. Never crosses a segment.
         """
         end_offset = self.end_offset
         if offset > end_offset or offset < self.start_offset:
@@ -261,44 +272,19 @@ class Log(CompactedLog):
         first_size = 0
         if position is None or offset < segment.base_offset:
             try:
-                segment, position, first_size, limit = self._find(offset, up_to)
+                segment, position, first_size, limit = reading.find_batch(self.segments, offset, up_to, end_offset)
             except MalformedData as error:
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         elif up_to == end_offset:
             limit = segment.size
         else:
-            limit = self._limit(segment, up_to)
+            limit = reading.position_of(segment, up_to)
         length = limit - position
         if length > max_bytes:
-            length = self._cut(segment, position, first_size, max_bytes, at_least_one)
+            length = reading.bounded_length(segment, position, first_size, max_bytes, at_least_one)
         if length <= 0:
             return None
         return Slice(segment.file, position, length, segment.is_hot(position))
-
-    def _find(self, offset: int, up_to: int) -> tuple[Segment, int, int, int]:
-        """(segment, position and size of the batch with `offset`, end of what may be read) by way of the indexes."""
-        segments = self.segments
-        for place in range(segments.floor(offset), len(segments)):
-            segment = segments.at(place)
-            found = segment.locate(offset)
-            if found is not None:
-                next_base = segments.next_base(place)
-                is_whole = up_to >= (self.end_offset if next_base is None else next_base)
-                return segment, found[0], found[2], segment.size if is_whole else self._limit(segment, up_to)
-        return segments.active, 0, 0, 0
-
-    def _limit(self, segment: Segment, up_to: int) -> int:
-        limit = segment.position_of(up_to)
-        return segment.size if limit is None else limit
-
-    def _cut(self, segment: Segment, position: int, first_size: int, max_bytes: int, at_least_one: bool) -> int:
-        """What fits, and the first batch whole. Its size is asked of the file where nobody knows it yet."""
-        if not first_size:
-            _, batch_length = LENGTH_PREFIX.unpack(segment.file.pread(LENGTH_PREFIX.size, position))
-            first_size = LENGTH_PREFIX.size + batch_length
-        if first_size <= max_bytes:
-            return max_bytes
-        return first_size if at_least_one else 0
 
     def _out_of_range(self, offset: int) -> KafkaError:
         return KafkaError(
@@ -309,14 +295,10 @@ class Log(CompactedLog):
     def offset_for_time(self, target_ms: int, up_to: int) -> TimestampOffset | None:
         """The first record not older than `target_ms`, if it lies below `up_to`."""
         try:
-            for place, segment in enumerate(self.segments):
-                if segment.largest_timestamp.timestamp >= target_ms:
-                    found = self.segments.at(place).offset_for_time(target_ms, self.start_offset)
-                    if found is not None:
-                        return found if found.offset < up_to else None
+            found = reading.offset_for_time(self.segments, target_ms, self.start_offset)
         except MalformedData as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-        return None
+        return found if found is not None and found.offset < up_to else None
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
         """The first record with the largest timestamp of all."""
@@ -329,7 +311,7 @@ class Log(CompactedLog):
         producers = self.producers
         if high_watermark < producers.ended_known_from:
             known_from = producers.ended_known_from
-            ended = ended_since(self._files, self.directory, self.segments, high_watermark, known_from)
+            ended = ended_since(self.files, self.directory, self.segments, high_watermark, known_from)
             producers.recall_ended(ended, high_watermark)
         unstable = producers.first_unstable_offset(high_watermark)
         if unstable is None:
@@ -343,24 +325,224 @@ class Log(CompactedLog):
             self._has_aborted = any(segment.txn_index.transactions() for segment in self.segments)
         if not self._has_aborted:
             return ()
-        return self.aborted_transactions(offset, min(up_to, self._bound(piece, offset)))
+        behind = reading.offset_behind(self.segments, piece, offset, self.end_offset)
+        return reading.aborted_between(self.segments, offset, min(up_to, behind))
 
-    def _bound(self, piece: Slice, offset: int) -> int:
-        """An offset that a slice does not reach: the last one of the first indexed batch behind it."""
-        segments = self.segments
-        for place in range(segments.floor(offset), len(segments)):
-            segment = segments.at(place)
-            if segment.log_path == piece.file.path:
-                found = segment.offset_index.first_from(piece.position + piece.length)
-                next_base = segments.next_base(place)
-                return found or (self.end_offset if next_base is None else next_base)
-        return self.end_offset
+    # --- roll ---------------------------------------------------------------------------------------------------
 
-    def aborted_transactions(self, offset: int, up_to: int) -> list[AbortedTxn]:
-        """Those with records in offset..up_to-1, by first offset: clients rely on that order."""
-        found = []
-        for segment in islice(self.segments, self.segments.floor(offset), None):
-            found += segment.txn_index.overlapping(offset, up_to)
-            if segment.txn_index.tells_all_before(up_to):
-                break
-        return sorted(found, key=lambda txn: txn.first_offset)
+    def roll(self, now_ms: int) -> None:
+        """Begin a new segment, unless the active one is still empty."""
+        if self.segments.active.size:
+            self._roll_to(self.end_offset, now_ms)
+
+    def _roll_for(self, base_offset: int, last_offset: int, now_ms: int) -> Segment:
+        """A segment begins where the one before it ends, even if a follower's next batch lies further on: so recovery
+        can tell a lost tail from offsets that never were. Only a gap too wide for the indexes is skipped."""
+        is_too_wide = last_offset - self.end_offset > RELATIVE_OFFSET_MAX
+        return self._roll_to(base_offset if is_too_wide else self.end_offset, now_ms)
+
+    def _roll_to(self, base_offset: int, now_ms: int) -> Segment:
+        old = self.segments.active
+        if not old.size:
+            return self._move_empty_segment(old, base_offset, now_ms)
+        snapshot = write_snapshot(self.files, self.directory, self.end_offset, self.producers)
+        indexes = old.seal()
+        segment = Segment.create(self.files, self.directory, base_offset, now_ms)
+        self.segments.add(segment)
+        self.flushing.add([old.log_path, snapshot, *indexes, *old.txn_index.take_unsynced()])
+        self._jitter_ms = self.config.roll_jitter_ms(self.partition, base_offset)
+        return segment
+
+    def _move_empty_segment(self, old: Segment, base_offset: int, now_ms: int) -> Segment:
+        """The first batch of an empty log may lie too far ahead for its empty segment."""
+        if base_offset == old.base_offset:
+            return old
+        segment = Segment.create(self.files, self.directory, base_offset, now_ms)
+        if len(self.segments) > 1:
+            self.segments.drop_last()
+            self.segments.add(segment)
+        else:
+            self.segments.replace_all(segment)
+            self.start_offset = base_offset
+        self._unlink_segment(old)
+        self.flushing.directory_changed = True
+        return segment
+
+    # --- flush --------------------------------------------------------------------------------------------------
+
+    def flush_due(self, now_ms: int) -> bool:
+        return self.flushing.is_due(self.end_offset, self.config, now_ms)
+
+    def begin_flush(self) -> FlushWork | None:
+        """All that must be synced for the log to be durable up to its end, None if it is so already."""
+        self._take_fault_of_flush()
+        if self.fault is not None:
+            raise self.fault
+        return self.flushing.begin(self.end_offset, self.generation)
+
+    def finish_flush(self, work: FlushWork) -> None:
+        self._take_fault_of_flush()
+        self.flushing.finish(work, self.generation)
+
+    def flush(self) -> None:
+        work = self.begin_flush()
+        if work is None:
+            return
+        try:
+            work.sync()
+        finally:
+            self.finish_flush(work)
+
+    def _take_fault_of_flush(self) -> None:
+        if self.flushing.fault is not None:
+            self.fault = self.flushing.fault
+
+    # --- retention ----------------------------------------------------------------------------------------------
+
+    def delete_expired(self, now_ms: int, high_watermark: int) -> list[Segment]:
+        """Take the oldest segments out of the log if retention says so; their files are unlinked after a delay."""
+        count = expired_count(
+            self.segments,
+            self.config,
+            now_ms,
+            start_offset=self.start_offset,
+            end_offset=self.end_offset,
+            high_watermark=high_watermark,
+        )
+        if count == len(self.segments) and not self._try_roll(now_ms):
+            count -= 1
+        if not count:
+            return []
+        self.take_back_swap()
+        dropped = self.segments.drop_first(count)
+        self._move_start(self.segments.first.base_offset)
+        due_ms = now_ms + self.config.file_delete_delay_ms
+        for segment in dropped:
+            self.mark_for_deletion(segment, due_ms)
+        return dropped
+
+    def _try_roll(self, now_ms: int) -> bool:
+        """Whether that worked: on a full disk the active segment stays, so that the others can free space."""
+        try:
+            self.roll(now_ms)
+        except StorageFault as fault:
+            if not fault.is_shortage:
+                raise
+            return False
+        return True
+
+    def delete_records(self, before_offset: int) -> None:
+        """Move the log start offset up; segments wholly below it go with the next `delete_expired`."""
+        if not 0 <= before_offset <= self.end_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{before_offset} is not an offset of {self.partition}.")
+        self._move_start(before_offset)
+
+    def _move_start(self, offset: int) -> None:
+        if offset > self.start_offset:
+            self.start_offset = offset
+            self.epochs.truncate_from_start(offset)
+
+    def mark_for_deletion(self, segment: Segment, due_ms: int, suffixes: Iterable[str] = SEGMENT_AND_SNAPSHOT) -> None:
+        self._deletions.mark([segment.path + suffix for suffix in suffixes], due_ms)
+        self.flushing.directory_changed = True
+
+    def take_deletable(self, now_ms: int) -> list[str]:
+        """Files that the caller has to unlink now: their delay is over."""
+        return self._deletions.take(now_ms, self.config.file_delete_delay_ms)
+
+    def purge(self, now_ms: int) -> int:
+        """Unlink them here; returns how many are still waiting."""
+        for path in self.take_deletable(now_ms):
+            self.files.unlink(path)
+        return len(self._deletions)
+
+    def take_back_swap(self) -> None:
+        """Before anything is taken out of the log: a swap that is not finished would bring it back."""
+        if self.swapping is not None:
+            self.swapping.take_back()
+            self.swapping = None
+
+    def _unlink_segment(self, segment: Segment) -> None:
+        for suffix in layout.SEGMENT_FILES:
+            self.files.unlink(segment.path + suffix)
+
+    # --- truncate -----------------------------------------------------------------------------------------------
+
+    def end_after_truncation(self, offset: int) -> int:
+        """Where the log will end if truncated to `offset`: at the start of the batch that holds it."""
+        if offset < self.segments.first.base_offset:
+            return offset
+        return self.segments.at(self.segments.floor(offset)).end_if_cut(offset)
+
+    def truncate_to(self, offset: int) -> None:
+        """Remove `offset` and all after it; the batch that holds it goes whole, and the log then ends before that.
+
+        Recovery points on disk must be lowered first: `LogStore.truncate` does.
+        """
+        if offset >= self.end_offset:
+            # A leader notes its epoch before it writes: if it never wrote, no other replica knows that epoch.
+            self.epochs.truncate_from_end(offset)
+            return
+        if offset < self.segments.first.base_offset:
+            self.truncate_fully(offset)
+            return
+        self.generation += 1
+        self.take_back_swap()
+        while self.segments.active.base_offset >= offset and len(self.segments) > 1:
+            self._unlink_segment(self.segments.drop_last())
+        # Before anything new is written: a segment that a crash brings back would stand behind other records.
+        self.files.sync_directory(self.directory)
+        self.end_offset = self.segments.active.truncate(offset)
+        try:
+            # Removed records must not come back either: they would pass for replicated ones once the log is as long
+            # again.
+            self.segments.active.file.sync()
+        except StorageFault as fault:
+            self.fault = fault
+            raise
+        finally:
+            self._after_truncation()
+
+    def truncate_fully(self, offset: int) -> None:
+        """Remove everything and start at `offset`: for a follower whose leader has nothing older."""
+        self.generation += 1
+        self.take_back_swap()
+        created_ms = self.segments.active.created_ms
+        for segment in reversed(list(self.segments)):
+            self._unlink_segment(segment)
+        for name in self.files.names(self.directory):
+            # The producers' state of the old records says nothing about the new ones.
+            if name.endswith(layout.SNAPSHOT):
+                self.files.unlink(f"{self.directory}/{name}")
+        self.files.sync_directory(self.directory)
+        self.segments.replace_all(Segment.create(self.files, self.directory, offset, created_ms))
+        self.start_offset = self.end_offset = offset
+        self._after_truncation()
+
+    def _after_truncation(self) -> None:
+        self.start_offset = min(self.start_offset, self.end_offset)
+        self.cleaned_up_to = min(self.cleaned_up_to, self.end_offset)
+        self.flushing.truncate(self.end_offset)
+        self.epochs.truncate_from_end(self.end_offset)
+        names = self.files.names(self.directory)
+        reload_producers(self.producers, self.files, self.directory, names, self.segments, self.end_offset)
+
+    # --- close --------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Leave everything on disk for a quick start. A log that failed is left for recovery instead."""
+        self._take_fault_of_flush()
+        if self.fault is not None:
+            raise self.fault
+        # A log that was never written to has nothing to lose, and to sync it costs as much as any other.
+        if self.end_offset or self.generation:
+            if self._closed_state != (self.end_offset, self.generation):
+                snapshot = write_snapshot(self.files, self.directory, self.end_offset, self.producers)
+                self.flushing.add([snapshot, *self.segments.active.seal()])
+            self.flush()
+            self.segments.active.release()
+        self.fault = StorageFault(self.directory, OSError("the log is closed"))
+
+    def retire(self) -> None:
+        """The partition is deleted: later writes are refused."""
+        self.fault = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.partition} is deleted.")

@@ -212,7 +212,7 @@ class LogStore:
     def truncate(self, partition: TopicPartition, offset: int) -> None:
         """Cuts a log. The recovery point on disk goes down first: else a crash would trust bytes never synced."""
         log = self._logs[partition]
-        self._lower_recovery_point(log, log.end_after_cut(offset))
+        self._lower_recovery_point(log, log.end_after_truncation(offset))
         log.truncate_to(offset)
 
     def truncate_fully(self, partition: TopicPartition, offset: int) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from moldau.base.errors import MalformedData
 from moldau.base.limits import SEND_FILE_BYTES, SEND_TURN_BYTES, UNSENT_BYTES_MAX, UNSENT_PIECES_MAX
-from moldau.log.log import Slice
+from moldau.log.reading import Slice
 from moldau.platforms import page_cache
 from moldau.platforms.file_sending import is_peer_gone, send_file
 from moldau.server.conversation import Conversation, ReceiveBudget, Reply

@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 from making_logs import NOW_MS, PARTITION, TOPIC_ID, load_store, read_batches
 
+from moldau.log import compaction
 from moldau.log.cleaning.clean import Cleaned, clean
 from moldau.log.config import LogConfig
 from moldau.log.log import Log
+from moldau.log.reading import aborted_between
 from moldau.log.validate import Origin
 from moldau.testing.files import MemoryFiles
 from moldau.wire.batch import BatchHeader, check_crc
@@ -151,7 +153,8 @@ class History:
         if up_to <= log.segments.first.base_offset:
             return None
         dirty = min(log.cleaned_up_to, up_to)
-        job = log.cleaning_job(
+        job = compaction.cleaning_job(
+            log,
             dirty,
             up_to,
             self.now_ms,
@@ -164,7 +167,7 @@ class History:
             if offset < up_to and put.value is None:
                 self.first_cleaned_ms.setdefault(offset, self.now_ms)
         cleaned = clean(self.files, job, lambda _: None)
-        assert log.swap_cleaned(job, cleaned, self.now_ms)
+        assert compaction.swap_cleaned(log, job, cleaned, self.now_ms)
         return cleaned
 
     def reopen(self, *, without_snapshots: bool = False) -> None:
@@ -283,7 +286,7 @@ def _identity(header: BatchHeader) -> tuple[int, ...]:
 def read_committed(log: Log) -> set[int]:
     """Offsets of the records that a client with `isolation.level=read_committed` hands to its user."""
     stable = log.last_stable_offset(log.end_offset)
-    to_come = [(txn.first_offset, txn.producer_id) for txn in log.aborted_transactions(log.start_offset, stable)]
+    to_come = [(txn.first_offset, txn.producer_id) for txn in aborted_between(log.segments, log.start_offset, stable)]
     assert to_come == sorted(to_come, key=lambda each: each[0])
     aborted: set[int] = set()
     found: set[int] = set()

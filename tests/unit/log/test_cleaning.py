@@ -10,10 +10,11 @@ from cleaning_histories import CONFIG, RETENTION_MS, History
 from making_logs import NOW_MS, PARTITION, load_store, read_batches, read_values
 
 from moldau.base.errors import MalformedData
-from moldau.log import layout
+from moldau.log import compaction, layout
 from moldau.log.cleaning.clean import CleaningJob, clean
 from moldau.log.cleaning.key_map import KeyMap, Keys
 from moldau.log.config import LogConfig
+from moldau.log.reading import aborted_between
 from moldau.log.validate import Origin
 from moldau.wire.batch import (
     BATCH_HEADER,
@@ -42,8 +43,13 @@ def put(history: History, *pairs: Pair, codec: Compression = Compression.NONE, i
 
 def job_of(history: History, **changes: int) -> CleaningJob:
     log = history.log
-    job = log.cleaning_job(
-        log.cleaned_up_to, history.cleanable_up_to(), history.now_ms, map_bytes_max=1 << 20, io_buffer_bytes=1 << 16
+    job = compaction.cleaning_job(
+        log,
+        log.cleaned_up_to,
+        history.cleanable_up_to(),
+        history.now_ms,
+        map_bytes_max=1 << 20,
+        io_buffer_bytes=1 << 16,
     )
     return job._replace(**changes)
 
@@ -159,11 +165,11 @@ def test_the_index_of_aborted_transactions_tells_of_what_a_round_has_met() -> No
     history._append(11)
     history.end_transaction(11, is_commit=False)
     put(history, (b"z", b"1"))
-    (known,) = history.log.aborted_transactions(0, history.log.end_offset)
+    (known,) = aborted_between(history.log.segments, 0, history.log.end_offset)
     history.clean()
-    assert history.log.aborted_transactions(0, history.log.end_offset) == [known]
+    assert aborted_between(history.log.segments, 0, history.log.end_offset) == [known]
     history.reopen()
-    assert history.log.aborted_transactions(0, history.log.end_offset) == [known]
+    assert aborted_between(history.log.segments, 0, history.log.end_offset) == [known]
 
 
 def test_small_segments_become_one() -> None:
@@ -257,7 +263,7 @@ def test_a_cut_inside_a_hole_ends_the_log_where_its_records_end() -> None:
     put(history, (b"c", b"1"))
     history.clean()
     assert sorted(read_values(history.log)) == [5, 6, 7]
-    assert history.log.end_after_cut(3) == 0
+    assert history.log.end_after_truncation(3) == 0
     history.store.truncate(PARTITION, 3)
     assert history.log.end_offset == 0
     assert put(history, (b"d", b"1")) == 0
@@ -272,7 +278,7 @@ def test_a_broken_batch_ends_the_round_and_leaves_the_log_as_it_was() -> None:
     before = history.files.read(path)
     with pytest.raises(MalformedData, match="CRC"):
         clean(history.files, job_of(history), lambda _: None)
-    history.log.discard_cleaned(job_of(history))
+    compaction.discard_cleaned(history.log, job_of(history))
     assert history.files.read(path) == before
     assert not [name for name in history.files.names(history.log.directory) if name.endswith(layout.CLEANED)]
 

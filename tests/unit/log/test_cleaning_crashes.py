@@ -10,7 +10,7 @@ import pytest
 from cleaning_histories import CONFIG, RETENTION_MS, History
 from making_logs import PARTITION, load_store
 
-from moldau.log import layout
+from moldau.log import compaction, layout
 from moldau.log.cleaning.clean import Cleaned, CleaningJob, clean
 from moldau.log.cleaning.swap import SwapWork
 from moldau.testing.files import MemoryFiles, PowerLoss
@@ -90,7 +90,7 @@ def test_a_crash_at_any_operation_loses_nothing(seed: int, is_power_lost: bool) 
 def test_a_crash_while_recovery_finishes_a_swap_is_no_worse() -> None:
     history = written_and_cleaned(7)
     job, cleaned = begun_round(history)
-    named(history.log.begin_swap(job, cleaned))
+    named(compaction.begin_swap(history.log, job, cleaned))
     files = history.files.restart()
     for lost_at in range(40):
         files.power_lost_at = files.operations + lost_at
@@ -111,7 +111,9 @@ def test_a_crash_while_recovery_finishes_a_swap_is_no_worse() -> None:
 
 def begun_round(history: History) -> tuple[CleaningJob, Cleaned]:
     log, up_to = history.log, history.cleanable_up_to()
-    job = log.cleaning_job(log.cleaned_up_to, up_to, history.now_ms, map_bytes_max=1 << 20, io_buffer_bytes=1 << 16)
+    job = compaction.cleaning_job(
+        log, log.cleaned_up_to, up_to, history.now_ms, map_bytes_max=1 << 20, io_buffer_bytes=1 << 16
+    )
     history.touched_up_to = up_to
     for offset, put in history.puts.items():
         if offset < up_to and put.value is None:
@@ -132,7 +134,7 @@ def test_a_log_that_was_cut_meanwhile_is_not_swapped() -> None:
     job, cleaned = begun_round(history)
     log.truncate_to(log.segments.first.base_offset + 1)
     before = [(each.base_offset, each.size) for each in log.segments]
-    assert not log.swap_cleaned(job, cleaned, history.now_ms)
+    assert not compaction.swap_cleaned(log, job, cleaned, history.now_ms)
     assert [(each.base_offset, each.size) for each in log.segments] == before
     assert not [name for name in history.files.names(log.directory) if name.endswith((".cleaned", ".swap"))]
 
@@ -144,7 +146,7 @@ def test_a_cut_takes_back_a_swap_that_is_not_finished(stage: str, is_power_lost:
     log = history.log
     job, cleaned = begun_round(history)
     assert len(cleaned.groups) > 1
-    work = log.begin_swap(job, cleaned)
+    work = compaction.begin_swap(log, job, cleaned)
     if stage == "half named":
         assert work is not None
         work.name_next()
@@ -152,9 +154,9 @@ def test_a_cut_takes_back_a_swap_that_is_not_finished(stage: str, is_power_lost:
         named(work).sync()
     assert work is not None
     if stage == "half replaced":
-        log.replace_next(work, history.now_ms)
+        compaction.replace_next(log, work, history.now_ms)
     history.store.truncate(PARTITION, 5)
-    assert not log.is_swapping(work)
+    assert not compaction.is_swapping(log, work)
     assert not [name for name in history.files.names(log.directory) if name.endswith((".cleaned", ".swap"))]
     end_offset = log.end_offset
     files = history.files.crash(random.Random(1)) if is_power_lost else history.files.restart()

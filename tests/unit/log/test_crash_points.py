@@ -126,7 +126,7 @@ class Scenario:
         self.log.purge(NOW_MS + HOUR_MS)
 
     def truncate(self, offset: int) -> None:
-        self.history.remove_from(self.log.end_after_cut(offset))
+        self.history.remove_from(self.log.end_after_truncation(offset))
         self.store.truncate(PARTITION, offset)
         for producer in self.log.producers.active():
             self.history.sequences[producer.producer_id] = producer.last_sequence + 1

@@ -13,6 +13,7 @@ from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.log.config import LogConfig
 from moldau.log.log import Log
 from moldau.log.producers import EPOCH_MAX
+from moldau.log.reading import aborted_between
 from moldau.log.txn_index import AbortedTxn, TxnIndex
 from moldau.log.validate import Origin
 from moldau.testing.files import MemoryFiles
@@ -30,8 +31,8 @@ def test_last_stable_offset_waits_for_markers_and_for_the_high_watermark() -> No
     assert log.last_stable_offset(6) == 3
     end(log, commit=False, producer_id=3)
     assert log.last_stable_offset(7) == 7
-    assert log.aborted_transactions(0, 7) == [(3, 3, 6, 7)]
-    assert log.aborted_transactions(0, 3) == []
+    assert aborted_between(log.segments, 0, 7) == [(3, 3, 6, 7)]
+    assert aborted_between(log.segments, 0, 3) == []
 
 
 @pytest.mark.parametrize("rolls_before", [(), (1,), (3,), (1, 3)])
@@ -112,7 +113,7 @@ def test_a_late_marker_of_version_2_does_not_end_the_next_transaction() -> None:
     assert end_refused(log, epoch=6, version=2) is ErrorCode.INVALID_PRODUCER_EPOCH, "it is the one before, again"
     assert log.producers.has_open_transaction(7, 6)
     end(log, commit=False, epoch=7, version=2)
-    assert [each[:3] for each in log.aborted_transactions(0, 9)] == [(7, 2, 3)]
+    assert [each[:3] for each in aborted_between(log.segments, 0, 9)] == [(7, 2, 3)]
 
 
 def test_a_marker_of_version_2_may_come_twice_while_nothing_is_open() -> None:
@@ -121,7 +122,7 @@ def test_a_marker_of_version_2_may_come_twice_while_nothing_is_open() -> None:
     end(log, commit=False, epoch=6, version=2)
     end(log, commit=False, epoch=6, version=2)
     assert end_refused(log, epoch=5, version=2) is ErrorCode.INVALID_PRODUCER_EPOCH
-    assert [each[:3] for each in log.aborted_transactions(0, 9)] == [(7, 0, 1)], "the second ended nothing"
+    assert [each[:3] for each in aborted_between(log.segments, 0, 9)] == [(7, 0, 1)], "the second ended nothing"
     assert log.last_stable_offset(3) == 3
 
 
@@ -156,7 +157,7 @@ def test_a_marker_for_a_producer_that_wrote_nothing_ends_nothing_and_is_remember
     log = new_log()
     end(log, commit=False, epoch=4, coordinator_epoch=2)
     assert log.last_stable_offset(1) == 1
-    assert log.aborted_transactions(0, 1) == []
+    assert aborted_between(log.segments, 0, 1) == []
     assert refused(log, 0, epoch=3) is ErrorCode.INVALID_PRODUCER_EPOCH
     assert refused(log, 3, epoch=4) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert end_refused(log, epoch=4, coordinator_epoch=1) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
@@ -221,7 +222,7 @@ def test_a_log_may_begin_in_the_middle_of_an_open_transaction() -> None:
     assert log.last_stable_offset(5) == 2, "never below the start of the log"
     end(log, commit=False)
     assert log.last_stable_offset(6) == 6
-    assert log.aborted_transactions(2, 6) == [(7, 0, 5, 6)]
+    assert aborted_between(log.segments, 2, 6) == [(7, 0, 5, 6)]
     assert [record.offset for record in read_committed(log, 6)] == [4]
 
 
@@ -234,7 +235,7 @@ def test_cutting_off_a_marker_opens_the_transaction_again() -> None:
     send(log, 1, is_transactional=True)
     store.truncate(PARTITION, 1)
     assert log.producers.has_open_transaction(7, 0)
-    assert log.aborted_transactions(0, 9) == []
+    assert aborted_between(log.segments, 0, 9) == []
     assert log.last_stable_offset(1) == 0
     end(log, commit=True)
     assert [record.offset for record in read_committed(log, 2)] == [0], "the other outcome, the one that is left"
@@ -261,7 +262,7 @@ def test_aborted_transactions_over_many_segments() -> None:
         end(log, commit=False, producer_id=2)
     end(log, commit=False, producer_id=1)
     assert len(log.segments) > 4
-    told = [each[:2] for each in log.aborted_transactions(5, 10)]
+    told = [each[:2] for each in aborted_between(log.segments, 5, 10)]
     assert told == [(1, 0), (2, 5), (2, 7), (2, 9)]
     piece = log.read(5, 150, 22)
     assert piece is not None
@@ -309,18 +310,18 @@ def test_aborted_transactions_survive_every_kind_of_restart() -> None:
         send(log, sequence, is_transactional=True)
         end(log, commit=sequence % 2 == 0)
     send(log, 6, is_transactional=True)
-    expected = log.aborted_transactions(0, 100)
+    expected = aborted_between(log.segments, 0, 100)
     assert len(expected) == 3
     stable = log.last_stable_offset(log.end_offset)
     crashed, _ = load_store(files.restart(), config)
     for reopened in (crashed.get(PARTITION),):
         assert reopened is not None
-        assert reopened.aborted_transactions(0, 100) == expected
+        assert aborted_between(reopened.segments, 0, 100) == expected
         assert reopened.last_stable_offset(log.end_offset) == stable
     crashed.close()
     closed = load_store(files.restart(), config)[0].get(PARTITION)
     assert closed is not None
-    assert closed.aborted_transactions(0, 100) == expected
+    assert aborted_between(closed.segments, 0, 100) == expected
     assert closed.last_stable_offset(log.end_offset) == stable
 
 
@@ -336,4 +337,4 @@ def test_an_abort_that_the_index_would_not_take_ends_the_log_until_recovery() ->
     files = files.restart()
     recovered = load_store(files)[0].get(PARTITION)
     assert recovered is not None
-    assert recovered.aborted_transactions(0, 9) == [(7, 0, 1, 2)]
+    assert aborted_between(recovered.segments, 0, 9) == [(7, 0, 1, 2)]

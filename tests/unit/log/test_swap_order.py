@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, read_batches
 
+from moldau.log import compaction
 from moldau.log.cleaning.clean import clean
 from moldau.log.cleaning.job import Cleaned, CleaningJob
 from moldau.log.cleaning.swap import SwapWork
@@ -29,7 +30,7 @@ VALUE_AT, TOMBSTONE_AT = 0, 1
 def cleaning(files: MemoryFiles, log: Log, now_ms: int) -> tuple[CleaningJob, Cleaned]:
     log.flush()
     up_to = log.segments.active.base_offset
-    job = log.cleaning_job(log.cleaned_up_to, up_to, now_ms, map_bytes_max=1 << 20, io_buffer_bytes=1 << 16)
+    job = compaction.cleaning_job(log, log.cleaned_up_to, up_to, now_ms, map_bytes_max=1 << 20, io_buffer_bytes=1 << 16)
     return job, clean(files, job, lambda _: None)
 
 
@@ -41,7 +42,7 @@ def deleted_long_ago() -> bytes:
         log.append(batch_of([value], key=b"row" if value != b"other" else b"another"), leader_epoch=0, now_ms=NOW_MS)
         log.roll(NOW_MS)
     job, cleaned = cleaning(files, log, NOW_MS)
-    assert log.swap_cleaned(job, cleaned, NOW_MS)
+    assert compaction.swap_cleaned(log, job, cleaned, NOW_MS)
     return next(bytes(batch) for header, batch in read_batches(log) if header.base_offset == TOMBSTONE_AT)
 
 
@@ -72,13 +73,13 @@ def test_a_value_is_gone_before_its_tombstone(named: int, replaced: int) -> None
     files, log = follower()
     job, cleaned = cleaning(files, log, NOW_MS + 2 * RETENTION_MS)
     assert len(cleaned.groups) == 3, "each segment by itself"
-    work = log.begin_swap(job, cleaned)
+    work = compaction.begin_swap(log, job, cleaned)
     assert isinstance(work, SwapWork)
     for _ in range(named):
         work.name_next()
     work.sync()
     for _ in range(replaced):
-        log.replace_next(work, NOW_MS)
+        compaction.replace_next(log, work, NOW_MS)
     assert offsets_of_row(log) in ({VALUE_AT, TOMBSTONE_AT}, {TOMBSTONE_AT}, set())
     store, _ = load_store(files.restart(), CONFIG)
     found = store.get(PARTITION)

@@ -14,6 +14,7 @@ from reading_committed import read_committed
 
 from moldau.log.config import LogConfig
 from moldau.log.log import Log
+from moldau.log.reading import aborted_between
 from moldau.log.store import LogStore
 from moldau.log.validate import Origin
 from moldau.testing.files import MemoryFiles
@@ -272,7 +273,7 @@ class TransactionMachine(RuleBasedStateMachine):
                     for each in aborted
                     if each.marker is not None and each.marker >= offset and each.first < up_to
                 ]
-                assert [each[:2] for each in self.log.aborted_transactions(offset, up_to)] == expected
+                assert [each[:2] for each in aborted_between(self.log.segments, offset, up_to)] == expected
 
     @rule(max_bytes=READ_BYTES)
     def committed_records_are_read(self, max_bytes: int) -> None:

@@ -280,7 +280,7 @@ def test_truncation_takes_the_whole_batch() -> None:
     log = new_log()
     log.append(batch_of([b"a", b"b"]), leader_epoch=0, now_ms=NOW_MS)
     log.append(batch_of([b"c", b"d", b"e"]), leader_epoch=0, now_ms=NOW_MS)
-    assert log.end_after_cut(3) == 2
+    assert log.end_after_truncation(3) == 2
     log.truncate_to(3)
     assert log.end_offset == 2
 

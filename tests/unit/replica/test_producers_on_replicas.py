@@ -11,6 +11,7 @@ from transacting import end, write
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID
+from moldau.log.reading import aborted_between
 from moldau.replica.partition import Partition
 from moldau.server.router import Caller
 from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
@@ -139,7 +140,7 @@ def test_an_open_transaction_stays_open_under_a_new_leader(world: World) -> None
     for node in world.nodes.values():
         replica = node.partition()
         assert (replica.high_watermark, replica.last_stable_offset) == (3, 3)
-        assert replica.log.aborted_transactions(0, 3) == [(7, 0, 2, 3)]
+        assert aborted_between(replica.log.segments, 0, 3) == [(7, 0, 2, 3)]
         assert not replica.log.producers.unreplicated
 
 
@@ -167,7 +168,7 @@ def test_a_marker_that_is_cut_off_opens_the_transaction_again(world: World) -> N
     world.cuts = set()
     world.run(3_000)
     assert old.partition().last_stable_offset == 2
-    assert old.partition().log.aborted_transactions(0, 2) == [], "it was committed after all"
+    assert aborted_between(old.partition().log.segments, 0, 2) == [], "it was committed after all"
 
 
 def consume(node: Node, offset: int) -> PartitionData:
@@ -224,7 +225,7 @@ def test_each_replica_deletes_by_itself_and_keeps_what_producers_have_done(small
     assert follower.delete_expired(world.clock.now_ms()) == 2
     assert leader(world).log.start_offset == 0 < follower.log.start_offset
     assert follower.last_stable_offset == follower.log.start_offset, "an open transaction hides what is left"
-    names = [name for name in follower.log._files.names(follower.log.directory) if not name.endswith(".deleted")]
+    names = [name for name in follower.log.files.names(follower.log.directory) if not name.endswith(".deleted")]
     first = f"{follower.log.segments.first.base_offset:020}"
     assert not [name for name in names if name[:20] < first and name[0].isdigit()], "no file of a deleted segment"
     die(world, 2)

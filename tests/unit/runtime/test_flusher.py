@@ -131,7 +131,7 @@ def test_a_log_that_takes_no_more_keeps_no_other_from_the_disk(desk: Desk) -> No
     """As after a full disk whose half-written batch could not be cut off again."""
     desk.append("a")
     torn, other = desk.append("b"), desk.append("c").acknowledged(0)
-    torn.log.refuse(StorageFault("b-0", OSError("full")))
+    torn.log.fault = StorageFault("b-0", OSError("full"))
     for work in desk.loop.works:
         work.run()
     assert other is not None

@@ -11,7 +11,7 @@ from rooms import Rooms
 
 from moldau.base.config_def import BrokerLayers
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
-from moldau.log import checkpoints, layout
+from moldau.log import checkpoints, compaction, layout
 from moldau.runtime.cleaning.ports import CleaningFailed
 from moldau.runtime.cleaning.settings import CleanerSettings, cleaner_settings
 from moldau.wire.batch import split_batches
@@ -399,7 +399,7 @@ def test_a_disk_that_fails_in_the_middle_of_a_swap_stops_the_node(desk: Desk, mo
 def test_a_fault_of_the_cleaner_itself_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.create_topic("t")
     two_dirty_segments(desk)
-    monkeypatch.setattr(desk.log("t"), "cleaning_job", None)
+    monkeypatch.setattr(compaction, "cleaning_job", None)
     desk.wait()
     assert len(desk.rooms.faults) == 1
 

@@ -15,7 +15,7 @@ from talking import LATER, NEVER, NOW, frame, reply_to, request, until
 
 from moldau.base.limits import REQUESTS_IN_FLIGHT_MAX, SCRATCH_BYTES
 from moldau.base.promise import Promise
-from moldau.log.log import Slice
+from moldau.log.reading import Slice
 from moldau.server.conversation import ReceiveBudget, Reply
 from moldau.server.socket_connection import SocketConnection
 from moldau.wire.codec import Outgoing

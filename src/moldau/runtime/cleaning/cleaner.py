@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from moldau.base.clock import Clock, Timer, Timers
 from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.ids import TopicPartition
+from moldau.log import compaction
 from moldau.log.log import Log
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
@@ -66,7 +67,7 @@ class Swap(NamedTuple):
     @property
     def is_wanted(self) -> bool:
         """The log itself says so, whatever has become of its topic: what was decided is to be done."""
-        return self.ended.log.is_swapping(self.work)
+        return compaction.is_swapping(self.ended.log, self.work)
 
 
 class LogCleaner:
@@ -185,7 +186,8 @@ class LogCleaner:
     def _begin(self, dirty: DirtyLog, now_ms: int) -> None:
         settings, each = self._settings, dirty.partition.log
         try:
-            job = each.cleaning_job(
+            job = compaction.cleaning_job(
+                each,
                 dirty.first_dirty_offset,
                 dirty.up_to,
                 now_ms,
@@ -228,7 +230,7 @@ class LogCleaner:
 
     def _swap(self, ended: Round, cleaned: Cleaned) -> None:
         try:
-            work = ended.log.begin_swap(ended.job, cleaned)
+            work = compaction.begin_swap(ended.log, ended.job, cleaned)
         except StorageFault as fault:
             if not fault.is_shortage:
                 raise
@@ -268,11 +270,11 @@ class LogCleaner:
             self._round = None
             self._look_on()
         elif not work.is_over:
-            ended.log.replace_next(work, self._clock.now_ms())
+            compaction.replace_next(ended.log, work, self._clock.now_ms())
             self._soon(lambda: self._replace(swap))
         else:
             self._round = None
-            ended.log.finish_swap(work)
+            compaction.finish_swap(ended.log, work)
             self._failures.pop(ended.log, None)
             self._tell(ended, swap.cleaned)
             self._write_checkpoints()
@@ -290,7 +292,7 @@ class LogCleaner:
         self._round = None
         name, each, failures = ended.partition.name, ended.log, self._failures.get(ended.log, 0) + 1
         with suppress(StorageFault):  # a disk that cannot even unlink is noticed by others
-            each.discard_cleaned(ended.job)
+            compaction.discard_cleaned(each, ended.job)
         if not ended.is_wanted:
             log.info("%s: no longer cleaned: it was deleted, cut, or is not to be compacted any more", name)
         elif failed.is_shortage:

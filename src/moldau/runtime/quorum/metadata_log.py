@@ -14,7 +14,8 @@ from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.log.config import NO_LIMIT
 from moldau.log.epochs import UNDEFINED_EPOCH
 from moldau.log.files import File, Files, write_all
-from moldau.log.log import Log, Slice
+from moldau.log.log import Log
+from moldau.log.reading import Slice
 from moldau.log.store import LogStore
 from moldau.log.validate import Origin
 from moldau.log.walk import walk_batches

@@ -1,0 +1,58 @@
+"""What a batch means to its producer's state: whether it repeats another, may be written, and what it changes."""
+
+from __future__ import annotations
+
+from moldau.log.producers import SEQUENCE_MAX, BatchMemory, CompletedTxn, Producers
+from moldau.log.rebuild import batches_before, marker_in
+from moldau.log.segments import Segments
+from moldau.log.validate import HeaderFields, Origin
+from moldau.wire.batch import CONTROL_BIT, TRANSACTIONAL_BIT
+from moldau.wire.records import EndTxnMarker
+
+
+def repetition_of(producers: Producers, segments: Segments, fields: HeaderFields) -> BatchMemory | None:
+    """The batch in the log that this one repeats. After a restart older batches are looked up in the segments."""
+    last_offset_delta, producer_id, producer_epoch, base_sequence = fields[6], *fields[9:12]
+    last_sequence = (base_sequence + last_offset_delta) & SEQUENCE_MAX
+    found = producers.find_repeat(producer_id, producer_epoch, base_sequence, last_sequence)
+    if found is None:
+        offset = producers.forgotten_before(producer_id, producer_epoch, base_sequence)
+        if offset is not None:
+            producers.recall(producer_id, batches_before(segments, producer_id, producer_epoch, offset))
+            found = producers.find_repeat(producer_id, producer_epoch, base_sequence, last_sequence)
+    return found
+
+
+def check(
+    producers: Producers, batch: memoryview, fields: HeaderFields, origin: Origin, transaction_version: int
+) -> EndTxnMarker | None:
+    """Raise KafkaError if the producer or the coordinator is fenced; return the marker if the batch is one."""
+    attributes, producer_id, epoch, sequence = fields[5], *fields[9:12]
+    if attributes & CONTROL_BIT:
+        marker = marker_in(batch)
+        if marker is not None:
+            producers.check_marker(producer_id, epoch, marker, transaction_version)
+        return marker
+    producers.check(
+        producer_id,
+        epoch,
+        sequence,
+        bool(attributes & TRANSACTIONAL_BIT),
+        check_sequence=origin is Origin.CLIENT,
+        transaction_version=transaction_version,
+    )
+    return None
+
+
+def record(
+    producers: Producers, fields: HeaderFields, base_offset: int, marker: EndTxnMarker | None
+) -> CompletedTxn | None:
+    """Bring the producer's state up to a batch that was written; return the transaction that it ended."""
+    attributes, delta, max_timestamp, producer_id, epoch, sequence = *fields[5:7], *fields[8:12]
+    if marker is not None:
+        return producers.end_transaction(producer_id, epoch, marker, base_offset, max_timestamp)
+    if not attributes & CONTROL_BIT:
+        last_sequence = (sequence + delta) & SEQUENCE_MAX if sequence >= 0 else -1
+        memory = BatchMemory(sequence, last_sequence, base_offset, base_offset + delta, max_timestamp)
+        producers.record(producer_id, epoch, memory, bool(attributes & TRANSACTIONAL_BIT))
+    return None

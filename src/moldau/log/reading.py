@@ -1,0 +1,86 @@
+"""Finds what readers ask for in the segments of a log: batches by offset, records by time, aborted transactions."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import NamedTuple
+
+from moldau.log.files import File
+from moldau.log.segment import Segment
+from moldau.log.segments import Segments
+from moldau.log.time_index import TimestampOffset
+from moldau.log.txn_index import AbortedTxn
+from moldau.wire.batch import LENGTH_PREFIX
+
+
+class Slice(NamedTuple):
+    """A run of bytes in a segment's file: whole batches, except perhaps the last. Holding it keeps the file open."""
+
+    file: File
+    position: int
+    length: int
+    is_hot: bool = False
+    """Written lately by this process: most likely in the page cache."""
+
+    def read(self) -> bytes:
+        return self.file.pread(self.length, self.position)
+
+
+def find_batch(segments: Segments, offset: int, up_to: int, end_offset: int) -> tuple[Segment, int, int, int]:
+    """(segment, position and size of the batch that holds `offset`, where reading must end) by way of the indexes."""
+    for place in range(segments.floor(offset), len(segments)):
+        segment = segments.at(place)
+        found = segment.locate(offset)
+        if found is not None:
+            next_base = segments.next_base(place)
+            is_whole = up_to >= (end_offset if next_base is None else next_base)
+            return segment, found[0], found[2], segment.size if is_whole else position_of(segment, up_to)
+    return segments.active, 0, 0, 0
+
+
+def position_of(segment: Segment, offset: int) -> int:
+    """Where the batch that holds `offset` begins; the size of the segment if it holds no such offset."""
+    position = segment.position_of(offset)
+    return segment.size if position is None else position
+
+
+def bounded_length(segment: Segment, position: int, first_size: int, max_bytes: int, at_least_one: bool) -> int:
+    """How many bytes fit. The first batch is whole or left out; its size, if not known (0), is read from the file."""
+    if not first_size:
+        _, batch_length = LENGTH_PREFIX.unpack(segment.file.pread(LENGTH_PREFIX.size, position))
+        first_size = LENGTH_PREFIX.size + batch_length
+    if first_size <= max_bytes:
+        return max_bytes
+    return first_size if at_least_one else 0
+
+
+def offset_for_time(segments: Segments, target_ms: int, start_offset: int) -> TimestampOffset | None:
+    """The first record from `start_offset` on that is not older than `target_ms`."""
+    for place, segment in enumerate(segments):
+        if segment.largest_timestamp.timestamp >= target_ms:
+            found = segments.at(place).offset_for_time(target_ms, start_offset)
+            if found is not None:
+                return found
+    return None
+
+
+def offset_behind(segments: Segments, piece: Slice, offset: int, end_offset: int) -> int:
+    """An offset that the slice, which was read from `offset`, does not reach: the last one of the first indexed batch
+    behind it."""
+    for place in range(segments.floor(offset), len(segments)):
+        segment = segments.at(place)
+        if segment.log_path == piece.file.path:
+            found = segment.offset_index.first_from(piece.position + piece.length)
+            next_base = segments.next_base(place)
+            return found or (end_offset if next_base is None else next_base)
+    return end_offset
+
+
+def aborted_between(segments: Segments, offset: int, up_to: int) -> list[AbortedTxn]:
+    """Those with records in offset..up_to-1, by first offset: clients rely on that order."""
+    found = []
+    for segment in islice(segments, segments.floor(offset), None):
+        found += segment.txn_index.overlapping(offset, up_to)
+        if segment.txn_index.tells_all_before(up_to):
+            break
+    return sorted(found, key=lambda txn: txn.first_offset)
