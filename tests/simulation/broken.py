@@ -73,11 +73,12 @@ def what_is_not_on_disk_counts_as_committed(patch: Patch) -> None:
     honest = Partition._advance
 
     def hasty(self: Partition, size: int) -> None:
-        durable, self.log.recovery_point = self.log.recovery_point, self.log.end_offset
+        flushing = self.log.flushing
+        durable, flushing.recovery_point = flushing.recovery_point, self.log.end_offset
         try:
             honest(self, size)
         finally:
-            self.log.recovery_point = durable
+            flushing.recovery_point = durable
 
     patch.setattr(Partition, "_advance", hasty)
 

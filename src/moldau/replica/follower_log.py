@@ -39,7 +39,7 @@ class FollowerLog:
         except MalformedData as broken:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(broken)) from broken
         if log.end_offset - log.recovery_point >= log.config.flush_messages:
-            partition.ask_for_disk()
+            partition.request_flush()
 
     def _make_room_before(self, log: Log, batches: memoryview) -> None:
         """A leader's log may begin in the middle of a batch, which then comes whole."""
@@ -47,7 +47,7 @@ class FollowerLog:
         if log.start_offset == log.end_offset and header.base_offset < log.end_offset <= header.last_offset:
             self._store.truncate_fully(log.partition, header.base_offset)
 
-    def cut_where_parted(self, partition: Partition, epoch: int, end_offset: int) -> None:
+    def truncate_to_divergence(self, partition: Partition, epoch: int, end_offset: int) -> None:
         """The leader's last epoch not above this log's own last one, and where it ended there."""
         log = partition.log
         own_epoch, own_end_offset = log.epochs.end_offset_for(epoch, log.end_offset)
@@ -55,9 +55,9 @@ class FollowerLog:
             own_end_offset = min(own_end_offset, end_offset)
         elif own_end_offset < 0:
             own_end_offset = end_offset
-        self.cut(partition, own_end_offset)
+        self.truncate(partition, own_end_offset)
 
-    def cut(self, partition: Partition, offset: int) -> None:
+    def truncate(self, partition: Partition, offset: int) -> None:
         offset = min(offset, partition.log.end_offset)
         self._tell_loss(partition, offset)
         try:
@@ -65,16 +65,16 @@ class FollowerLog:
         except StorageFault as fault:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
         finally:
-            partition.cut()
+            partition.truncated()
 
-    def begin_anew(self, partition: Partition, offset: int) -> None:
+    def truncate_fully(self, partition: Partition, offset: int) -> None:
         """All that this log holds is older than what the leader has."""
         try:
             self._store.truncate_fully(partition.name, offset)
         except StorageFault as fault:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
         finally:
-            partition.cut()
+            partition.truncated()
 
     def _tell_loss(self, partition: Partition, offset: int) -> None:
         if offset < partition.high_watermark:

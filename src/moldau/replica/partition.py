@@ -23,7 +23,7 @@ from moldau.replica.faults import ReportFault, unreported
 from moldau.replica.flushing import Flusher
 from moldau.replica.leadership import Leadership
 from moldau.replica.replication import IsrDecision, IsrProposal, Replication
-from moldau.replica.watching import Watcher
+from moldau.replica.watching import Watchers
 
 ACKS_ALL = -1
 ANY_EPOCH = -1
@@ -31,14 +31,12 @@ ANY_EPOCH = -1
 
 class Partition:
     __slots__ = (
-        "_end_watchers",
         "_flusher",
         "_leadership",
         "_node_id",
         "_replication",
         "_waiting",
         "_waiting_for_disk",
-        "_watchers",
         "epoch_start_offset",
         "high_watermark",
         "is_closed",
@@ -50,6 +48,7 @@ class Partition:
         "report_fault",
         "state",
         "topic_id",
+        "watchers",
     )
 
     def __init__(
@@ -83,8 +82,7 @@ class Partition:
         self._leadership: Leadership | None = None
         self._waiting: Waiting = deque()
         self._waiting_for_disk: Waiting | None = None
-        self._watchers: dict[Watcher, None] = {}
-        self._end_watchers: dict[Watcher, None] = {}
+        self.watchers: Watchers[Partition] = Watchers()
 
     @property
     def last_stable_offset(self) -> int:
@@ -146,7 +144,7 @@ class Partition:
         self.state = state
         self.is_leader = False
         self._refuse_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        self._tell(0)
+        self.watchers.readable(self, 0)
 
     def _is_stale(self, state: PartitionState) -> bool:
         """The image may be behind what the controller has told this leader directly."""
@@ -214,8 +212,8 @@ class Partition:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
         if not appended.duplicate:
             self._advance(len(batches))
-            if self._end_watchers:
-                self._tell_followers(len(batches))
+            if self.watchers.followers:
+                self.watchers.readable_by_followers(self, len(batches))
         if log.end_offset - log.recovery_point >= log.config.flush_messages:
             self._flusher.request(self)
         return appended
@@ -246,7 +244,7 @@ class Partition:
     def flush_postponed(self, fault: StorageFault) -> None:
         self.report_fault(f"{self.name}: records cannot be brought to disk and will be tried again", fault)
 
-    def ask_for_disk(self) -> None:
+    def request_flush(self) -> None:
         self._flusher.request(self)
 
     def _advance(self, size: int, committed: int | None = None) -> None:
@@ -264,12 +262,7 @@ class Partition:
             producers.forget_replicated(committed)
         if self._waiting:
             tell_passed(self._waiting, committed)
-        if self._watchers:
-            for watcher in list(self._watchers):
-                watcher.high_watermark_moved(self, size)
-        if self._end_watchers:
-            for watcher in self._end_watchers:
-                watcher.metadata_changed(self)
+        self.watchers.high_watermark_moved(self, size)
 
     # --- reading ------------------------------------------------------------------------------------------------
 
@@ -282,18 +275,6 @@ class Partition:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH)
         if leader_only and not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
-    def watch(self, watcher: Watcher) -> None:
-        """For who reads up to the high watermark."""
-        self._watchers[watcher] = None
-
-    def watch_end(self, watcher: Watcher) -> None:
-        """For who reads all there is."""
-        self._end_watchers[watcher] = None
-
-    def unwatch(self, watcher: Watcher) -> None:
-        self._watchers.pop(watcher, None)
-        self._end_watchers.pop(watcher, None)
 
     # --- followers ----------------------------------------------------------------------------------------------
 
@@ -331,14 +312,14 @@ class Partition:
         start_offset = min(start_offset, log.end_offset)
         if start_offset > log.start_offset:
             log.delete_records(start_offset)
-            self._tell_consumers(0)
+            self.watchers.readable_by_consumers(self, 0)
         self._advance(0, min(high_watermark, log.end_offset))
 
-    def cut(self) -> None:
+    def truncated(self) -> None:
         """As a follower: the log was truncated, and ends before what was thought to be committed."""
         if self.high_watermark > self.log.end_offset:
             self.high_watermark = self.log.end_offset
-            self._tell_consumers(0)
+            self.watchers.readable_by_consumers(self, 0)
 
     # --- deleting -----------------------------------------------------------------------------------------------
 
@@ -354,14 +335,14 @@ class Partition:
         except StorageFault as fault:
             self.report_fault(f"{self.name}: records cannot be deleted", fault)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
-        self._tell(0)
+        self.watchers.readable(self, 0)
         return self.log.start_offset
 
     def delete_expired(self, now_ms: int) -> int:
         """Lets go of the segments whose time has come; gives how many. A log that begins elsewhere is news."""
         dropped = self.log.delete_expired(now_ms, self.high_watermark)
         if dropped:
-            self._tell(0)
+            self.watchers.readable(self, 0)
         return len(dropped)
 
     # --- the end ------------------------------------------------------------------------------------------------
@@ -371,9 +352,8 @@ class Partition:
         self.is_closed = True
         self.is_leader = False
         self._refuse_waiting(code)
-        self._tell(0)
-        self._watchers.clear()
-        self._end_watchers.clear()
+        self.watchers.readable(self, 0)
+        self.watchers.clear()
 
     def _refuse_waiting(self, code: ErrorCode) -> None:
         leadership, self._leadership = self._leadership, None
@@ -384,15 +364,3 @@ class Partition:
             promise.complete(code)
         if leadership is not None:
             leadership.end(code)
-
-    def _tell(self, size: int) -> None:
-        self._tell_consumers(size)
-        self._tell_followers(size)
-
-    def _tell_consumers(self, size: int) -> None:
-        for watcher in list(self._watchers):
-            watcher.readable(self, size)
-
-    def _tell_followers(self, size: int) -> None:
-        for watcher in list(self._end_watchers):
-            watcher.readable(self, size)

@@ -112,7 +112,7 @@ class FetchSession:
 
     def _rebind(self, entry: FetchedPartition, partition: Partition | None) -> None:
         if entry.partition is not None:
-            entry.partition.unwatch(self)
+            entry.partition.watchers.remove(self)
             self._by_partition.pop(entry.partition, None)
         entry.partition = partition
         if partition is not None and (self.id or self.on_touch is not None):
@@ -127,9 +127,9 @@ class FetchSession:
     def _watch(self, entry: FetchedPartition, partition: Partition) -> None:
         self._by_partition[partition] = entry
         if self.replica_id == CONSUMER:
-            partition.watch(self)
+            partition.watchers.consumers[self] = None
         else:
-            partition.watch_end(self)
+            partition.watchers.followers[self] = None
 
     def high_watermark_moved(self, partition: Partition, size: int) -> None:
         """What an open transaction hides wakes no reader of committed data. Once its marker is there more can be read
@@ -166,7 +166,7 @@ class FetchSession:
 
     def close(self) -> None:
         for partition in self._by_partition:
-            partition.unwatch(self)
+            partition.watchers.remove(self)
         self._by_partition.clear()
         self.entries.clear()
         self.dirty.clear()

@@ -1,24 +1,62 @@
-"""How a partition tells who waits for it: consumers as far as the high watermark goes, followers of all there is."""
+"""Fetches that wait for a partition: consumers for the high watermark, followers for the log end offset."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Generic, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from moldau.replica.partition import Partition
+Watched = TypeVar("Watched")
+Watched_contra = TypeVar("Watched_contra", contravariant=True)
 
 
-class Watcher(Protocol):
-    """A fetch that wants to know of new data."""
+class Watcher(Protocol[Watched_contra]):
+    """A fetch that is woken by new data."""
 
-    def high_watermark_moved(self, partition: Partition, size: int) -> None:
-        """The high watermark has moved by so many bytes; with 0 nobody has counted them."""
+    def high_watermark_moved(self, partition: Watched_contra, size: int) -> None:
+        """Consumers can read `size` bytes more; 0 if nobody has counted them."""
         ...
 
-    def readable(self, partition: Partition, size: int) -> None:
-        """A follower can read so many bytes more; with 0 something else happened."""
+    def readable(self, partition: Watched_contra, size: int) -> None:
+        """`size` bytes more can be read; 0 if something else happened that may end the waiting."""
         ...
 
-    def metadata_changed(self, partition: Partition) -> None:
-        """A follower's next answer has something to tell of this partition; it need not come sooner for that."""
+    def metadata_changed(self, partition: Watched_contra) -> None:
+        """The follower's next response has news of this partition; it need not be sent sooner."""
         ...
+
+
+class Watchers(Generic[Watched]):
+    """Those of one partition. A watcher may remove itself while it is called."""
+
+    __slots__ = ("consumers", "followers")
+
+    def __init__(self) -> None:
+        self.consumers: dict[Watcher[Watched], None] = {}
+        self.followers: dict[Watcher[Watched], None] = {}
+
+    def remove(self, watcher: Watcher[Watched]) -> None:
+        self.consumers.pop(watcher, None)
+        self.followers.pop(watcher, None)
+
+    def clear(self) -> None:
+        self.consumers.clear()
+        self.followers.clear()
+
+    def high_watermark_moved(self, partition: Watched, size: int) -> None:
+        if self.consumers:
+            for watcher in list(self.consumers):
+                watcher.high_watermark_moved(partition, size)
+        if self.followers:
+            for watcher in self.followers:
+                watcher.metadata_changed(partition)
+
+    def readable(self, partition: Watched, size: int) -> None:
+        self.readable_by_consumers(partition, size)
+        self.readable_by_followers(partition, size)
+
+    def readable_by_consumers(self, partition: Watched, size: int) -> None:
+        for watcher in list(self.consumers):
+            watcher.readable(partition, size)
+
+    def readable_by_followers(self, partition: Watched, size: int) -> None:
+        for watcher in list(self.followers):
+            watcher.readable(partition, size)

@@ -91,7 +91,7 @@ def test_what_a_later_leader_wrote_is_left() -> None:
 
 def test_a_log_that_begins_in_the_middle_of_a_batch_gets_it_whole() -> None:
     room = Room()
-    room.follower.begin_anew(room.partition, 7)
+    room.follower.truncate_fully(room.partition, 7)
     room.take(sent(5, 5), sent(10, 1))
     assert room.range == (5, 11)
     room.partition.update_from_leader(11, 7)
@@ -112,7 +112,7 @@ def test_it_cuts_where_the_logs_part(epoch: int, end_offset: int, cut_at: int) -
     room = Room()
     room.take(sent(0, 1, 2), sent(1, 5, 2), *(sent(offset, 1, 4) for offset in range(6, 12)), sent(12, 3))
     assert room.partition.log.epochs.entries == ((2, 0), (4, 6), (5, 12))
-    room.follower.cut_where_parted(room.partition, epoch, end_offset)
+    room.follower.truncate_to_divergence(room.partition, epoch, end_offset)
     # A batch is cut whole, so that the log may end before what was asked for.
     assert room.range == (0, {4: 1}.get(cut_at, cut_at))
     assert room.reports == []
@@ -122,9 +122,9 @@ def test_a_cut_below_the_high_watermark_is_told_and_takes_it_along() -> None:
     room = Room()
     room.take(*(sent(offset, 1) for offset in range(5)))
     room.partition.update_from_leader(4, 0)
-    room.follower.cut(room.partition, 4)
+    room.follower.truncate(room.partition, 4)
     assert room.reports == []
-    room.follower.cut(room.partition, 2)
+    room.follower.truncate(room.partition, 2)
     assert "cut at offset 2, below its high watermark 4" in room.reports[0]
     assert room.partition.high_watermark == 2
 
@@ -145,7 +145,7 @@ def test_a_log_begun_anew_knows_nothing_of_producers() -> None:
     room.partition.log.roll(START_MS)
     room.take(sent(1, 1, base_sequence=1, **PRODUCER))
     assert room.partition.log.producers.active()
-    room.follower.begin_anew(room.partition, 100)
+    room.follower.truncate_fully(room.partition, 100)
     assert room.partition.log.producers.active() == []
     assert not [name for name in room.files.names("data/a-0") if name.endswith(".snapshot")]
 
@@ -159,10 +159,10 @@ def test_after_a_cut_no_crash_brings_back_what_was_cut(seed: int) -> None:
     room.partition.log.flush()
     room.store.write_checkpoints()
     if seed % 2:
-        room.follower.cut(room.partition, 4)
+        room.follower.truncate(room.partition, 4)
         room.take(*(sent(offset, 1, 5) for offset in range(4, 7)))
     else:
-        room.follower.begin_anew(room.partition, 6)
+        room.follower.truncate_fully(room.partition, 6)
         room.take(sent(6, 1, 5))
     room.partition.log.roll(START_MS)
     room.take(sent(7, 1, 5))

@@ -52,7 +52,7 @@ class Room:
         else:
             self.partition.become_follower(state)
         self.spy = Spy()
-        self.partition.watch(self.spy)
+        self.partition.watchers.consumers[self.spy] = None
 
     def append(self, count: int = 1, acks: int = -1, **header: int) -> tuple[int, int]:
         done = self.partition.append(batch(count, **header), acks, START_MS)
@@ -229,11 +229,11 @@ def test_watchers_may_come_and_go_while_they_are_told() -> None:
     class Leaver(Spy):
         def readable(self, partition: Partition, size: int) -> None:
             super().readable(partition, size)
-            partition.unwatch(self)
+            partition.watchers.remove(self)
 
     leavers = [Leaver() for _ in range(5)]
     for leaver in leavers:
-        room.partition.watch(leaver)
+        room.partition.watchers.consumers[leaver] = None
     room.append()
     room.append()
     assert [len(leaver.touches) for leaver in leavers] == [1] * 5

@@ -88,11 +88,11 @@ def test_an_evicted_session_watches_nothing_any_more() -> None:
     rooms.create_topic("a")
     first = now(fetch(rooms, {("a", 0): 0}, epoch=0)).session_id
     partition = rooms.partition("a")
-    assert len(partition._watchers) == 1
+    assert len(partition.watchers.consumers) == 1
     rooms.clock.move(120_000)
     second = now(fetch(rooms, {}, epoch=0)).session_id
     assert second not in (0, first)
-    assert not partition._watchers
+    assert not partition.watchers.consumers
     assert now(fetch(rooms, session=first, epoch=1)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
@@ -180,9 +180,9 @@ def test_forgetting_and_closing_leave_no_watcher_behind() -> None:
     rooms.create_topic("a", 3)
     session = now(fetch(rooms, {("a", n): 0 for n in range(3)}, epoch=0)).session_id
     now(fetch(rooms, session=session, epoch=1, forget=[("a", 0), ("a", 9)]))
-    assert [len(rooms.partition("a", n)._watchers) for n in range(3)] == [0, 1, 1]
+    assert [len(rooms.partition("a", n).watchers.consumers) for n in range(3)] == [0, 1, 1]
     now(fetch(rooms, session=session, epoch=-1))
-    assert [len(rooms.partition("a", n)._watchers) for n in range(3)] == [0, 0, 0]
+    assert [len(rooms.partition("a", n).watchers.consumers) for n in range(3)] == [0, 0, 0]
 
 
 def test_a_fetch_without_a_session_watches_nothing_unless_it_waits() -> None:
@@ -190,11 +190,11 @@ def test_a_fetch_without_a_session_watches_nothing_unless_it_waits() -> None:
     rooms.create_topic("a")
     rooms.append("a")
     now(fetch(rooms, {("a", 0): 0}))
-    assert not rooms.partition("a")._watchers
+    assert not rooms.partition("a").watchers.consumers
     fetch(rooms, {("a", 0): 1}, wait_ms=100)
-    assert len(rooms.partition("a")._watchers) == 1
+    assert len(rooms.partition("a").watchers.consumers) == 1
     rooms.timers.advance(100)
-    assert not rooms.partition("a")._watchers
+    assert not rooms.partition("a").watchers.consumers
 
 
 def test_a_session_forgets_what_it_does_not_know_without_complaint() -> None:

@@ -208,7 +208,7 @@ def test_a_log_cut_while_it_is_swapped_keeps_what_it_has(desk: Desk, is_replaced
         assert desk.read("t") == [(1, "b", "1"), (2, "a", "2")]
     assert desk.cleaner.is_cleaning(desk.rooms.partition("t"))
     desk.rooms.store.truncate(desk.log("t").partition, 2)
-    desk.rooms.partition("t").cut()
+    desk.rooms.partition("t").truncated()
     desk.write("t", {"a": "other"})
     desk.settle()
     assert desk.read("t") == [(1, "b", "1"), (2, "a", "other")]

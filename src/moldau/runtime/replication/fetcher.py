@@ -263,7 +263,7 @@ class ReplicaFetcher:
                 raise KafkaError(ErrorCode(data.error_code))
             if data.diverging_epoch is not None:
                 parted = data.diverging_epoch
-                self._parts.follower.cut_where_parted(followed.partition, parted.epoch, parted.end_offset)
+                self._parts.follower.truncate_to_divergence(followed.partition, parted.epoch, parted.end_offset)
             else:
                 self._append(followed, data)
         except KafkaError as failure:
@@ -299,7 +299,7 @@ class ReplicaFetcher:
     def _await_disk(self, partition: Partition) -> None:
         if partition.durable_offset < partition.log.end_offset:
             self._waiting_for_disk[partition] = None
-            partition.ask_for_disk()
+            partition.request_flush()
 
     def _on_disk(self, partition: Partition) -> None:
         if partition.durable_offset >= partition.log.end_offset and partition in self._waiting_for_disk:
@@ -329,9 +329,9 @@ class ReplicaFetcher:
         end_offset = partition.log.end_offset
         if end_offset < leader_start:
             log.warning("%s begins anew at offset %d, its leader has nothing older", partition.name, leader_start)
-            follower.begin_anew(partition, leader_start)
+            follower.truncate_fully(partition, leader_start)
         elif end_offset > leader_end:
-            follower.cut(partition, leader_end)
+            follower.truncate(partition, leader_end)
         else:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         self._want(followed)
