@@ -29,11 +29,11 @@ class UsageError(Exception):
     """The command line is wrong. The text is Kafka's; the tool adds where help is."""
 
 
-class HelpWanted(Exception):
+class HelpRequested(Exception):
     """`--help`, or nothing at all: the tool prints its help and ends with status 1, as Kafka's do."""
 
 
-class VersionWanted(Exception):
+class VersionRequested(Exception):
     pass
 
 
@@ -77,7 +77,7 @@ VERSION = Flag("version", "Display Kafka version.")
 
 
 @dataclass(slots=True)
-class Given:
+class Arguments:
     """What stood on the command line. Ask for values by the flag's name of today."""
 
     flags: dict[str, Flag]
@@ -146,23 +146,23 @@ class Flags:
     warning: str = "Option --{old} is deprecated and will be removed in a future version. Use --{new} instead."
     clash: str = "Options --{old} and --{new} cannot be specified together."
 
-    def parse(self, argv: Sequence[str]) -> Given:
+    def parse(self, argv: Sequence[str]) -> Arguments:
         """Reads a command line; HelpWanted and VersionWanted come before any complaint about the rest."""
         if not argv:
-            raise HelpWanted
-        given = self._read(argv)
-        if given.has("help"):
-            raise HelpWanted
-        if given.has("version"):
-            raise VersionWanted
+            raise HelpRequested
+        arguments = self._read(argv)
+        if arguments.has("help"):
+            raise HelpRequested
+        if arguments.has("version"):
+            raise VersionRequested
         for flag in self.flags:
             if flag.replaced_by:
-                given.settle(flag.name, flag.replaced_by, self.warning, self.clash)
-        return given
+                arguments.settle(flag.name, flag.replaced_by, self.warning, self.clash)
+        return arguments
 
-    def _read(self, argv: Sequence[str]) -> Given:
-        given = Given({flag.name: flag for flag in (*self.flags, HELP, VERSION)})
-        known = dict(given.flags)
+    def _read(self, argv: Sequence[str]) -> Arguments:
+        arguments = Arguments({flag.name: flag for flag in (*self.flags, HELP, VERSION)})
+        known = dict(arguments.flags)
         known.update((old, flag) for flag in self.flags for old in (*flag.older, flag.short))
         words = list(reversed(argv))
         while words:
@@ -174,11 +174,11 @@ class Flags:
             name, equals, value = word.lstrip("-").partition("=")
             flag = self._flag(known, name)
             if name in flag.older:
-                given.notes.append(f"Option --{name} is deprecated. Use --{flag.name} instead.")
+                arguments.notes.append(f"Option --{name} is deprecated. Use --{flag.name} instead.")
             argument = _argument(flag, value if equals else None, words)
-            given.values.setdefault(flag.name, []).extend(argument)
-            given.order.append((flag.name, " ".join(argument)))
-        return given
+            arguments.values.setdefault(flag.name, []).extend(argument)
+            arguments.order.append((flag.name, " ".join(argument)))
+        return arguments
 
     def _flag(self, known: dict[str, Flag], name: str) -> Flag:
         if name in known:

@@ -249,9 +249,9 @@ class TestFeatures:
             with pytest.raises(ToolFailed, match=said):
                 feature_levels.dependency_lines(name, level)
 
-    def wanted(self, kind: UpgradeType = UpgradeType.UPGRADE, **given: object) -> dict[str, int]:
+    def wanted(self, kind: UpgradeType = UpgradeType.UPGRADE, **arguments: object) -> dict[str, int]:
         base = {"command": "upgrade", "feature": None, "metadata": None, "release_version": None}
-        return features.wanted_levels(Namespace(**(base | given)), kind)
+        return features.wanted_levels(Namespace(**(base | arguments)), kind)
 
     def test_levels_wanted(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert self.wanted(feature=["a=1", "b = 2"]) == {"a": 1, "b": 2}
@@ -270,9 +270,9 @@ class TestFeatures:
             ({"feature": ["a=1"], "release_version": "4.3"}, "Can not specify `release-version` with other feature"),
         ],
     )
-    def test_levels_that_cannot_be_wanted(self, given: dict[str, object], said: str) -> None:
+    def test_levels_that_cannot_be_wanted(self, arguments: dict[str, object], said: str) -> None:
         with pytest.raises(ToolFailed, match=re.escape(said)):
-            self.wanted(**given)
+            self.wanted(**arguments)
 
     @pytest.mark.parametrize(
         ("verb", "refusal", "dry_run", "line"),

@@ -11,12 +11,12 @@ import pytest
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.cli.flags import Given
+from moldau.cli.flags import Arguments
 from moldau.cli.kafka import consumer_groups, groups
 from moldau.cli.kafka.group_offsets import lines, reset_plan
 from moldau.cli.kafka.group_offsets.choice import WrongArgument, split_topics
-from moldau.cli.kafka.java import errors as java_errors
-from moldau.cli.kafka.java import order as java_order
+from moldau.cli.kafka.java import hash_order
+from moldau.cli.kafka.java.exceptions import exception_text
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client.group_values import (
     CLASSIC,
@@ -199,28 +199,28 @@ class TestTopics:
 
 class TestJavaOrder:
     def test_hashes(self) -> None:
-        assert java_order.string_hash("hello") == 99162322
-        assert java_order.string_hash("") == 0
-        assert java_order.string_hash("polygenelubricants") == 0x80000000
+        assert hash_order.string_hash("hello") == 99162322
+        assert hash_order.string_hash("") == 0
+        assert hash_order.string_hash("polygenelubricants") == 0x80000000
 
     def test_partitions_come_as_kafkas_tool_printed_them(self) -> None:
         orders = [TopicPartition("tt-orders", index) for index in range(4)]
         clicks = [TopicPartition("tt-clicks", index) for index in range(3)]
-        assert " ".join(map(str, java_order.partitions(orders + clicks))) == (
+        assert " ".join(map(str, hash_order.partitions(orders + clicks))) == (
             "tt-orders-1 tt-orders-0 tt-orders-3 tt-clicks-2 tt-orders-2 tt-clicks-0 tt-clicks-1"
         )
 
     def test_groups_come_as_kafkas_tool_printed_them(self) -> None:
         printed = "tt-live-more tt-x-third tt-mixed tt-live-static tt-del2 tt-live-classic tt-del1 tt-empty-classic"
-        assert " ".join(java_order.strings(sorted(printed.split()))) == printed
+        assert " ".join(hash_order.strings(sorted(printed.split()))) == printed
 
     def test_a_map_made_to_measure_has_a_smaller_table(self) -> None:
         topics = ["ord1-1", "ord1-0"]
-        assert java_order.strings(topics) != java_order.strings_to_measure(topics) == ["ord1-0", "ord1-1"]
+        assert hash_order.strings(topics) != hash_order.strings_presized(topics) == ["ord1-0", "ord1-1"]
 
     def test_a_table_grows_at_three_quarters(self) -> None:
         def places(count: int) -> list[int]:
-            return [ord(key) for key in java_order.strings(chr(each) for each in reversed(range(16, 16 + count)))]
+            return [ord(key) for key in hash_order.strings(chr(each) for each in reversed(range(16, 16 + count)))]
 
         assert places(12)[0] == 16  # the only one whose low four bits are 0
         assert places(16)[:2] == [16, 17]
@@ -229,13 +229,13 @@ class TestJavaOrder:
 
 def test_errors_as_java_shows_them() -> None:
     package = "org.apache.kafka.common.errors"
-    assert java_errors.shown(KafkaError(ErrorCode.NON_EMPTY_GROUP)) == (
+    assert exception_text(KafkaError(ErrorCode.NON_EMPTY_GROUP)) == (
         f"{package}.GroupNotEmptyException: The group is not empty."
     )
-    assert java_errors.shown(KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, "Group g not found.")) == (
+    assert exception_text(KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, "Group g not found.")) == (
         f"{package}.GroupIdNotFoundException: Group g not found."
     )
-    assert java_errors.shown(KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)) == (
+    assert exception_text(KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)) == (
         f"{package}.GroupAuthorizationException: Group authorization failed."
     )
 
@@ -365,8 +365,8 @@ def test_kafka_groups_filters(words: list[str], kept: str) -> None:
         ListedGroup("share", "Share", "share", "Stable"),
         ListedGroup("connect", CLASSIC, "connect", "Stable"),
     ]
-    given: Given = groups.FLAGS.parse(["--list", *words])
-    assert " ".join(group.group_id for group in listed if groups.wanted(given, group)) == kept
+    arguments: Arguments = groups.FLAGS.parse(["--list", *words])
+    assert " ".join(group.group_id for group in listed if groups.wanted(arguments, group)) == kept
 
 
 USAGE = [

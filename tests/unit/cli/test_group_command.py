@@ -219,5 +219,5 @@ def test_a_signal_is_noted_once_and_handlers_are_put_back() -> None:
         ("roundrobin", "roundrobin"),
     ],
 )
-def test_assignors_of_java_are_told_to_librdkafka_in_its_words(java: str, told: str | None) -> None:
-    assert for_librdkafka({"partition.assignment.strategy": java}).get("partition.assignment.strategy") == told
+def test_assignors_of_java_are_told_to_librdkafka_in_its_words(java_config: str, told: str | None) -> None:
+    assert for_librdkafka({"partition.assignment.strategy": java_config}).get("partition.assignment.strategy") == told

@@ -112,7 +112,7 @@ class TestFormatter:
 class TestProperties:
     def test_java_names_become_librdkafkas(self) -> None:
         jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p\\"w";'
-        java = {
+        java_config = {
             "key.serializer": "x",
             "acks": "all",
             "buffer.memory": "33554432",
@@ -122,7 +122,7 @@ class TestProperties:
             "ssl.truststore.location": "ca.pem",
             "ssl.truststore.type": "PEM",
         }
-        assert for_librdkafka(java) == {
+        assert for_librdkafka(java_config) == {
             "acks": "all",
             "queue.buffering.max.kbytes": "32768",
             "message.max.bytes": "5",

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.kafka import transactions
-from moldau.cli.kafka.java import order as java_order
+from moldau.cli.kafka.java import hash_order
 from moldau.cli.kafka.log_dump.transaction_log_lines import transaction_log_formatter, transaction_log_words
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.kafka.transaction import failures as transaction_failures
@@ -187,7 +187,7 @@ class TestTables:
 
     def test_long_numbers_are_hashed_as_java_does(self) -> None:
         # 2**32 + 1 hashes to 1 ^ 1 = 0, before 1; 16 shares the bucket of 0 and keeps its place behind it.
-        assert java_order.longs([1, 2**32 + 1, 16]) == [2**32 + 1, 16, 1]
+        assert hash_order.longs([1, 2**32 + 1, 16]) == [2**32 + 1, 16, 1]
 
 
 class TestHanging:

@@ -55,14 +55,14 @@ def answering_cluster(broker: Broker, answer_seconds: float = ANSWER_SECONDS) ->
             ) from error
         yield cluster
     except KafkaError as error:
-        raise told(error) from error
+        raise kafka_failure(error) from error
     except (OSError, MalformedData) as error:
         raise CommandFailed(f"the cluster at {broker.bootstrap_servers} stopped answering: {error}") from error
     finally:
         cluster.close()
 
 
-def told(error: KafkaError, subject: str = "") -> CommandFailed:
+def kafka_failure(error: KafkaError, subject: str = "") -> CommandFailed:
     said = error.message or error.code.name.lower().replace("_", " ")
     step = NEXT_STEPS.get(error.code)
     return CommandFailed((f"{subject}: " if subject else "") + said.rstrip(".") + (f"; {step}" if step else ""))
@@ -85,6 +85,6 @@ def existing(
     for name in names:
         said = described[name]
         if isinstance(said, KafkaError):
-            raise told(said, f"{kind} {name}")
+            raise kafka_failure(said, f"{kind} {name}")
         found.append(said)
     return found

@@ -14,7 +14,7 @@ import click
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.cli.cluster.connect import told
+from moldau.cli.cluster.connect import kafka_failure
 from moldau.cli.connect import Broker, CommandFailed, broker_options
 from moldau.cli.group import lag as group_lag
 from moldau.cli.group.completion import complete_groups
@@ -205,6 +205,6 @@ def delete(broker: Broker, names: tuple[str, ...], yes: bool) -> None:
             if code is ErrorCode.NONE:
                 click.echo(f"deleted {name}")
             else:
-                failures.append(told(KafkaError(code), f"group {name}"))
+                failures.append(kafka_failure(KafkaError(code), f"group {name}"))
         if failures:
             raise CommandFailed(" | ".join(failure.message for failure in failures))

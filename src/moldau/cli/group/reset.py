@@ -13,7 +13,7 @@ import click
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli import offsets
-from moldau.cli.cluster.connect import SHOW_GROUPS, told
+from moldau.cli.cluster.connect import SHOW_GROUPS, kafka_failure
 from moldau.cli.connect import Broker, CommandFailed, broker_options, complete_topics
 from moldau.cli.group import targets as group_targets
 from moldau.cli.group.completion import complete_groups
@@ -121,7 +121,7 @@ def _check_group(client: GroupClient, name: str, new: bool) -> None:
         if not new:
             raise CommandFailed(f"no group {name}; {SHOW_GROUPS}, --new sets the offsets of one that is yet to come")
     elif isinstance(said, KafkaError):
-        raise told(said, f"group {name}")
+        raise kafka_failure(said, f"group {name}")
     else:
         refuse_active(said)
 
@@ -216,7 +216,7 @@ def _commit(client: GroupClient, name: str, moves: Sequence[Move]) -> None:
     try:
         client.groups.commit(name, {move.where: move.after for move in moves})
     except KafkaError as error:
-        raise told(error, f"group {name}") from error
+        raise kafka_failure(error, f"group {name}") from error
 
 
 def _show(output_format: str, name: str, moves: Sequence[Move], executed: bool) -> None:

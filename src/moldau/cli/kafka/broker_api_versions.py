@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from moldau.cli.flags import Flag, Flags, Given
+from moldau.cli.flags import Arguments, Flag, Flags
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.tool import ToolFailed, run
 from moldau.wire.apis import APIS, ApiKey
@@ -45,18 +45,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run("kafka-broker-api-versions", FLAGS, _main, argv)
 
 
-def _main(given: Given) -> int:
+def _main(arguments: Arguments) -> int:
     from moldau.wire.messages.metadata import MetadataRequest, MetadataResponse
 
-    given.require("bootstrap-server")
-    java = properties.load(given.text("command-config"))
-    with clients.channel(given.text("bootstrap-server") or "", java) as channel:
+    arguments.require("bootstrap-server")
+    java_config = properties.load(arguments.text("command-config"))
+    with clients.channel(arguments.text("bootstrap-server") or "", java_config) as channel:
         nodes = channel.ask(ApiKey.METADATA, MetadataRequest(topics=[]), MetadataResponse).brokers
     for node in nodes:
         rack = "null" if node.rack is None else node.rack
         title = f"{node.host}:{node.port} (id: {node.node_id} rack: {rack} isFenced: false)"
         try:
-            with clients.channel_to(node.host, node.port, java) as channel:
+            with clients.channel_to(node.host, node.port, java_config) as channel:
                 print(f"{title} -> (\n{table(channel.versions)}\n)")
         except ToolFailed as error:
             print(f"{title} -> ERROR: {error}")

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from moldau.cli.flags import Flag, Flags, Given, UsageError
+from moldau.cli.flags import Arguments, Flag, Flags, UsageError
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.tool import ToolFailed, run, trace
 from moldau.wire.apis import ApiKey
@@ -101,25 +101,25 @@ FLAGS = Flags(
 def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
 
-    def body(given: Given) -> int:
-        return _main(given, words)
+    def body(arguments: Arguments) -> int:
+        return _main(arguments, words)
 
     return run("kafka-configs", FLAGS, body, words)
 
 
-def _main(given: Given, words: Sequence[str]) -> int:
-    if given.has("describe") == given.has("alter"):
+def _main(arguments: Arguments, words: Sequence[str]) -> int:
+    if arguments.has("describe") == arguments.has("alter"):
         raise UsageError("Command must include exactly one action: --describe, --alter")
-    entities = named_entities(given)
-    _check(given, entities)
-    servers = given.text("bootstrap-server") or given.text("bootstrap-controller") or ""
-    java = properties.load(given.text("command-config"))
-    change = _change(given)
-    with clients.channel(servers, java) as channel:
-        command = Command(channel, java, entities)
+    entities = named_entities(arguments)
+    _check(arguments, entities)
+    servers = arguments.text("bootstrap-server") or arguments.text("bootstrap-controller") or ""
+    java_config = properties.load(arguments.text("command-config"))
+    change = _change(arguments)
+    with clients.channel(servers, java_config) as channel:
+        command = Command(channel, java_config, entities)
         try:
-            if given.has("describe"):
-                command.describe(given.has("all"))
+            if arguments.has("describe"):
+                command.describe(arguments.has("all"))
             else:
                 command.alter(*change)
         except clients.Refusal as error:
@@ -136,15 +136,15 @@ class Entity:
     """Empty: the default of its kind. None: every one."""
 
 
-def named_entities(given: Given) -> list[Entity]:
+def named_entities(arguments: Arguments) -> list[Entity]:
     """What the flags name, in their order: names belong to types by position."""
-    types = [Entity(value) for flag, value in given.order if flag == "entity-type"]
-    names = [value for flag, value in given.order if flag in ("entity-name", "entity-default")]
+    types = [Entity(value) for flag, value in arguments.order if flag == "entity-type"]
+    names = [value for flag, value in arguments.order if flag in ("entity-name", "entity-default")]
     if len(names) > len(types):
         raise ToolFailed("An entity type must be specified with every entity name")
     for entity, name in zip(types, names, strict=False):
         entity.name = name
-    for flag, value in given.order:
+    for flag, value in arguments.order:
         if flag in SHORT_FLAGS:
             types.append(Entity(SHORT_FLAGS[flag], value))
         elif flag in DEFAULTS_FLAGS:
@@ -152,10 +152,10 @@ def named_entities(given: Given) -> list[Entity]:
     return types
 
 
-def _check(given: Given, entities: list[Entity]) -> None:
-    if not given.has("bootstrap-server") and not given.has("bootstrap-controller"):
+def _check(arguments: Arguments, entities: list[Entity]) -> None:
+    if not arguments.has("bootstrap-server") and not arguments.has("bootstrap-controller"):
         raise ToolFailed("Either --bootstrap-server or --bootstrap-controller must be specified.")
-    if given.has("bootstrap-server") and given.has("bootstrap-controller"):
+    if arguments.has("bootstrap-server") and arguments.has("bootstrap-controller"):
         raise ToolFailed("Only one of --bootstrap-server or --bootstrap-controller can be specified.")
     if not entities:
         raise ToolFailed("At least one entity type must be specified")
@@ -172,22 +172,22 @@ def _check(given: Given, entities: list[Entity]) -> None:
     kinds = [entity.kind for entity in entities]
     if len(entities) > 1 and sorted(kinds) != ["clients", "users"]:
         raise ToolFailed("Only 'users' and 'clients' entity types may be specified together")
-    if not given.has("alter"):
+    if not arguments.has("alter"):
         return
     for entity in entities:
         if entity.name is None:
             raise ToolFailed(f"An entity name must be specified with --alter of {','.join(kinds)}")
-    if not any(map(given.has, ("add-config", "add-config-file", "delete-config"))):
+    if not any(map(arguments.has, ("add-config", "add-config-file", "delete-config"))):
         raise ToolFailed(
             "At least one of --add-config, --add-config-file, or --delete-config must be specified with --alter"
         )
 
 
-def _change(given: Given) -> tuple[dict[str, str], list[str]]:
+def _change(arguments: Arguments) -> tuple[dict[str, str], list[str]]:
     """Settings to make, and names of settings to remove."""
-    added = properties.load(given.text("add-config-file"))
-    added.update(parse_added(given.text("add-config")))
-    removed = [name.strip() for text in given.texts("delete-config") for name in text.split(",")]
+    added = properties.load(arguments.text("add-config-file"))
+    added.update(parse_added(arguments.text("add-config")))
+    removed = [name.strip() for text in arguments.texts("delete-config") for name in text.split(",")]
     return added, removed
 
 
@@ -213,7 +213,7 @@ class Command:
     """One call of the tool: a connection, and the entities it is about."""
 
     channel: Channel
-    java: Mapping[str, str]
+    java_config: Mapping[str, str]
     entities: list[Entity]
 
     def describe(self, everything: bool) -> None:
@@ -301,7 +301,7 @@ class Command:
             return
         for broker in self._metadata().brokers:
             if str(broker.node_id) == name:
-                with clients.channel_to(broker.host, broker.port, self.java) as channel:
+                with clients.channel_to(broker.host, broker.port, self.java_config) as channel:
                     yield channel
                 return
         raise clients.Refusal(f"The broker '{name}' does not exist.")

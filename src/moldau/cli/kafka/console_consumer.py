@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 
-from moldau.cli.flags import Flag, Flags, Given, UsageError, key_values
+from moldau.cli.flags import Arguments, Flag, Flags, UsageError, key_values
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.console.record_lines import Formatter
 from moldau.cli.kafka.tool import ToolFailed, complain, forget_stdout, run
@@ -103,33 +103,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run("kafka-console-consumer", FLAGS, _main, argv)
 
 
-def _main(given: Given) -> int:
-    java = properties.load(given.text("command-config"))
-    java.update(key_values(given.texts("command-property")))
-    _check(given, java)
-    group = _group(given, java)
-    start = _start(given, java)
-    formatter = _formatter(given)
-    limit = given.integer("max-messages")
-    timeout_ms = given.integer("timeout-ms")
-    servers = given.text("bootstrap-server") or ""
+def _main(arguments: Arguments) -> int:
+    java_config = properties.load(arguments.text("command-config"))
+    java_config.update(key_values(arguments.texts("command-property")))
+    _check(arguments, java_config)
+    group = _group(arguments, java_config)
+    start = _start(arguments, java_config)
+    formatter = _formatter(arguments)
+    limit = arguments.integer("max-messages")
+    timeout_ms = arguments.integer("timeout-ms")
+    servers = arguments.text("bootstrap-server") or ""
     if group is not None:
-        clients.require_groups(servers, java)
+        clients.require_groups(servers, java_config)
     # Beyond the end or before the first record of a partition, librdkafka goes where the reading began.
     own = {**OWN_CONFIG, "auto.offset.reset": "earliest" if start == "earliest" else "latest"}
-    own["isolation.level"] = given.text("isolation-level")
-    own |= MEMBER_CONFIG | {"group.id": group} if group else _passing_group(java)
-    consumer = clients.consumer(servers, {name: java[name] for name in java if name != "auto.offset.reset"}, own)
-    reading = Reading(
-        consumer, formatter, limit, timeout_ms, given.has("skip-message-on-error"), is_member=group is not None
+    own["isolation.level"] = arguments.text("isolation-level")
+    own |= MEMBER_CONFIG | {"group.id": group} if group else _passing_group(java_config)
+    consumer = clients.consumer(
+        servers, {name: java_config[name] for name in java_config if name != "auto.offset.reset"}, own
     )
-    return _read(given, reading, _source(given, consumer, start))
+    reading = Reading(
+        consumer, formatter, limit, timeout_ms, arguments.has("skip-message-on-error"), is_member=group is not None
+    )
+    return _read(arguments, reading, _source(arguments, consumer, start))
 
 
-def _passing_group(java: dict[str, str]) -> dict[str, Any]:
+def _passing_group(java_config: dict[str, str]) -> dict[str, Any]:
     """Without a name for its group Kafka's console consumer makes one up, and commits nothing there. What it has read
     must therefore stay its own through a rebalance, or it would begin anew."""
-    is_server_side = java.get("group.protocol", "classic").lower() == "consumer"
+    is_server_side = java_config.get("group.protocol", "classic").lower() == "consumer"
     return {
         "group.id": f"console-consumer-{random.randrange(100_000)}",
         "enable.auto.commit": False,
@@ -137,45 +139,45 @@ def _passing_group(java: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _check(given: Given, java: dict[str, str]) -> None:
-    given.require_one("topic", "include")
-    given.require("bootstrap-server")
-    if given.has("partition") and not given.has("topic"):
+def _check(arguments: Arguments, java_config: dict[str, str]) -> None:
+    arguments.require_one("topic", "include")
+    arguments.require("bootstrap-server")
+    if arguments.has("partition") and not arguments.has("topic"):
         raise UsageError("The topic is required when partition is specified.")
-    if given.has("offset") and not given.has("partition"):
+    if arguments.has("offset") and not arguments.has("partition"):
         raise UsageError("The partition is required when offset is specified.")
-    if given.has("from-beginning") and given.has("offset"):
+    if arguments.has("from-beginning") and arguments.has("offset"):
         raise UsageError("Options from-beginning and offset cannot be specified together.")
-    if given.has("group") and given.has("partition"):
+    if arguments.has("group") and arguments.has("partition"):
         raise UsageError("Options group and partition cannot be specified together.")
-    if given.has("from-beginning") and java.get("auto.offset.reset", "earliest") != "earliest":
-        said = java["auto.offset.reset"]
+    if arguments.has("from-beginning") and java_config.get("auto.offset.reset", "earliest") != "earliest":
+        said = java_config["auto.offset.reset"]
         raise ToolFailed(
             f"Can't simultaneously specify --from-beginning and 'auto.offset.reset={said}', please remove one option"
         )
-    level = given.text("isolation-level")
+    level = arguments.text("isolation-level")
     if level not in ISOLATION_LEVELS:
         listed = ", ".join(ISOLATION_LEVELS)
         raise ToolFailed(f"Invalid value {level} for configuration isolation.level: String must be one of: {listed}")
 
 
-def _group(given: Given, java: dict[str, str]) -> str | None:
+def _group(arguments: Arguments, java_config: dict[str, str]) -> str | None:
     """The group asked for by flag or property; None reads without one."""
-    asked = sorted({group for group in (given.text("group"), java.get("group.id")) if group is not None})
+    asked = sorted({group for group in (arguments.text("group"), java_config.get("group.id")) if group is not None})
     if len(asked) > 1:
         raise UsageError(GROUP_MISMATCH.format(ids=", ".join(f"'{group}'" for group in asked)))
-    if asked and given.has("partition"):
+    if asked and arguments.has("partition"):
         raise UsageError("Options group and partition cannot be specified together.")
     return asked[0] if asked else None
 
 
-def _start(given: Given, java: dict[str, str]) -> int | str:
+def _start(arguments: Arguments, java_config: dict[str, str]) -> int | str:
     """An offset, `earliest` or `latest`."""
-    if given.has("from-beginning"):
+    if arguments.has("from-beginning"):
         return "earliest"
-    if not given.has("offset"):
-        return java.get("auto.offset.reset", "latest")
-    text = given.text("offset") or ""
+    if not arguments.has("offset"):
+        return java_config.get("auto.offset.reset", "latest")
+    text = arguments.text("offset") or ""
     if text.lower() in ("earliest", "latest"):
         return text.lower()
     if not text.isdecimal():
@@ -192,8 +194,8 @@ class RecordFormatter(Protocol):
     def lines(self, records: Iterable[Any]) -> bytes: ...
 
 
-def _formatter(given: Given) -> RecordFormatter | None:
-    name = (given.text("formatter") or FORMATTERS[0]).rpartition(".")[2]
+def _formatter(arguments: Arguments) -> RecordFormatter | None:
+    name = (arguments.text("formatter") or FORMATTERS[0]).rpartition(".")[2]
     if name not in FORMATTERS:
         raise ToolFailed(f"--formatter {name}: there are {', '.join(FORMATTERS)}")
     match name:
@@ -207,22 +209,22 @@ def _formatter(given: Given) -> RecordFormatter | None:
             from moldau.cli.kafka.log_dump.offsets_lines import group_metadata_formatter, offsets_formatter
 
             return offsets_formatter() if name.startswith("Offsets") else group_metadata_formatter()
-    props = {**properties.load(given.text("formatter-config")), **key_values(given.texts("formatter-property"))}
+    props = {**properties.load(arguments.text("formatter-config")), **key_values(arguments.texts("formatter-property"))}
     for flag in ("key-deserializer", "value-deserializer"):
-        if given.has(flag):
-            props[flag.replace("-", ".")] = given.text(flag) or ""
+        if arguments.has(flag):
+            props[flag.replace("-", ".")] = arguments.text(flag) or ""
     return Formatter(props)
 
 
-def _source(given: Given, consumer: Consumer, start: int | str) -> Any:
+def _source(arguments: Arguments, consumer: Consumer, start: int | str) -> Any:
     """Something that is asked to look for new topics, or None where librdkafka does that by itself."""
     from moldau.cli.kafka.console.group_member import subscribed
     from moldau.cli.kafka.console.standalone_consumer import first_offset, whole_partition
 
-    topic = given.text("topic")
-    index = given.integer("partition")
+    topic = arguments.text("topic")
+    index = arguments.integer("partition")
     if index is None:
-        return subscribed(consumer, topic, given.text("include"))
+        return subscribed(consumer, topic, arguments.text("include"))
     whole_partition(consumer, topic or "", index, first_offset(start))
     return None
 
@@ -323,7 +325,7 @@ class Reading:
             out.flush()
 
 
-def _read(given: Given, reading: Reading, source: Any) -> int:
+def _read(arguments: Arguments, reading: Reading, source: Any) -> int:
     """Runs the loop to its end, whichever it is, and says how many records there were."""
     stop = Stop()
     try:
@@ -335,14 +337,14 @@ def _read(given: Given, reading: Reading, source: Any) -> int:
         forget_stdout()
         return 0
     except BaseException:
-        _farewell(given, reading)
+        _farewell(arguments, reading)
         raise
-    _farewell(given, reading)
+    _farewell(arguments, reading)
     return stop.status
 
 
-def _farewell(given: Given, reading: Reading) -> None:
-    if given.has("enable-systest-events"):
+def _farewell(arguments: Arguments, reading: Reading) -> None:
+    if arguments.has("enable-systest-events"):
         print("shutdown_complete")
     reading.close()
     complain(f"Processed a total of {reading.count} messages")

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from moldau.cli.flags import Flag, Flags, Given, UsageError, key_values
+from moldau.cli.flags import Arguments, Flag, Flags, UsageError, key_values
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.console.line_reader import LineReader, without_line_end
 from moldau.cli.kafka.tool import ToolFailed, complain, run
@@ -108,46 +108,52 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run("kafka-console-producer", FLAGS, _main, argv)
 
 
-def _main(given: Given) -> int:
-    given.require("topic")
-    if not given.has("bootstrap-server"):
+def _main(arguments: Arguments) -> int:
+    arguments.require("topic")
+    if not arguments.has("bootstrap-server"):
         raise UsageError('Missing required argument "[bootstrap-server]"')
-    topic = given.text("topic") or ""
-    line_reader = given.text("line-reader")
+    topic = arguments.text("topic") or ""
+    line_reader = arguments.text("line-reader")
     if line_reader is not None and not line_reader.endswith("LineMessageReader"):
         raise ToolFailed(f"{line_reader}: only LineMessageReader can read lines here; leave --line-reader out")
     reader = LineReader.configured(
-        {**properties.load(given.text("reader-config")), **key_values(given.texts("reader-property"))}
+        {**properties.load(arguments.text("reader-config")), **key_values(arguments.texts("reader-property"))}
     )
     failures = Failures()
     own: dict[str, Any] = {**OWN_CONFIG, "on_delivery": failures.delivered}
-    java = _java(given)
+    java_config = _java(arguments)
     # As Java's producer: idempotent, unless the properties ask for what rules it out.
-    own["enable.idempotence"] = java.get("acks", "all") in ("all", "-1") and not AGAINST_IDEMPOTENCE & java.keys()
-    producer = clients.producer(given.text("bootstrap-server") or "", java, own)
+    own["enable.idempotence"] = (
+        java_config.get("acks", "all") in ("all", "-1") and not AGAINST_IDEMPOTENCE & java_config.keys()
+    )
+    producer = clients.producer(arguments.text("bootstrap-server") or "", java_config, own)
     with Poller(producer):
         try:
-            _send(producer, topic, reader, sync=given.has("sync"))
+            _send(producer, topic, reader, sync=arguments.has("sync"))
         finally:
             # What was read before a wrong line or Ctrl-C is still sent.
-            unsent = producer.flush((given.integer("max-block-ms") or 0) / 1000)
+            unsent = producer.flush((arguments.integer("max-block-ms") or 0) / 1000)
     return failures.summary(unsent)
 
 
-def _java(given: Given) -> dict[str, str]:
+def _java(arguments: Arguments) -> dict[str, str]:
     """The producer's properties: a file's, then single ones, then those that are flags."""
-    java = properties.load(given.text("command-config"))
-    java.update(key_values(given.texts("command-property")))
+    java_config = properties.load(arguments.text("command-config"))
+    java_config.update(key_values(arguments.texts("command-property")))
     for flag, name in TO_PROPERTY.items():
-        if given.has(flag):
-            java[name] = str(given.text(flag) if flag == "request-required-acks" else given.integer(flag))
-    if given.has("compression-codec"):
-        java["compression.type"] = given.text("compression-codec") or "gzip"
+        if arguments.has(flag):
+            java_config[name] = str(
+                arguments.text(flag) if flag == "request-required-acks" else arguments.integer(flag)
+            )
+    if arguments.has("compression-codec"):
+        java_config["compression.type"] = arguments.text("compression-codec") or "gzip"
     for name, choices in (("compression.type", CODECS), ("acks", ACKS)):
-        if name in java and java[name] not in choices:
+        if name in java_config and java_config[name] not in choices:
             listed = ", ".join(choices)
-            raise ToolFailed(f"Invalid value {java[name]} for configuration {name}: String must be one of: {listed}")
-    return java
+            raise ToolFailed(
+                f"Invalid value {java_config[name]} for configuration {name}: String must be one of: {listed}"
+            )
+    return java_config
 
 
 def _send(producer: Producer, topic: str, reader: LineReader, sync: bool) -> None:

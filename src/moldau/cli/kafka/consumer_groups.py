@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from moldau.base.errors import KafkaError
-from moldau.cli.flags import Flag, Flags, Given, UsageError
+from moldau.cli.flags import Arguments, Flag, Flags, UsageError
 from moldau.cli.group import lag as group_lag
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.group_offsets import lines as consumer_group_lines
 from moldau.cli.kafka.group_offsets import reset as consumer_group_reset
 from moldau.cli.kafka.group_offsets.choice import WrongArgument, chosen_groups, error_line, listed_ids
-from moldau.cli.kafka.java import errors as java_errors
-from moldau.cli.kafka.java import order as java_order
+from moldau.cli.kafka.java import hash_order
+from moldau.cli.kafka.java.exceptions import WRAPPED, exception_text, without_message
 from moldau.cli.kafka.tool import FAILURES, ToolFailed, complain, run, trace
 from moldau.client.cluster import Cluster
 from moldau.client.group_values import (
@@ -121,14 +121,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run("kafka-consumer-groups", FLAGS, _main, argv)
 
 
-def _main(given: Given) -> int:
-    _check_available(given)
-    _check(given)
-    if given.has("validate-regex"):
-        print(regex_verdict(given.text("validate-regex") or ""))
+def _main(arguments: Arguments) -> int:
+    _check_available(arguments)
+    _check(arguments)
+    if arguments.has("validate-regex"):
+        print(regex_verdict(arguments.text("validate-regex") or ""))
         return 0
     try:
-        _act(given)
+        _act(arguments)
     except WrongArgument as error:
         raise UsageError(str(error)) from error
     except (*FAILURES, UsageError, OSError) as error:
@@ -137,22 +137,22 @@ def _main(given: Given) -> int:
     return 0
 
 
-def _act(given: Given) -> None:
-    servers = given.text("bootstrap-server") or ""
+def _act(arguments: Arguments) -> None:
+    servers = arguments.text("bootstrap-server") or ""
     for number in ("to-offset", "shift-by", "timeout"):
-        for text in given.texts(number):
-            Given(given.flags, {number: [text]}).integer(number)
-    timeout_ms = min(max(given.integer("timeout") or 0, TIMEOUT_MS_MIN), TIMEOUT_MS_MAX)
-    java = properties.load(given.text("command-config"))
-    cluster = clients.cluster(servers, java, timeout_ms / 1000)
+        for text in arguments.texts(number):
+            Arguments(arguments.flags, {number: [text]}).integer(number)
+    timeout_ms = min(max(arguments.integer("timeout") or 0, TIMEOUT_MS_MIN), TIMEOUT_MS_MAX)
+    java_config = properties.load(arguments.text("command-config"))
+    cluster = clients.cluster(servers, java_config, timeout_ms / 1000)
     groups = Groups(cluster, timeout_ms)
     try:
-        _action(given)(given, groups, cluster)
+        _action(arguments)(arguments, groups, cluster)
     finally:
         cluster.close()
 
 
-def _action(given: Given) -> Callable[[Given, Groups, Cluster], None]:
+def _action(arguments: Arguments) -> Callable[[Arguments, Groups, Cluster], None]:
     actions = {
         "list": _list,
         "describe": _describe,
@@ -160,63 +160,63 @@ def _action(given: Given) -> Callable[[Given, Groups, Cluster], None]:
         "reset-offsets": consumer_group_reset.reset,
         "delete-offsets": consumer_group_reset.delete_offsets,
     }
-    return next(action for name, action in actions.items() if given.has(name))
+    return next(action for name, action in actions.items() if arguments.has(name))
 
 
 # --- the command line -----------------------------------------------------------------------------------------------
 
 
-def _check_available(given: Given) -> None:
+def _check_available(arguments: Arguments) -> None:
     """Flags that mean something beside certain others only."""
-    describing, listing = given.has("describe"), given.has("list")
+    describing, listing = arguments.has("describe"), arguments.has("list")
     allowed = {"members": describing, "verbose": describing, "offsets": describing, "state": describing or listing}
     allowed["type"] = listing
-    wrong = [name for name, fine in allowed.items() if given.has(name) and not fine]
+    wrong = [name for name, fine in allowed.items() if arguments.has(name) and not fine]
     if wrong:
         raise UsageError(f"Option(s) [{', '.join(wrong)}] are unavailable given other options on the command line")
 
 
-def _check(given: Given) -> None:
+def _check(arguments: Arguments) -> None:
     """The rules between flags, in Kafka's order."""
-    if not given.has("validate-regex"):
-        given.require("bootstrap-server")
-    if given.has("describe"):
-        _check_describe(given)
-    if given.has("delete"):
-        _require_groups(given, "delete")
-        if given.has("topic"):
+    if not arguments.has("validate-regex"):
+        arguments.require("bootstrap-server")
+    if arguments.has("describe"):
+        _check_describe(arguments)
+    if arguments.has("delete"):
+        _require_groups(arguments, "delete")
+        if arguments.has("topic"):
             raise UsageError("The consumer does not support topic-specific offset deletion from a consumer group.")
-    if given.has("delete-offsets") and not (given.has("group") and given.has("topic")):
+    if arguments.has("delete-offsets") and not (arguments.has("group") and arguments.has("topic")):
         raise UsageError("Option [delete-offsets] takes the following options: [group], [topic]")
-    if given.has("reset-offsets"):
-        _check_reset(given)
-    given.refuse("group", "all-groups", "list")
-    given.refuse("topic", "list", "describe")
-    if sum(map(given.has, ACTIONS)) != 1:
+    if arguments.has("reset-offsets"):
+        _check_reset(arguments)
+    arguments.refuse("group", "all-groups", "list")
+    arguments.refuse("topic", "list", "describe")
+    if sum(map(arguments.has, ACTIONS)) != 1:
         raise UsageError(f"Command must include exactly one action: {', '.join(f'--{name}' for name in ACTIONS)}")
 
 
-def _require_groups(given: Given, action: str) -> None:
-    if not given.has("group") and not given.has("all-groups"):
+def _require_groups(arguments: Arguments, action: str) -> None:
+    if not arguments.has("group") and not arguments.has("all-groups"):
         raise UsageError(f"Option [{action}] takes one of these options: [group], [all-groups]")
 
 
-def _check_describe(given: Given) -> None:
-    _require_groups(given, "describe")
-    if sum(map(given.has, ("members", "offsets", "state"))) > 1:
+def _check_describe(arguments: Arguments) -> None:
+    _require_groups(arguments, "describe")
+    if sum(map(arguments.has, ("members", "offsets", "state"))) > 1:
         raise UsageError("Option [describe] takes at most one of these options: [members], [offsets], [state]")
-    if given.texts("state"):
+    if arguments.texts("state"):
         raise UsageError("Option [describe] does not take a value for [state]")
 
 
-def _check_reset(given: Given) -> None:
-    if given.has("dry-run") and given.has("execute"):
+def _check_reset(arguments: Arguments) -> None:
+    if arguments.has("dry-run") and arguments.has("execute"):
         raise UsageError("Option [reset-offsets] only accepts one of [execute] and [dry-run]")
-    if not given.has("dry-run") and not given.has("execute"):
+    if not arguments.has("dry-run") and not arguments.has("execute"):
         complain(NO_ACTION_WARNING)
-    _require_groups(given, "reset-offsets")
+    _require_groups(arguments, "reset-offsets")
     for scenario in SCENARIOS:
-        given.refuse(scenario, *(other for other in SCENARIOS if other != scenario))
+        arguments.refuse(scenario, *(other for other in SCENARIOS if other != scenario))
 
 
 def regex_verdict(regex: str) -> str:
@@ -238,18 +238,18 @@ def regex_verdict(regex: str) -> str:
 # --- listing and deleting -------------------------------------------------------------------------------------------
 
 
-def _list(given: Given, groups: Groups, _: Cluster) -> None:
-    if not given.has("type") and not given.has("state"):
+def _list(arguments: Arguments, groups: Groups, _: Cluster) -> None:
+    if not arguments.has("type") and not arguments.has("state"):
         for group_id in listed_ids(groups):
             print(group_id)
         return
-    types, states = parse_types(given.text("type")), parse_states(given.text("state"))
+    types, states = parse_types(arguments.text("type")), parse_states(arguments.text("state"))
     try:
         found = {group.group_id: group for group in groups.listed(states, types) if group.protocol_type in CONSUMERS}
     except KafkaError as error:
-        raise ToolFailed(java_errors.shown(error)) from error
-    shown = [found[group_id] for group_id in java_order.strings(found)]
-    _print(consumer_group_lines.listing(shown, given.has("type"), given.has("state")))
+        raise ToolFailed(exception_text(error)) from error
+    shown = [found[group_id] for group_id in hash_order.strings(found)]
+    _print(consumer_group_lines.listing(shown, arguments.has("type"), arguments.has("state")))
 
 
 def parse_states(text: str | None) -> list[str]:
@@ -267,17 +267,17 @@ def parse_types(text: str | None) -> list[str]:
     return types
 
 
-def _delete(given: Given, groups: Groups, _: Cluster) -> None:
-    wanted = chosen_groups(given, groups)
+def _delete(arguments: Arguments, groups: Groups, _: Cluster) -> None:
+    wanted = chosen_groups(arguments, groups)
     results = groups.delete(wanted)
-    done = ", ".join(f"'{each}'" for each in java_order.strings(g for g, code in results.items() if not code))
-    failed = java_order.strings(each for each, code in results.items() if code)
+    done = ", ".join(f"'{each}'" for each in hash_order.strings(g for g, code in results.items() if not code))
+    failed = hash_order.strings(each for each, code in results.items() if code)
     if not failed:
         print(f"Deletion of requested consumer groups ({done}) was successful.")
         return
     print(error_line("Deletion of some consumer groups failed:"))
     for group in failed:
-        print(f"* Group '{group}' could not be deleted due to: {java_errors.shown(KafkaError(results[group]))}")
+        print(f"* Group '{group}' could not be deleted due to: {exception_text(KafkaError(results[group]))}")
     if done:
         print(f"\nThese consumer groups were deleted successfully: {done}")
 
@@ -285,15 +285,15 @@ def _delete(given: Given, groups: Groups, _: Cluster) -> None:
 # --- describing -----------------------------------------------------------------------------------------------------
 
 
-def _describe(given: Given, groups: Groups, cluster: Cluster) -> None:
-    wanted = chosen_groups(given, groups)
+def _describe(arguments: Arguments, groups: Groups, cluster: Cluster) -> None:
+    wanted = chosen_groups(arguments, groups)
     described = _described(groups, wanted)
-    verbose = given.has("verbose")
-    if given.has("members"):
+    verbose = arguments.has("verbose")
+    if arguments.has("members"):
         for group in described:
             _tell_state(group)
             _print(consumer_group_lines.members(group, verbose))
-    elif given.has("state"):
+    elif arguments.has("state"):
         for group in described:
             if _tell_state(group):
                 _print(consumer_group_lines.state(group, verbose))
@@ -304,10 +304,10 @@ def _describe(given: Given, groups: Groups, cluster: Cluster) -> None:
 def _described(groups: Groups, wanted: Sequence[str]) -> list[DescribedGroup]:
     """The groups by name; the first that cannot be described ends it all."""
     found = groups.described(wanted)
-    for group_id in java_order.strings(found):
+    for group_id in hash_order.strings(found):
         said = found[group_id]
         if isinstance(said, KafkaError):
-            raise ToolFailed(java_errors.shown(said))
+            raise ToolFailed(exception_text(said))
         if said.protocol_type not in CONSUMERS:
             raise ToolFailed(
                 f"java.lang.IllegalArgumentException: GroupId {group_id} is not a consumer group"
@@ -334,13 +334,13 @@ def _describe_offsets(groups: Groups, cluster: Cluster, described: Sequence[Desc
     try:
         committed = groups.committed(group.group_id for group in described)
     except KafkaError as error:
-        raise ToolFailed(java_errors.WRAPPED + java_errors.shown(error)) from error
+        raise ToolFailed(WRAPPED + exception_text(error)) from error
     partitions = {where for offsets in committed.values() for where in offsets}
     partitions |= {where for group in described for member in group.members for where in member.assignment}
     try:
         log_ends = group_lag.log_ends(cluster, partitions)
     except KafkaError as error:
-        raise ToolFailed(java_errors.WRAPPED + java_errors.shown(java_errors.without_message(error))) from error
+        raise ToolFailed(WRAPPED + exception_text(without_message(error))) from error
     for group in described:
         rows = consumer_group_lines.offset_rows(group, committed[group.group_id], log_ends)
         if _tell_state(group) and rows:

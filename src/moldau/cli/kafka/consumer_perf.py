@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from moldau.cli.flags import Flag, Flags, Given, UsageError, key_values
+from moldau.cli.flags import Arguments, Flag, Flags, UsageError, key_values
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.tool import run
 
@@ -95,24 +95,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run("kafka-consumer-perf-test", FLAGS, _main, argv)
 
 
-def _main(given: Given) -> int:
+def _main(arguments: Arguments) -> int:
     from moldau.cli.kafka.performance.client_stats import ClientStats
 
-    given.require_one("messages", "num-records")
-    if given.has("messages"):
+    arguments.require_one("messages", "num-records")
+    if arguments.has("messages"):
         print("Warning: --messages is deprecated. Use --num-records instead.")
-    given.require("bootstrap-server")
-    given.require_one("topic", "include")
-    records = given.integer("messages" if given.has("messages") else "num-records") or 0
-    interval_ms = given.integer("reporting-interval") or 0
+    arguments.require("bootstrap-server")
+    arguments.require_one("topic", "include")
+    records = arguments.integer("messages" if arguments.has("messages") else "num-records") or 0
+    interval_ms = arguments.integer("reporting-interval") or 0
     if interval_ms <= 0:
         raise UsageError("Reporting interval must be greater than 0.")
     clients.require_librdkafka()
-    report = Report(given.text("date-format") or "", interval_ms / 1000, given.has("show-detailed-stats"))
+    report = Report(arguments.text("date-format") or "", interval_ms / 1000, arguments.has("show-detailed-stats"))
     stats = ClientStats()
-    consumer, source = _consumer(given, stats.config if given.has("print-metrics") else {})
-    timeout_ms = given.integer("timeout") or 0
-    if not given.has("hide-header"):
+    consumer, source = _consumer(arguments, stats.config if arguments.has("print-metrics") else {})
+    timeout_ms = arguments.integer("timeout") or 0
+    if not arguments.has("hide-header"):
         print(report.header(), flush=True)
     if not consume(consumer, source, report, records, timeout_ms / 1000):
         print(
@@ -120,40 +120,40 @@ def _main(given: Given) -> int:
             f" timeout ({timeout_ms} ms) exceeded. You can use the --timeout option to increase the timeout."
         )
     report.finish()
-    if given.has("print-metrics"):
+    if arguments.has("print-metrics"):
         stats.print_table(consumer.poll)
     consumer.close()
     return 0
 
 
-def _consumer(given: Given, more_config: dict[str, Any]) -> tuple[Consumer, Any]:
+def _consumer(arguments: Arguments, more_config: dict[str, Any]) -> tuple[Consumer, Any]:
     """A consumer, and what looks for partitions or topics (None when librdkafka does that by itself)."""
     from moldau.cli.kafka.console.group_member import subscribed
     from moldau.cli.kafka.console.standalone_consumer import StandaloneConsumer, first_offset
     from moldau.cli.kafka.topics import include_list
 
-    servers = given.text("bootstrap-server") or ""
-    java = properties.load(given.text("command-config"))
-    java.update(key_values(given.texts("command-property")))
-    group = given.text("group") or java.get("group.id")
-    start = "latest" if given.has("from-latest") else "earliest"
+    servers = arguments.text("bootstrap-server") or ""
+    java_config = properties.load(arguments.text("command-config"))
+    java_config.update(key_values(arguments.texts("command-property")))
+    group = arguments.text("group") or java_config.get("group.id")
+    start = "latest" if arguments.has("from-latest") else "earliest"
     if group is not None:
-        clients.require_groups(servers, java)
+        clients.require_groups(servers, java_config)
     own = {
         **OWN_CONFIG,
         "group.id": group or "perf-consumer",
         "enable.auto.commit": group is not None,
         "auto.offset.reset": start,
-        "fetch.message.max.bytes": given.integer("fetch-size"),
-        "socket.receive.buffer.bytes": given.integer("socket-buffer-size"),
+        "fetch.message.max.bytes": arguments.integer("fetch-size"),
+        "socket.receive.buffer.bytes": arguments.integer("socket-buffer-size"),
         **more_config,
     }
-    consumer = clients.consumer(servers, java, own)
-    topic = given.text("topic")
+    consumer = clients.consumer(servers, java_config, own)
+    topic = arguments.text("topic")
     if group is None:
-        pattern = include_list(given.text("include")) if topic is None else topic
+        pattern = include_list(arguments.text("include")) if topic is None else topic
         return consumer, StandaloneConsumer(consumer, pattern, first_offset(start))
-    return consumer, subscribed(consumer, topic, given.text("include"))
+    return consumer, subscribed(consumer, topic, arguments.text("include"))
 
 
 def consume(consumer: Consumer, source: Any, report: Report, records: int, timeout_seconds: float) -> bool:

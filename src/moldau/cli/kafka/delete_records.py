@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from moldau.base.errors import ErrorCode
-from moldau.cli.flags import Flag, Flags, Given
+from moldau.cli.flags import Arguments, Flag, Flags
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.connection.leaders import Cluster, Partition, by_leader, cluster
 from moldau.cli.kafka.tool import ToolFailed, run
@@ -48,14 +48,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run("kafka-delete-records", FLAGS, _main, argv)
 
 
-def _main(given: Given) -> int:
-    given.require("bootstrap-server", "offset-json-file")
-    offsets = read_offsets(given.text("offset-json-file") or "")
-    java = properties.load(given.text("command-config"))
-    with clients.channel(given.text("bootstrap-server") or "", java) as channel:
+def _main(arguments: Arguments) -> int:
+    arguments.require("bootstrap-server", "offset-json-file")
+    offsets = read_offsets(arguments.text("offset-json-file") or "")
+    java_config = properties.load(arguments.text("command-config"))
+    with clients.channel(arguments.text("bootstrap-server") or "", java_config) as channel:
         known = cluster(channel)
     print("Executing records delete operation")
-    results = _delete(known, offsets, java)
+    results = _delete(known, offsets, java_config)
     print("Records delete operation completed:")
     for partition in offsets:
         print(f"partition: {partition}\t{results[partition]}")
@@ -95,7 +95,7 @@ def parse_offsets(found: Any) -> dict[Partition, int]:
     return offsets
 
 
-def _delete(known: Cluster, offsets: Mapping[Partition, int], java: Mapping[str, str]) -> dict[Partition, str]:
+def _delete(known: Cluster, offsets: Mapping[Partition, int], java_config: Mapping[str, str]) -> dict[Partition, str]:
     """For each partition `low_watermark: N` or `error: WHY`."""
     from moldau.wire.messages.delete_records import (
         DeleteRecordsPartition,
@@ -109,7 +109,7 @@ def _delete(known: Cluster, offsets: Mapping[Partition, int], java: Mapping[str,
         partition: error_cell(ErrorCode.LEADER_NOT_AVAILABLE if partition in known.leaders else absent)
         for partition in offsets
     }
-    for channel, topics in by_leader(known, offsets, java):
+    for channel, topics in by_leader(known, offsets, java_config):
         asked = [
             DeleteRecordsTopic(
                 name=name,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from moldau.base.errors import MalformedData
-from moldau.cli.flags import Flag, Flags, Given
+from moldau.cli.flags import Arguments, Flag, Flags
 from moldau.cli.kafka import tool
 from moldau.cli.kafka.log_dump.control_records import control_text
 from moldau.cli.kafka.log_dump.index_lines import Findings, dump_offset_index, dump_time_index
@@ -72,21 +72,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     return tool.run("kafka-dump-log", FLAGS, _run, argv)
 
 
-def _run(given: Given) -> int:
-    given.require("files")
+def _run(arguments: Arguments) -> int:
+    arguments.require("files")
     for name in LATER:
-        if given.has(f"{name}-decoder"):
+        if arguments.has(f"{name}-decoder"):
             raise tool.ToolFailed(
                 f"--{name}-decoder is not there yet: it comes with the part that writes such a log."
                 " --print-data-log prints its records undecoded"
             )
-    records = RecordPrinter(given)
+    records = RecordPrinter(arguments)
     findings = Findings()
-    bytes_max = given.integer("max-bytes") or 0
-    for path in (given.text("files") or "").split(","):
+    bytes_max = arguments.integer("max-bytes") or 0
+    for path in (arguments.text("files") or "").split(","):
         print(f"Dumping {path}")
         try:
-            _dump(path, given, records, findings, bytes_max)
+            _dump(path, arguments, records, findings, bytes_max)
         except OSError as error:
             raise tool.ToolFailed(f"{path}: {error.strerror}; --files names files of a data directory") from error
         except (MalformedData, ValueError, struct.error) as error:
@@ -96,8 +96,8 @@ def _run(given: Given) -> int:
     return 0
 
 
-def _dump(path: str, given: Given, records: RecordPrinter, findings: Findings, bytes_max: int) -> None:
-    check_only, quiet = given.has("index-sanity-check"), given.has("verify-index-only")
+def _dump(path: str, arguments: Arguments, records: RecordPrinter, findings: Findings, bytes_max: int) -> None:
+    check_only, quiet = arguments.has("index-sanity-check"), arguments.has("verify-index-only")
     if data_files.holds_batches(path):
         _dump_batches(path, records, findings, bytes_max)
     elif path.endswith(layout.OFFSET_INDEX):
@@ -169,12 +169,12 @@ def _timestamp_type(header: BatchHeader) -> str:
 class RecordPrinter:
     """What is printed of a record, as the flags ask for it."""
 
-    def __init__(self, given: Given) -> None:
+    def __init__(self, arguments: Arguments) -> None:
         decoders = ("key-decoder-class", "value-decoder-class", *LOG_DECODERS)
-        self._contents = given.has("print-data-log") or any(map(given.has, decoders))
-        self._metadata = not given.has("skip-record-metadata")
-        self._words = _parser(given)
-        self.wanted = self._contents or given.has("deep-iteration")
+        self._contents = arguments.has("print-data-log") or any(map(arguments.has, decoders))
+        self._metadata = not arguments.has("skip-record-metadata")
+        self._words = _parser(arguments)
+        self.wanted = self._contents or arguments.has("deep-iteration")
 
     def print(self, record: Record, batch: BatchHeader) -> None:
         """One line, empty where the flags leave nothing of the record."""
@@ -188,11 +188,11 @@ class RecordPrinter:
         print(f"| {' '.join(words)}" if words else "")
 
 
-def _parser(given: Given) -> Parser:
+def _parser(arguments: Arguments) -> Parser:
     for name, words in LOG_DECODERS.items():
-        if given.has(name):
+        if arguments.has(name):
             return words
-    key, value = (_decoder(given.text(name)) for name in ("key-decoder-class", "value-decoder-class"))
+    key, value = (_decoder(arguments.text(name)) for name in ("key-decoder-class", "value-decoder-class"))
     return lambda record: (
         None if record.key is None else key(record.key),
         None if record.value is None else value(record.value),

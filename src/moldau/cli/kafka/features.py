@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NoReturn
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.cli.kafka.connection import admin as admin_connection
 from moldau.cli.kafka.connection import properties
-from moldau.cli.kafka.java.errors import words
+from moldau.cli.kafka.connection.admin import connect
+from moldau.cli.kafka.java.exceptions import message_of
 from moldau.cli.kafka.storage_format.feature_levels import (
     FEATURES,
     LATEST,
@@ -67,32 +67,32 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(given: argparse.Namespace) -> int:
-    match given.command:
+def _run(arguments: argparse.Namespace) -> int:
+    match arguments.command:
         case "version-mapping":
-            print("\n".join(mapping_lines(given.release_version)))
+            print("\n".join(mapping_lines(arguments.release_version)))
             return 0
         case "feature-dependencies":
-            for text in given.feature:
+            for text in arguments.feature:
                 print("\n".join(dependency_lines(*parse_level(text))))
             return 0
-    if given.bootstrap_server is None and given.bootstrap_controller is None:
+    if arguments.bootstrap_server is None and arguments.bootstrap_controller is None:
         said = "You must specify either --bootstrap-controller or --bootstrap-server."
         raise ToolFailed(f"Command line error: {said}. Type --help for help.")
-    java = properties.load(given.command_config)
-    if given.command == "describe":
-        return _describe(given, java)
-    unsafe = getattr(given, "unsafe", False)
+    java_config = properties.load(arguments.command_config)
+    if arguments.command == "describe":
+        return _describe(arguments, java_config)
+    unsafe = getattr(arguments, "unsafe", False)
     lowering = UpgradeType.UNSAFE_DOWNGRADE if unsafe else UpgradeType.SAFE_DOWNGRADE
-    kind = UpgradeType.UPGRADE if given.command == "upgrade" else lowering
-    return _update(given, wanted_levels(given, kind), kind, java)
+    kind = UpgradeType.UPGRADE if arguments.command == "upgrade" else lowering
+    return _update(arguments, wanted_levels(arguments, kind), kind, java_config)
 
 
-def _describe(given: argparse.Namespace, java: Mapping[str, str]) -> int:
-    node_id: int | None = given.node_id
+def _describe(arguments: argparse.Namespace, java_config: Mapping[str, str]) -> int:
+    node_id: int | None = arguments.node_id
     if node_id is not None and node_id < 0:
         raise ToolFailed(f"Invalid node id {node_id}: must be non-negative.")
-    with admin_connection.connected(given.bootstrap_server, given.bootstrap_controller, java) as admin:
+    with connect(arguments.bootstrap_server, arguments.bootstrap_controller, java_config) as admin:
         if node_id is not None and node_id not in admin.cluster.nodes():
             said = "Timed out waiting for a node assignment. Call: describeFeatures"
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, said)
@@ -114,22 +114,22 @@ def feature_lines(features: Features) -> list[str]:
     return lines
 
 
-def wanted_levels(given: argparse.Namespace, kind: UpgradeType) -> dict[str, int]:
-    features: list[str] = given.feature or []
-    if given.command == "disable":
+def wanted_levels(arguments: argparse.Namespace, kind: UpgradeType) -> dict[str, int]:
+    features: list[str] = arguments.feature or []
+    if arguments.command == "disable":
         return _once((name, 0) for name in features)
-    if given.release_version is not None:
-        if given.metadata is not None or given.feature is not None:
+    if arguments.release_version is not None:
+        if arguments.metadata is not None or arguments.feature is not None:
             raise ToolFailed("Can not specify `release-version` with other feature flags.")
-        version = version_of(given.release_version)
+        version = version_of(arguments.release_version)
         levels = {name: default_level(name, version) for name in FEATURES}
         # A feature cannot be raised to nothing.
         kept = {name: level for name, level in levels.items() if level > 0 or kind is not UpgradeType.UPGRADE}
         return {METADATA_VERSION: version.level, **kept}
     wanted = list(map(parse_level, features))
-    if given.metadata is not None:
+    if arguments.metadata is not None:
         print(" `metadata` flag is deprecated and may be removed in a future release.", flush=True)
-        wanted.insert(0, (METADATA_VERSION, version_of(given.metadata).level))
+        wanted.insert(0, (METADATA_VERSION, version_of(arguments.metadata).level))
     return _once(wanted)
 
 
@@ -142,13 +142,15 @@ def _once(levels: Iterable[tuple[str, int]]) -> dict[str, int]:
     return found
 
 
-def _update(given: argparse.Namespace, levels: Mapping[str, int], kind: UpgradeType, java: Mapping[str, str]) -> int:
+def _update(
+    arguments: argparse.Namespace, levels: Mapping[str, int], kind: UpgradeType, java_config: Mapping[str, str]
+) -> int:
     if not levels:
-        raise ToolFailed(f"You must specify at least one feature to {given.command}")
-    with admin_connection.connected(given.bootstrap_server, given.bootstrap_controller, java) as admin:
-        outcomes = admin.update_features(levels, kind, given.dry_run)
+        raise ToolFailed(f"You must specify at least one feature to {arguments.command}")
+    with connect(arguments.bootstrap_server, arguments.bootstrap_controller, java_config) as admin:
+        outcomes = admin.update_features(levels, kind, arguments.dry_run)
     for name in sorted(levels):
-        print(update_line(given.command, name, levels[name], outcomes[name], given.dry_run))
+        print(update_line(arguments.command, name, levels[name], outcomes[name], arguments.dry_run))
     failures = sum(outcome is not None for outcome in outcomes.values())
     if failures:
         raise ToolFailed(f"{failures} out of {len(levels)} operation(s) failed.")
@@ -158,7 +160,7 @@ def _update(given: argparse.Namespace, levels: Mapping[str, int], kind: UpgradeT
 def update_line(verb: str, name: str, level: int, refusal: KafkaError | None, dry_run: bool) -> str:
     to = "" if verb == "disable" else f" to {level}"
     if refusal is not None:
-        return f"{'Can' if dry_run else 'Could'} not {verb} {name}{to}. {words(refusal)}"
+        return f"{'Can' if dry_run else 'Could'} not {verb} {name}{to}. {message_of(refusal)}"
     return f"{name} {'can be' if dry_run else 'was'} {verb}d{to}."
 
 

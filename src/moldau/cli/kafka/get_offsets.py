@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from moldau.base.errors import ErrorCode
-from moldau.cli.flags import Flag, Flags, Given
+from moldau.cli.flags import Arguments, Flag, Flags
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.connection.leaders import Cluster, Partition, by_leader, cluster
 from moldau.cli.kafka.tool import ToolFailed, complain, run
@@ -63,26 +63,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run("kafka-get-offsets", FLAGS, _main, argv)
 
 
-def _main(given: Given) -> int:
-    given.require("bootstrap-server")
+def _main(arguments: Arguments) -> int:
+    arguments.require("bootstrap-server")
     try:
-        _print_offsets(given)
+        _print_offsets(arguments)
     except ToolFailed as error:
         raise ToolFailed(f"Error occurred: {error}") from error
     return 0
 
 
-def _print_offsets(given: Given) -> None:
-    wanted = _filter(given)
-    timestamp = parse_time(given.text("time") or "latest")
-    java = properties.load(given.text("command-config"))
-    with clients.channel(given.text("bootstrap-server") or "", java) as channel:
+def _print_offsets(arguments: Arguments) -> None:
+    wanted = _filter(arguments)
+    timestamp = parse_time(arguments.text("time") or "latest")
+    java_config = properties.load(arguments.text("command-config"))
+    with clients.channel(arguments.text("bootstrap-server") or "", java_config) as channel:
         known = cluster(channel)
-    left_out = known.internal_topics if given.has("exclude-internal-topics") else frozenset()
+    left_out = known.internal_topics if arguments.has("exclude-internal-topics") else frozenset()
     partitions = [found for found in known.leaders if wanted(found) and found.topic not in left_out]
     if not partitions:
         raise ToolFailed("Could not match any topic-partitions with the specified filters")
-    offsets = _offsets(known, partitions, timestamp, java)
+    offsets = _offsets(known, partitions, timestamp, java_config)
     for partition in sorted(offsets, key=str):
         print(f"{partition.topic}:{partition.index}:{offsets[partition]}")
 
@@ -97,15 +97,15 @@ def parse_time(text: str) -> int:
         ) from None
 
 
-def _filter(given: Given) -> Wanted:
-    rules = given.text("topic-partitions")
+def _filter(arguments: Arguments) -> Wanted:
+    rules = arguments.text("topic-partitions")
     if rules is not None:
-        if given.has("topic") or given.has("partitions"):
+        if arguments.has("topic") or arguments.has("partitions"):
             raise ToolFailed("--topic-partitions cannot be used with --topic or --partitions")
         each = [parse_rule(rule) for rule in rules.split(",")]
         return lambda partition: any(rule(partition) for rule in each)
-    topics = include_list(given.text("topic"))
-    listed = given.text("partitions")
+    topics = include_list(arguments.text("topic"))
+    listed = arguments.text("partitions")
     if listed is None:
         return lambda partition: topics.fullmatch(partition.topic) is not None
     try:
@@ -131,7 +131,7 @@ def parse_rule(rule: str) -> Wanted:
 
 
 def _offsets(
-    known: Cluster, partitions: Sequence[Partition], timestamp: int, java: dict[str, str]
+    known: Cluster, partitions: Sequence[Partition], timestamp: int, java_config: dict[str, str]
 ) -> dict[Partition, int]:
     from moldau.wire.messages.list_offsets import (
         ListOffsetsPartition,
@@ -144,7 +144,7 @@ def _offsets(
         if known.leaders[partition] not in known.brokers:
             complain(f"Skip getting offsets for topic-partition {partition} since it does not have a leader right now.")
     offsets: dict[Partition, int] = {}
-    for channel, topics in by_leader(known, partitions, java):
+    for channel, topics in by_leader(known, partitions, java_config):
         asked = [
             ListOffsetsTopic(
                 name=name,

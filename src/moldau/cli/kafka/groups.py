@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from moldau.base.errors import KafkaError
-from moldau.cli.flags import Flag, Flags, Given, UsageError
+from moldau.cli.flags import Arguments, Flag, Flags, UsageError
 from moldau.cli.kafka.connection import clients, properties
-from moldau.cli.kafka.java import errors as java_errors
-from moldau.cli.kafka.java import order as java_order
+from moldau.cli.kafka.java import hash_order
+from moldau.cli.kafka.java.exceptions import message_of
 from moldau.cli.kafka.tool import FAILURES, ToolFailed, run, trace
 from moldau.client.group_values import CONSUMER, UNKNOWN, ListedGroup, type_name
 from moldau.client.groups import Groups
@@ -37,10 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run("kafka-groups", FLAGS, _main, argv)
 
 
-def _main(given: Given) -> int:
-    _check(given)
+def _main(arguments: Arguments) -> int:
+    _check(arguments)
     try:
-        _list(given)
+        _list(arguments)
     except (*FAILURES, UsageError, OSError) as error:
         trace()
         print(f"Error while executing groups command : {error}")
@@ -48,42 +48,42 @@ def _main(given: Given) -> int:
     return 0
 
 
-def _check(given: Given) -> None:
-    if not given.has("bootstrap-server"):
+def _check(arguments: Arguments) -> None:
+    if not arguments.has("bootstrap-server"):
         raise UsageError("Missing required option(s) [bootstrap-server]")
-    if not given.has("list"):
+    if not arguments.has("list"):
         raise UsageError("Command must include exactly one action: --list.")
-    if given.has("group-type") and type_name(given.text("group-type") or "") == UNKNOWN:
+    if arguments.has("group-type") and type_name(arguments.text("group-type") or "") == UNKNOWN:
         raise UsageError("--group-type must be a valid group type.")
-    given.refuse("consumer", "group-type", "protocol", "share", "streams")
-    given.refuse("share", "consumer", "group-type", "protocol", "streams")
-    given.refuse("streams", "consumer", "group-type", "protocol", "share")
+    arguments.refuse("consumer", "group-type", "protocol", "share", "streams")
+    arguments.refuse("share", "consumer", "group-type", "protocol", "streams")
+    arguments.refuse("streams", "consumer", "group-type", "protocol", "share")
 
 
-def _list(given: Given) -> None:
-    servers = given.text("bootstrap-server") or ""
-    java = properties.load(given.text("command-config"))
-    cluster = clients.cluster(servers, java)
+def _list(arguments: Arguments) -> None:
+    servers = arguments.text("bootstrap-server") or ""
+    java_config = properties.load(arguments.text("command-config"))
+    cluster = clients.cluster(servers, java_config)
     try:
         listed = {group.group_id: group for group in Groups(cluster, TIMEOUT_MS).listed()}
     except KafkaError as error:
-        raise ToolFailed(java_errors.words(error)) from error
+        raise ToolFailed(message_of(error)) from error
     finally:
         cluster.close()
-    for line in lines([listed[each] for each in java_order.strings(listed) if wanted(given, listed[each])]):
+    for line in lines([listed[each] for each in hash_order.strings(listed) if wanted(arguments, listed[each])]):
         print(line)
 
 
-def wanted(given: Given, group: ListedGroup) -> bool:
-    protocol = given.text("protocol")
-    if given.has("group-type"):
-        return group.type == type_name(given.text("group-type") or "") and protocol in (None, group.protocol_type)
+def wanted(arguments: Arguments, group: ListedGroup) -> bool:
+    protocol = arguments.text("protocol")
+    if arguments.has("group-type"):
+        return group.type == type_name(arguments.text("group-type") or "") and protocol in (None, group.protocol_type)
     if protocol is not None:
         return group.protocol_type == protocol
-    if given.has("consumer"):
+    if arguments.has("consumer"):
         return group.protocol_type in ("consumer", "") or group.type == CONSUMER
-    if given.has("share") or given.has("streams"):
-        return group.type == ("Share" if given.has("share") else "Streams")
+    if arguments.has("share") or arguments.has("streams"):
+        return group.type == ("Share" if arguments.has("share") else "Streams")
     return True
 
 

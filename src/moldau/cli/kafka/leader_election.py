@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.cli.flags import Flag, Flags, Given, UsageError
-from moldau.cli.kafka.connection import admin as admin_connection
+from moldau.cli.flags import Arguments, Flag, Flags, UsageError
 from moldau.cli.kafka.connection import properties
-from moldau.cli.kafka.java import order as java_order
-from moldau.cli.kafka.java.errors import WRAPPED, shown
+from moldau.cli.kafka.connection.admin import connect_to_brokers
+from moldau.cli.kafka.java import hash_order
+from moldau.cli.kafka.java.exceptions import WRAPPED, exception_text
 from moldau.cli.kafka.reassignment import json_input
 from moldau.cli.kafka.reassignment.plan import duplicates, java_list
 from moldau.cli.kafka.tool import ToolFailed, run
@@ -59,40 +59,40 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run("kafka-leader-election", FLAGS, _main, argv)
 
 
-def _main(given: Given) -> int:
-    kind = _checked(given)
-    partitions = _partitions(given)
-    java = properties.load(given.text("command-config"))
+def _main(arguments: Arguments) -> int:
+    kind = _checked(arguments)
+    partitions = _partitions(arguments)
+    java_config = properties.load(arguments.text("command-config"))
     try:
-        with admin_connection.by_brokers(given.text("bootstrap-server") or "", java) as admin:
+        with connect_to_brokers(arguments.text("bootstrap-server") or "", java_config) as admin:
             outcomes = admin.elect_leaders(kind, partitions)
     except KafkaError as error:
         raise _refusal(error) from error
     return report(kind, outcomes)
 
 
-def _checked(given: Given) -> ElectionType:
-    missing = [name for name in ("bootstrap-server", "election-type") if not given.has(name)]
+def _checked(arguments: Arguments) -> ElectionType:
+    missing = [name for name in ("bootstrap-server", "election-type") if not arguments.has(name)]
     if missing:
         raise UsageError(f"Missing required option(s): {', '.join(missing)}")
-    if sum(map(given.has, CHOICES)) != 1:
+    if sum(map(arguments.has, CHOICES)) != 1:
         raise UsageError(f"One and only one of the following options is required: {', '.join(CHOICES)}")
-    if given.has("topic") and not given.has("partition"):
+    if arguments.has("topic") and not arguments.has("partition"):
         raise UsageError("Missing required option(s): partition")
-    if given.has("partition") and not given.has("topic"):
+    if arguments.has("partition") and not arguments.has("topic"):
         raise UsageError("Option partition is only allowed if topic is used")
-    named = given.text("election-type") or ""
+    named = arguments.text("election-type") or ""
     if named.upper() not in ElectionType.__members__:
         raise UsageError(f"Cannot parse argument '{named}' of option election-type")
     return ElectionType[named.upper()]
 
 
-def _partitions(given: Given) -> list[TopicPartition] | None:
+def _partitions(arguments: Arguments) -> list[TopicPartition] | None:
     """Those named; None for all."""
-    path = given.text("path-to-json-file")
+    path = arguments.text("path-to-json-file")
     if path is not None:
         return parse_partitions(json_input.read_file(path))
-    topic, partition = given.text("topic"), given.integer("partition")
+    topic, partition = arguments.text("topic"), arguments.integer("partition")
     return None if topic is None or partition is None else [TopicPartition(topic, partition)]
 
 
@@ -104,7 +104,7 @@ def parse_partitions(text: str) -> list[TopicPartition]:
     if "partitions" not in found:
         raise ToolFailed('Replica election data is missing "partitions" field')
     partitions = [_partition(json_input.as_object(row)) for row in json_input.as_array(found["partitions"])]
-    if twice := java_order.partitions(duplicates(partitions)):
+    if twice := hash_order.partitions(duplicates(partitions)):
         raise ToolFailed(f"Replica election data contains duplicate partitions: {java_list(twice)}")
     return partitions
 
@@ -121,7 +121,7 @@ def _refusal(error: KafkaError) -> ToolFailed:
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Not authorized to perform leader election",
     }.get(error.code)
     if said is None:
-        return ToolFailed(WRAPPED + shown(error))
+        return ToolFailed(WRAPPED + exception_text(error))
     print(said)
     return ToolFailed(said)
 
@@ -134,16 +134,18 @@ def report(kind: ElectionType, outcomes: Mapping[TopicPartition, KafkaError | No
         print(f"Successfully completed leader election ({kind.name}) for partitions {_listed(elected)}")
     if not_needed:
         print(f"Valid replica already elected for partitions {_listed(not_needed)}")
-    failed = java_order.partitions(where for where in refused if where not in not_needed)
+    failed = hash_order.partitions(where for where in refused if where not in not_needed)
     for where in failed:
-        print(f"Error completing leader election ({kind.name}) for partition: {where}: {shown(refused[where])}")
+        print(
+            f"Error completing leader election ({kind.name}) for partition: {where}: {exception_text(refused[where])}"
+        )
     if failed:
         raise ToolFailed(f"{len(failed)} replica(s) could not be elected")
     return 0
 
 
 def _listed(partitions: Sequence[TopicPartition]) -> str:
-    return ", ".join(map(str, java_order.partitions(partitions)))
+    return ", ".join(map(str, hash_order.partitions(partitions)))
 
 
 if __name__ == "__main__":

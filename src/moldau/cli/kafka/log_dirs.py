@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from moldau.base.errors import ErrorCode
-from moldau.cli.flags import Flag, Flags, Given
+from moldau.cli.flags import Arguments, Flag, Flags
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.connection.leaders import cluster
 from moldau.cli.kafka.tool import ToolFailed, run
@@ -40,12 +40,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run("kafka-log-dirs", FLAGS, _main, argv)
 
 
-def _main(given: Given) -> int:
-    given.require("bootstrap-server", "describe")
-    java = properties.load(given.text("command-config"))
-    topics = {name for name in (given.text("topic-list") or "").split(",") if name}
-    asked = _ids(given.text("broker-list") or "")
-    with clients.channel(given.text("bootstrap-server") or "", java) as channel:
+def _main(arguments: Arguments) -> int:
+    arguments.require("bootstrap-server", "describe")
+    java_config = properties.load(arguments.text("command-config"))
+    topics = {name for name in (arguments.text("topic-list") or "").split(",") if name}
+    asked = _ids(arguments.text("broker-list") or "")
+    with clients.channel(arguments.text("bootstrap-server") or "", java_config) as channel:
         brokers = cluster(channel).brokers
     unknown = asked - brokers.keys()
     if unknown:
@@ -55,7 +55,7 @@ def _main(given: Given) -> int:
         )
     chosen = sorted(asked or brokers)
     print("Querying brokers for log directories information")
-    found = {broker: _log_dirs(*brokers[broker], java) for broker in chosen}
+    found = {broker: _log_dirs(*brokers[broker], java_config) for broker in chosen}
     print(f"Received log directory information from brokers {_listed(chosen)}")
     print(json.dumps(document(found, topics), separators=(",", ":"), ensure_ascii=False))
     return 0
@@ -72,10 +72,10 @@ def _listed(ids: Any) -> str:
     return ",".join(map(str, sorted(ids)))
 
 
-def _log_dirs(host: str, port: int, java: Mapping[str, str]) -> Sequence[DescribeLogDirsResult]:
+def _log_dirs(host: str, port: int, java_config: Mapping[str, str]) -> Sequence[DescribeLogDirsResult]:
     from moldau.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
-    with clients.channel_to(host, port, java) as channel:
+    with clients.channel_to(host, port, java_config) as channel:
         # Every topic is asked for and chosen from here, as Kafka's tool does: a broker may not know all that are named.
         answer = channel.ask(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
     clients.refuse(answer.error_code, None)

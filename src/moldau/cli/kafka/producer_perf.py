@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import count, cycle, islice
 from typing import TYPE_CHECKING, Any, Final
 
-from moldau.cli.flags import Flag, Flags, Given, UsageError, key_values
+from moldau.cli.flags import Arguments, Flag, Flags, UsageError, key_values
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.console_producer import Failures
 from moldau.cli.kafka.performance.latencies import Latencies
@@ -90,46 +90,46 @@ class Plan:
     payloads: Iterator[bytes]
 
 
-def _main(given: Given) -> int:
+def _main(arguments: Arguments) -> int:
     from moldau.cli.kafka.performance.client_stats import ClientStats
     from moldau.client.confluent import KafkaException
 
-    _check(given)
+    _check(arguments)
     clients.require_librdkafka()
-    java = _java(given)
-    servers = java.pop("bootstrap.servers", "")
-    plan = _plan(given, java)
+    java_config = _java(arguments)
+    servers = java_config.pop("bootstrap.servers", "")
+    plan = _plan(arguments, java_config)
     stats = ClientStats()
     failures = Failures()
-    own = {**OWN_CONFIG, **(stats.config if given.has("print-metrics") else {})}
+    own = {**OWN_CONFIG, **(stats.config if arguments.has("print-metrics") else {})}
     if plan.transaction_seconds is not None:
-        java.setdefault("transactional.id", f"performance-producer-{uuid.uuid4()}")
-    producer = clients.producer(servers, java, own)
+        java_config.setdefault("transactional.id", f"performance-producer-{uuid.uuid4()}")
+    producer = clients.producer(servers, java_config, own)
     try:
         Run(plan, producer, failures).go()
     except KafkaException as error:
         raise clients.Refused(error.args[0]) from error
-    if given.has("print-metrics"):
+    if arguments.has("print-metrics"):
         stats.print_table(producer.poll)
     return failures.summary(0)
 
 
-def _check(given: Given) -> None:
+def _check(arguments: Arguments) -> None:
     for name in ("topic", "num-records", "throughput"):
-        if not given.has(name):
+        if not arguments.has(name):
             raise _error(f"argument --{name} is required")
     kinds = ("record-size", "payload-file", "payload-monotonic")
-    chosen = [name for name in kinds if given.has(name)]
+    chosen = [name for name in kinds if arguments.has(name)]
     if not chosen:
         raise _error(f"one of the arguments {' '.join(f'--{name}' for name in kinds)} is required")
     if len(chosen) > 1:
         raise _error(f"argument --{chosen[1]}: not allowed with argument --{chosen[0]}")
     for name in ("num-records", "record-size", "transaction-duration-ms", "reporting-interval"):
-        if given.has(name) and _number(given, name) <= 0:
+        if arguments.has(name) and _number(arguments, name) <= 0:
             raise _error(f"--{name} should be greater than zero.")
-    if _number(given, "warmup-records") >= _number(given, "num-records"):
+    if _number(arguments, "warmup-records") >= _number(arguments, "num-records"):
         raise _error("The value for --warmup-records must be strictly fewer than the number of records in the test.")
-    if not any(map(given.has, ("bootstrap-server", "command-property", "command-config"))):
+    if not any(map(arguments.has, ("bootstrap-server", "command-property", "command-config"))):
         raise _error(
             "At least one of --bootstrap-server, --command-property, --producer-props, --producer.config"
             " or --command-config must be specified."
@@ -140,8 +140,8 @@ def _error(said: str) -> UsageError:
     return UsageError(f"{TOOL}: error: {said}")
 
 
-def _number(given: Given, name: str) -> int:
-    text = given.text(name) or "0"
+def _number(arguments: Arguments, name: str) -> int:
+    text = arguments.text(name) or "0"
     try:
         return int(text)
     except ValueError:
@@ -149,42 +149,42 @@ def _number(given: Given, name: str) -> int:
         raise _error(f"argument --{name}: {said}") from None
 
 
-def _java(given: Given) -> dict[str, str]:
-    java = properties.load(given.text("command-config"))
-    java.update(key_values(given.texts("command-property")))
-    if given.has("bootstrap-server"):
-        java["bootstrap.servers"] = given.text("bootstrap-server") or ""
-    if given.has("transactional-id"):
-        java["transactional.id"] = given.text("transactional-id") or ""
-    return java
+def _java(arguments: Arguments) -> dict[str, str]:
+    java_config = properties.load(arguments.text("command-config"))
+    java_config.update(key_values(arguments.texts("command-property")))
+    if arguments.has("bootstrap-server"):
+        java_config["bootstrap.servers"] = arguments.text("bootstrap-server") or ""
+    if arguments.has("transactional-id"):
+        java_config["transactional.id"] = arguments.text("transactional-id") or ""
+    return java_config
 
 
-def _plan(given: Given, java: dict[str, str]) -> Plan:
-    in_transactions = given.has("transaction-duration-ms") or "transactional.id" in java
-    duration_ms = _number(given, "transaction-duration-ms") or TRANSACTION_MS
+def _plan(arguments: Arguments, java_config: dict[str, str]) -> Plan:
+    in_transactions = arguments.has("transaction-duration-ms") or "transactional.id" in java_config
+    duration_ms = _number(arguments, "transaction-duration-ms") or TRANSACTION_MS
     try:
-        per_second = float(given.text("throughput") or "-1")
+        per_second = float(arguments.text("throughput") or "-1")
     except ValueError:
-        raise _error(f"argument --throughput: could not convert '{given.text('throughput')}' to Double") from None
+        raise _error(f"argument --throughput: could not convert '{arguments.text('throughput')}' to Double") from None
     return Plan(
-        topic=given.text("topic") or "",
-        records=_number(given, "num-records"),
+        topic=arguments.text("topic") or "",
+        records=_number(arguments, "num-records"),
         per_second=per_second,
-        warmup=_number(given, "warmup-records"),
-        interval_seconds=_number(given, "reporting-interval") / 1000,
+        warmup=_number(arguments, "warmup-records"),
+        interval_seconds=_number(arguments, "reporting-interval") / 1000,
         transaction_seconds=duration_ms / 1000 if in_transactions else None,
-        payloads=_payloads(given),
+        payloads=_payloads(arguments),
     )
 
 
-def _payloads(given: Given) -> Iterator[bytes]:
+def _payloads(arguments: Arguments) -> Iterator[bytes]:
     """Payloads without end."""
-    if given.has("payload-monotonic"):
+    if arguments.has("payload-monotonic"):
         return (b"%d" % number for number in count())
     chance = random.Random(0)
-    if given.has("record-size"):
-        return cycle(random_records(_number(given, "record-size"), chance))
-    lines = _file_records(given.text("payload-file") or "", given.text("payload-delimiter") or "\n")
+    if arguments.has("record-size"):
+        return cycle(random_records(_number(arguments, "record-size"), chance))
+    lines = _file_records(arguments.text("payload-file") or "", arguments.text("payload-delimiter") or "\n")
     return iter(lambda: chance.choice(lines), None)
 
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.cli.flags import Flag, Flags, Given, UsageError
-from moldau.cli.kafka.connection import admin as admin_connection
+from moldau.cli.flags import Arguments, Flag, Flags, UsageError
 from moldau.cli.kafka.connection import properties
-from moldau.cli.kafka.java import order as java_order
-from moldau.cli.kafka.java.errors import shown
+from moldau.cli.kafka.connection.admin import connect
+from moldau.cli.kafka.java import hash_order
+from moldau.cli.kafka.java.exceptions import exception_text
 from moldau.cli.kafka.reassignment import json_input
 from moldau.cli.kafka.reassignment.lines import Terse, reassignment_line, refuse, status_lines
 from moldau.cli.kafka.reassignment.plan import (
@@ -114,70 +114,70 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run("kafka-reassign-partitions", FLAGS, _main, argv)
 
 
-def _main(given: Given) -> int:
-    action = checked_action(given)
+def _main(arguments: Arguments) -> int:
+    action = checked_action(arguments)
     try:
-        java = properties.load(given.text("command-config"))
+        java_config = properties.load(arguments.text("command-config"))
         act = {"generate": _generate, "execute": _execute, "verify": _verify, "cancel": _cancel, "list": _list}[action]
-        act(given, lambda: _admin(given, java))
+        act(arguments, lambda: _admin(arguments, java_config))
         return 0
     except Terse as error:
         print(error)
     except KafkaError as error:
         trace()
-        print(f"Error: {shown(error)}")
+        print(f"Error: {exception_text(error)}")
     except FAILURES as error:
         trace()
         print(f"Error: {error}")
     return 1
 
 
-def checked_action(given: Given) -> str:
-    named = [action for action in ACTIONS if given.has(action)]
+def checked_action(arguments: Arguments) -> str:
+    named = [action for action in ACTIONS if arguments.has(action)]
     if len(named) != 1:
         listed = ", ".join(f"--{action}" for action in ACTIONS)
         raise UsageError(f"Command must include exactly one action: {listed}")
-    if given.has("bootstrap-server") and given.has("bootstrap-controller"):
+    if arguments.has("bootstrap-server") and arguments.has("bootstrap-controller"):
         raise UsageError("Please don't specify both --bootstrap-server and --bootstrap-controller")
-    if not given.has("bootstrap-server") and not given.has("bootstrap-controller"):
+    if not arguments.has("bootstrap-server") and not arguments.has("bootstrap-controller"):
         raise UsageError("Please specify either --bootstrap-server or --bootstrap-controller")
     (action,) = named
-    given.require(*REQUIRED[action])
-    for name in given.values:
+    arguments.require(*REQUIRED[action])
+    for name in arguments.values:
         if name not in (action, "command-config", *REQUIRED[action], *PERMITTED[action]):
             raise UsageError(f'Option "[{name}]" can\'t be used with action "[{action}]"')
     return action
 
 
-Connect = Callable[[], "ClusterAdmin"]
-"""The file is read before anybody is called: its mistakes are told even when no broker answers."""
+OpenAdmin = Callable[[], "ClusterAdmin"]
+"""Actions connect late: mistakes in the JSON file are reported even when no broker answers."""
 
 
-def _admin(given: Given, java: Mapping[str, str]) -> ClusterAdmin:
-    return admin_connection.connected(given.text("bootstrap-server"), given.text("bootstrap-controller"), java)
+def _admin(arguments: Arguments, java_config: Mapping[str, str]) -> ClusterAdmin:
+    return connect(arguments.text("bootstrap-server"), arguments.text("bootstrap-controller"), java_config)
 
 
-def _plan(given: Given) -> Plan:
-    return parse_plan(json_input.read_file(given.text("reassignment-json-file") or ""))
+def _plan(arguments: Arguments) -> Plan:
+    return parse_plan(json_input.read_file(arguments.text("reassignment-json-file") or ""))
 
 
 # --- list and verify ------------------------------------------------------------------------------------------------
 
 
-def _list(given: Given, connect: Connect) -> None:
-    with connect() as admin:
+def _list(arguments: Arguments, open_admin: OpenAdmin) -> None:
+    with open_admin() as admin:
         under_way = admin.reassignments()
     lines = [reassignment_line(where, under_way[where]) for where in sorted(under_way)]
     print("\n".join(["Current partition reassignments:", *lines]) if lines else "No partition reassignments found.")
 
 
-def _verify(given: Given, connect: Connect) -> None:
+def _verify(arguments: Arguments, open_admin: OpenAdmin) -> None:
     from moldau.cli.kafka.reassignment import log_dir_moves
     from moldau.cli.kafka.reassignment.throttles import clear_throttles
     from moldau.client.broker_admin import replica_log_dirs
 
-    plan = _plan(given)
-    with connect() as admin:
+    plan = _plan(arguments)
+    with open_admin() as admin:
         under_way = admin.reassignments()
         current = {} if set(plan.replicas) <= set(under_way) else _current(admin)
         print("\n".join(["Status of partition reassignment:", *status_lines(plan.replicas, under_way, current)]))
@@ -185,7 +185,7 @@ def _verify(given: Given, connect: Connect) -> None:
         ordered = sorted(plan.log_dirs, key=log_dir_moves.by_broker_first)
         print("\n".join(log_dir_moves.status_line(each, found[each], plan.log_dirs[each]) for each in ordered))
         moving = under_way or any(map(log_dir_moves.is_moving, found.values()))
-        if not moving and not given.has("preserve-throttles"):
+        if not moving and not arguments.has("preserve-throttles"):
             clear_throttles(admin, plan)
 
 
@@ -200,30 +200,30 @@ def _current(admin: ClusterAdmin) -> dict[TopicPartition, PartitionReplicas]:
 # --- execute and cancel ---------------------------------------------------------------------------------------------
 
 
-def _execute(given: Given, connect: Connect) -> None:
+def _execute(arguments: Arguments, open_admin: OpenAdmin) -> None:
     from moldau.cli.kafka.reassignment import log_dir_moves
 
-    plan = _plan(given)
+    plan = _plan(arguments)
     check_for_execution(plan)
-    with connect() as admin:
+    with open_admin() as admin:
         under_way = admin.reassignments()
-        if under_way and not given.has("additional"):
+        if under_way and not arguments.has("additional"):
             raise Terse(EXISTING)
         nodes = admin.described().nodes
-        brokers = java_order.integers(broker for _, replicas in plan.rows for broker in replicas)
+        brokers = hash_order.integers(broker for _, replicas in plan.rows for broker in replicas)
         for broker in brokers:
             if broker not in nodes:
                 raise ToolFailed(f"Unknown broker id {broker}")
         current = _known_replicas(admin, plan)
         print(f"Current partition replica assignment\n\n{_current_json(admin, current, nodes)}\n")
         print("Save this to use as the --reassignment-json-file option during rollback")
-        _throttle(given, admin, plan, under_way, current)
-        outcomes = admin.alter_reassignments(plan.replicas, not given.has("disallow-replication-factor-change"))
+        _throttle(arguments, admin, plan, under_way, current)
+        outcomes = admin.alter_reassignments(plan.replicas, not arguments.has("disallow-replication-factor-change"))
         refuse("Error reassigning partition(s):", outcomes)
         partitions = "partition reassignment" if len(plan.rows) == 1 else "partition reassignments"
         print(f"Successfully started {partitions} for {','.join(map(str, sorted(plan.replicas)))}", flush=True)
         if plan.log_dirs:
-            log_dir_moves.begin(admin, plan.log_dirs, given.integer("timeout") or 0)
+            log_dir_moves.begin(admin, plan.log_dirs, arguments.integer("timeout") or 0)
 
 
 def _known_replicas(admin: ClusterAdmin, plan: Plan) -> dict[TopicPartition, Sequence[int]]:
@@ -232,7 +232,7 @@ def _known_replicas(admin: ClusterAdmin, plan: Plan) -> dict[TopicPartition, Seq
     for topic in plan.topics:
         if topic not in topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {topic} not found.")
-    missing = java_order.partitions(where for where in plan.replicas if where not in current)
+    missing = hash_order.partitions(where for where in plan.replicas if where not in current)
     if missing:
         named = ", ".join(map(str, missing))
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition: {named}")
@@ -249,7 +249,7 @@ def _current_json(admin: ClusterAdmin, current: Replicas, nodes: Mapping[int, Br
 
 
 def _throttle(
-    given: Given,
+    arguments: Arguments,
     admin: ClusterAdmin,
     plan: Plan,
     under_way: Mapping[TopicPartition, Reassignment],
@@ -257,8 +257,8 @@ def _throttle(
 ) -> None:
     from moldau.cli.kafka.reassignment import throttles as reassignment_throttles
 
-    between_brokers = given.integer("throttle") or 0
-    between_log_dirs = given.integer("replica-alter-log-dirs-throttle") or 0
+    between_brokers = arguments.integer("throttle") or 0
+    between_log_dirs = arguments.integer("replica-alter-log-dirs-throttle") or 0
     if between_brokers < 0 and between_log_dirs < 0:
         return
     print(RUN_VERIFY, flush=True)
@@ -270,13 +270,13 @@ def _throttle(
         reassignment_throttles.throttle_log_dirs(admin, moving, between_log_dirs)
 
 
-def _cancel(given: Given, connect: Connect) -> None:
+def _cancel(arguments: Arguments, open_admin: OpenAdmin) -> None:
     from moldau.cli.kafka.reassignment import log_dir_moves
     from moldau.cli.kafka.reassignment.throttles import clear_throttles
     from moldau.client.broker_admin import replica_log_dirs
 
-    plan = _plan(given)
-    with connect() as admin:
+    plan = _plan(arguments)
+    with open_admin() as admin:
         under_way = sorted(admin.reassignments(plan.replicas))
         if under_way:
             one = len(under_way) == 1
@@ -292,28 +292,28 @@ def _cancel(given: Given, connect: Connect) -> None:
             replica: each.current for replica, each in found.items() if each.current and log_dir_moves.is_moving(each)
         }
         if back:
-            log_dir_moves.begin(admin, back, given.integer("timeout") or 0)
+            log_dir_moves.begin(admin, back, arguments.integer("timeout") or 0)
         else:
             # Kafka ends this line only with the next one.
             print("None of the specified partition moves are active.", end="")
-        if not given.has("preserve-throttles"):
+        if not arguments.has("preserve-throttles"):
             clear_throttles(admin, plan)
 
 
 # --- generate -------------------------------------------------------------------------------------------------------
 
 
-def _generate(given: Given, connect: Connect) -> None:
-    text = json_input.read_file(given.text("topics-to-move-json-file") or "")
-    brokers = parse_brokers(given.text("broker-list") or "")
+def _generate(arguments: Arguments, open_admin: OpenAdmin) -> None:
+    text = json_input.read_file(arguments.text("topics-to-move-json-file") or "")
+    brokers = parse_brokers(arguments.text("broker-list") or "")
     topics = parse_topics(text)
-    with connect() as admin:
+    with open_admin() as admin:
         known = admin.topics()
-        for topic in java_order.strings(topics):
+        for topic in hash_order.strings(topics):
             if topic not in known:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {topic} not found.")
         nodes = admin.described().nodes
-        racks = chosen_racks(nodes, brokers, rack_aware=not given.has("disable-rack-aware"))
+        racks = chosen_racks(nodes, brokers, rack_aware=not arguments.has("disable-rack-aware"))
         current = {
             TopicPartition(topic, index): partition.replicas
             for topic in topics

@@ -60,21 +60,21 @@ def random_uuid() -> Uuid:
 
 
 def _run(words: Sequence[str]) -> int:
-    given = _parser().parse_args(list(words))
+    arguments = _parser().parse_args(list(words))
     try:
-        match given.command:
+        match arguments.command:
             case "random-uuid":
                 print(uuid_text(random_uuid()))
                 return 0
             case "version-mapping":
-                print("\n".join(mapping_lines(given.release_version)))
+                print("\n".join(mapping_lines(arguments.release_version)))
                 return 0
             case "feature-dependencies":
-                return _feature_dependencies(given.feature)
+                return _feature_dependencies(arguments.feature)
             case "info":
-                return _info(load(given.config, os.environ))
+                return _info(load(arguments.config, os.environ))
             case _:
-                return _format(given)
+                return _format(arguments)
     except (SettingsError, StorageFault, MalformedData) as wrong:
         raise ToolFailed(str(wrong)) from wrong
 
@@ -106,22 +106,22 @@ def _add_format(format: argparse.ArgumentParser) -> None:
     quorum.add_argument("--initial-controllers", "-I", metavar="ID@HOST:PORT:DIRECTORY", help="the first voters")
 
 
-def _format(given: argparse.Namespace) -> int:
-    settings = load(given.config, os.environ)
-    check_cluster_id(given.cluster_id, "--cluster-id")
-    voters = _first_voters(given, settings)
-    _check_features(given, is_dynamic=not settings.value("controller.quorum.voters"))
+def _format(arguments: argparse.Namespace) -> int:
+    settings = load(arguments.config, os.environ)
+    check_cluster_id(arguments.cluster_id, "--cluster-id")
+    voters = _first_voters(arguments, settings)
+    _check_features(arguments, is_dynamic=not settings.value("controller.quorum.voters"))
     files = DiskFiles()
     found = {log_dir: read(files, log_dir) for log_dir in settings.log_dirs}
     for log_dir, meta in found.items():
-        _check_formatted(log_dir, meta, given.cluster_id, settings, given.ignore_formatted)
+        _check_formatted(log_dir, meta, arguments.cluster_id, settings, arguments.ignore_formatted)
     unformatted = [log_dir for log_dir, meta in found.items() if meta is None]
     if not unformatted:
         print("All of the log directories are already formatted.")
         return 0
     for log_dir in unformatted:
         is_first = log_dir == settings.log_dirs[0]
-        _format_directory(given.cluster_id, settings, log_dir, voters if is_first else (), is_first)
+        _format_directory(arguments.cluster_id, settings, log_dir, voters if is_first else (), is_first)
     return 0
 
 
@@ -157,22 +157,22 @@ def _check_formatted(
             raise ToolFailed(f"Invalid {key} in: {log_dir}/meta.properties. Expected {expected}, but read {stored}")
 
 
-def _first_voters(given: argparse.Namespace, settings: Settings) -> Sequence[InitialController]:
+def _first_voters(arguments: argparse.Namespace, settings: Settings) -> Sequence[InitialController]:
     """Who votes first, where the flags say it. A single node is its own quorum, said or not."""
-    if given.add_scram:
+    if arguments.add_scram:
         raise ToolFailed("--add-scram: users and passwords are not supported yet")
-    if (given.standalone or given.initial_controllers) and settings.value("controller.quorum.voters"):
+    if (arguments.standalone or arguments.initial_controllers) and settings.value("controller.quorum.voters"):
         raise ToolFailed(
             "You cannot specify controller.quorum.voters and format the node with --initial-controllers or"
             " --standalone. If you want to use dynamic quorum, please remove controller.quorum.voters and specify"
             " controller.quorum.bootstrap.servers instead."
         )
-    if given.initial_controllers:
-        return parse_voters(given.initial_controllers)
-    if given.standalone:
+    if arguments.initial_controllers:
+        return parse_voters(arguments.initial_controllers)
+    if arguments.standalone:
         return [_only_voter(settings)]
     is_lone = settings.value("controller.quorum.voters") or not settings.value("controller.quorum.bootstrap.servers")
-    if settings.is_controller and not is_lone and not given.no_initial_controllers:
+    if settings.is_controller and not is_lone and not arguments.no_initial_controllers:
         raise ToolFailed(
             "Because controller.quorum.voters is not set on this controller, you must specify one of the following:"
             " --standalone, --initial-controllers, or --no-initial-controllers."
@@ -189,15 +189,15 @@ def _only_voter(settings: Settings) -> InitialController:
     return InitialController(settings.node_id, listener.host or "localhost", listener.port, random_uuid())
 
 
-def _check_features(given: argparse.Namespace, is_dynamic: bool) -> None:
+def _check_features(arguments: argparse.Namespace, is_dynamic: bool) -> None:
     """A new cluster has the levels of the one release there is; another level is refused, not forgotten."""
-    levels = dict(map(parse_level, given.feature))
-    if given.release_version is not None:
+    levels = dict(map(parse_level, arguments.feature))
+    if arguments.release_version is not None:
         if METADATA_VERSION in levels:
             raise ToolFailed("Use --release-version instead of --feature metadata.version=X to avoid ambiguity.")
-        if given.release_version.split("-")[0].split(".")[:2] != LATEST.release.split("."):
+        if arguments.release_version.split("-")[0].split(".")[:2] != LATEST.release.split("."):
             supported = f"Supported metadata.version are: {RELEASE}"
-            raise ToolFailed(f"Unknown metadata.version '{given.release_version}'. {supported}")
+            raise ToolFailed(f"Unknown metadata.version '{arguments.release_version}'. {supported}")
     for name, level in levels.items():
         if name not in FEATURES and name != METADATA_VERSION:
             listed = ", ".join(sorted(FEATURES))

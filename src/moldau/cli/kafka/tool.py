@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from moldau.base.errors import KafkaError, MalformedData, UnusableProperty
-from moldau.cli.flags import Flags, Given, HelpWanted, UsageError, VersionWanted, version_line
+from moldau.cli.flags import Arguments, Flags, HelpRequested, UsageError, VersionRequested, version_line
 
 SIGINT_STATUS: Final = 130
 SIGPIPE_STATUS: Final = 141
@@ -33,27 +33,27 @@ def debugging() -> bool:
 
 
 def run(
-    name: str, flags: Flags, body: Callable[[Given], int], argv: Sequence[str] | None, help_to_stdout: bool = False
+    name: str, flags: Flags, body: Callable[[Arguments], int], argv: Sequence[str] | None, help_to_stdout: bool = False
 ) -> int:
     """Runs a tool and answers its exit status, which is 1 after help: Kafka's tools do so."""
 
     def parsed(words: Sequence[str]) -> int:
-        given = flags.parse(words)
-        for line in given.warnings:
+        arguments = flags.parse(words)
+        for line in arguments.warnings:
             print(line, flush=True)
-        for line in given.notes:
+        for line in arguments.notes:
             complain(line)
-        return body(given)
+        return body(arguments)
 
     try:
         return guarded(parsed, argv)
-    except HelpWanted:
+    except HelpRequested:
         if help_to_stdout:
             print(flags.help())
         else:
             complain(flags.help())
         return 1
-    except VersionWanted:
+    except VersionRequested:
         print(version_line())
         return 0
     except UsageError as error:
@@ -78,7 +78,7 @@ def guarded(body: Callable[[Sequence[str]], int], argv: Sequence[str] | None) ->
     except KeyboardInterrupt:
         return SIGINT_STATUS
     except Exception as error:
-        if isinstance(error, UsageError | HelpWanted | VersionWanted):
+        if isinstance(error, UsageError | HelpRequested | VersionRequested):
             raise
         trace()
         defect = f"{type(error).__name__}: {' '.join(str(error).split())} (MOLDAU_DEBUG=1 shows where)"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID
-from moldau.cli.flags import Given
+from moldau.cli.flags import Arguments
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.wire.apis import ApiKey
@@ -87,18 +87,18 @@ def _ids(nodes: Iterable[int] | None) -> str:
     return "N/A" if nodes is None else ",".join(map(str, nodes))
 
 
-def describe(given: Given, asked: list[str] | str) -> None:
+def describe(arguments: Arguments, asked: list[str] | str) -> None:
     """Prints the topics of these names, or the one of this id."""
-    java = properties.load(given.text("command-config"))
-    limit = given.integer("partition-size-limit-per-response") or 2000
-    with clients.channel(given.text("bootstrap-server") or "", java) as channel:
-        names = asked if isinstance(asked, list) else _named(channel, asked, given.has("if-exists"))
+    java_config = properties.load(arguments.text("command-config"))
+    limit = arguments.integer("partition-size-limit-per-response") or 2000
+    with clients.channel(arguments.text("bootstrap-server") or "", java_config) as channel:
+        names = asked if isinstance(asked, list) else _named(channel, asked, arguments.has("if-exists"))
         if not names:
             return
         topics, live_brokers = _topics(channel, names, limit)
         configs = _configs(channel, [topic.name for topic in topics])
     for topic in topics:
-        _print(given, topic, configs[topic.name], live_brokers)
+        _print(arguments, topic, configs[topic.name], live_brokers)
 
 
 def _named(channel: Channel, text: str, absent_is_fine: bool) -> list[str]:
@@ -230,10 +230,10 @@ def _configs(channel: Channel, names: Sequence[str]) -> dict[str, Config]:
     return {result.resource_name: result.configs for result in answer.results}
 
 
-def _print(given: Given, topic: TopicLines, config: Config, live_brokers: set[int]) -> None:
+def _print(arguments: Arguments, topic: TopicLines, config: Config, live_brokers: set[int]) -> None:
     own = [entry for entry in config if entry.config_source != DEFAULT_CONFIG]
-    filters = [name for name in FILTERS if given.has(name)]
-    if not filters and (own or not given.has("topics-with-overrides")):
+    filters = [name for name in FILTERS if arguments.has(name)]
+    if not filters and (own or not arguments.has("topics-with-overrides")):
         topic_id = f"\tTopicId: {format_uuid(topic.topic_id)}" if topic.topic_id != ZERO_UUID else ""
         settings = ",".join(f"{entry.name}={entry.value}" for entry in own)
         factor = topic.partitions[0].replication_factor() if topic.partitions else 0
@@ -241,7 +241,7 @@ def _print(given: Given, topic: TopicLines, config: Config, live_brokers: set[in
             f"Topic: {topic.name}{topic_id}\tPartitionCount: {len(topic.partitions)}"
             f"\tReplicationFactor: {factor}\tConfigs: {settings}"
         )
-    if given.has("topics-with-overrides"):
+    if arguments.has("topics-with-overrides"):
         return
     min_isr = next((int(entry.value or 1) for entry in config if entry.name == "min.insync.replicas"), 1)
     for partition in topic.partitions:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from moldau.cli.flags import Flag, Flags, Given, UsageError
+from moldau.cli.flags import Arguments, Flag, Flags, UsageError
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.tool import FAILURES, ToolFailed, run, trace
 
@@ -92,10 +92,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run("kafka-topics", FLAGS, _main, argv)
 
 
-def _main(given: Given) -> int:
-    _check(given)
+def _main(arguments: Arguments) -> int:
+    _check(arguments)
     try:
-        _act(given)
+        _act(arguments)
     except (*FAILURES, UsageError) as error:
         trace()
         print(f"Error while executing topic command : {error}")
@@ -103,50 +103,54 @@ def _main(given: Given) -> int:
     return 0
 
 
-def _act(given: Given) -> None:
+def _act(arguments: Arguments) -> None:
     from moldau.cli.kafka.topic_lines import describe
 
-    if given.has("create"):
-        _create(given, _plan(given))
+    if arguments.has("create"):
+        _create(arguments, _plan(arguments))
         return
-    admin = _admin(given)
-    if given.has("alter"):
-        _alter(given, admin)
-    elif given.has("list"):
-        print("\n".join(matching(admin, given.text("topic"), given.has("exclude-internal"))))
-    elif given.has("describe"):
-        describe(given, _described(given, admin))
+    admin = _admin(arguments)
+    if arguments.has("alter"):
+        _alter(arguments, admin)
+    elif arguments.has("list"):
+        print("\n".join(matching(admin, arguments.text("topic"), arguments.has("exclude-internal"))))
+    elif arguments.has("describe"):
+        describe(arguments, _described(arguments, admin))
     else:
-        _delete(given, admin)
+        _delete(arguments, admin)
 
 
-def _check(given: Given) -> None:
+def _check(arguments: Arguments) -> None:
     """The rules between flags, in Kafka's order: which of two mistakes is told matters to nobody but the tests."""
-    if sum(map(given.has, ACTIONS)) != 1:
+    if sum(map(arguments.has, ACTIONS)) != 1:
         raise UsageError("Command must include exactly one action: --list, --describe, --create, --alter or --delete")
-    if given.has("delete-config"):
+    if arguments.has("delete-config"):
         print(
             "delete-config option is no longer supported and deprecated since version 4.0."
             " The config will be fully removed in future releases.",
             file=sys.stderr,
         )
-    if not given.has("bootstrap-server"):
+    if not arguments.has("bootstrap-server"):
         raise UsageError("--bootstrap-server must be specified")
-    if given.has("describe") and given.has("if-exists") and not (given.has("topic") or given.has("topic-id")):
+    if (
+        arguments.has("describe")
+        and arguments.has("if-exists")
+        and not (arguments.has("topic") or arguments.has("topic-id"))
+    ):
         raise UsageError("--topic or --topic-id is required to describe a topic")
-    if not given.has("list") and not given.has("describe"):
-        given.require("topic")
-    if given.has("alter"):
-        if given.has("config"):
+    if not arguments.has("list") and not arguments.has("describe"):
+        arguments.require("topic")
+    if arguments.has("alter"):
+        if arguments.has("config"):
             raise UsageError(
                 'Option combination "[[bootstrap-server], [config]]" can\'t be used with option "[alter]"'
                 " (To alter topic configurations, the kafka-configs tool can be used.)"
             )
-        given.require("partitions")
-    _check_pairs(given)
+        arguments.require("partitions")
+    _check_pairs(arguments)
 
 
-def _check_pairs(given: Given) -> None:
+def _check_pairs(arguments: Arguments) -> None:
     belongs = {
         "config": ("alter", "create"),
         "partitions": ("alter", "create"),
@@ -158,24 +162,24 @@ def _check_pairs(given: Given) -> None:
         "exclude-internal": ("list", "describe"),
     }
     for flag, actions in belongs.items():
-        given.refuse(flag, *(action for action in ACTIONS if action not in actions))
-    if given.has("create"):
-        given.refuse("replica-assignment", "partitions", "replication-factor")
+        arguments.refuse(flag, *(action for action in ACTIONS if action not in actions))
+    if arguments.has("create"):
+        arguments.refuse("replica-assignment", "partitions", "replication-factor")
     for flag in PARTITION_FILTERS:
-        given.refuse(flag, "topics-with-overrides")
+        arguments.refuse(flag, "topics-with-overrides")
 
 
-def _admin(given: Given) -> AdminClient:
-    return clients.admin(given.text("bootstrap-server") or "", properties.load(given.text("command-config")))
+def _admin(arguments: Arguments) -> AdminClient:
+    return clients.admin(arguments.text("bootstrap-server") or "", properties.load(arguments.text("command-config")))
 
 
-def _plan(given: Given) -> NewTopicPlan:
+def _plan(arguments: Arguments) -> NewTopicPlan:
     plan = NewTopicPlan(
-        name=given.text("topic") or "",
-        partitions=given.integer("partitions"),
-        replication_factor=given.integer("replication-factor"),
-        assignment=parse_assignment(given.text("replica-assignment") or ""),
-        config=_settings(given.texts("config")),
+        name=arguments.text("topic") or "",
+        partitions=arguments.integer("partitions"),
+        replication_factor=arguments.integer("replication-factor"),
+        assignment=parse_assignment(arguments.text("replica-assignment") or ""),
+        config=_settings(arguments.texts("config")),
     )
     if "." in plan.name or "_" in plan.name:
         print(COLLISION_WARNING)
@@ -212,7 +216,7 @@ def parse_assignment(text: str) -> list[list[int]]:
     return partitions
 
 
-def _create(given: Given, plan: NewTopicPlan) -> None:
+def _create(arguments: Arguments, plan: NewTopicPlan) -> None:
     from moldau.client.confluent import NewTopic
 
     if plan.assignment:
@@ -220,13 +224,13 @@ def _create(given: Given, plan: NewTopicPlan) -> None:
     else:
         # -1 leaves the count to the broker's default (KIP-464).
         topic = NewTopic(plan.name, plan.partitions or -1, plan.replication_factor or -1, config=plan.config)
-    admin = _admin(given)
+    admin = _admin(arguments)
     try:
         clients.answer(admin.create_topics([topic], request_timeout=clients.ADMIN_SECONDS)[plan.name])
     except ValueError as error:
         raise ToolFailed(str(error)) from error
     except clients.Refused as error:
-        if not (given.has("if-not-exists") and error.code == "TOPIC_ALREADY_EXISTS"):
+        if not (arguments.has("if-not-exists") and error.code == "TOPIC_ALREADY_EXISTS"):
             raise
         return
     print(f"Created topic {plan.name}.")
@@ -249,28 +253,28 @@ def include_list(pattern: str | None) -> re.Pattern[str]:
         raise ToolFailed(f"{pattern} is an invalid regex. ({error})") from error
 
 
-def _expect(names: list[str], given: Given) -> None:
-    asked = given.text("topic")
-    if asked and not names and not given.has("if-exists"):
+def _expect(names: list[str], arguments: Arguments) -> None:
+    asked = arguments.text("topic")
+    if asked and not names and not arguments.has("if-exists"):
         raise ToolFailed(f"Topic '{asked}' does not exist as expected")
 
 
-def _described(given: Given, admin: AdminClient) -> list[str] | str:
+def _described(arguments: Arguments, admin: AdminClient) -> list[str] | str:
     """The names to describe, or an id: an id counts more than a name."""
-    if given.text("topic-id"):
-        return given.text("topic-id") or ""
-    names = matching(admin, given.text("topic"), given.has("exclude-internal"))
-    _expect(names, given)
+    if arguments.text("topic-id"):
+        return arguments.text("topic-id") or ""
+    names = matching(admin, arguments.text("topic"), arguments.has("exclude-internal"))
+    _expect(names, arguments)
     return names
 
 
-def _alter(given: Given, admin: AdminClient) -> None:
+def _alter(arguments: Arguments, admin: AdminClient) -> None:
     from moldau.client.confluent import NewPartitions
 
-    count = given.integer("partitions") or 0
-    assignment = parse_assignment(given.text("replica-assignment") or "")
-    names = matching(admin, given.text("topic"), given.has("exclude-internal"))
-    _expect(names, given)
+    count = arguments.integer("partitions") or 0
+    assignment = parse_assignment(arguments.text("replica-assignment") or "")
+    names = matching(admin, arguments.text("topic"), arguments.has("exclude-internal"))
+    _expect(names, arguments)
     if not names:
         return
     metadata = clients.metadata(admin).topics if assignment else {}
@@ -282,9 +286,9 @@ def _alter(given: Given, admin: AdminClient) -> None:
         clients.answer(future)
 
 
-def _delete(given: Given, admin: AdminClient) -> None:
-    names = matching(admin, given.text("topic"), given.has("exclude-internal"))
-    _expect(names, given)
+def _delete(arguments: Arguments, admin: AdminClient) -> None:
+    names = matching(admin, arguments.text("topic"), arguments.has("exclude-internal"))
+    _expect(names, arguments)
     if not names:
         return
     for future in admin.delete_topics(names, request_timeout=clients.ADMIN_SECONDS).values():

@@ -16,9 +16,9 @@ from typing import IO, Final, NoReturn
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.flags import version_line
-from moldau.cli.kafka.connection import admin as admin_connection
 from moldau.cli.kafka.connection import properties
-from moldau.cli.kafka.java.errors import WORDS, without_message, words
+from moldau.cli.kafka.connection.admin import TIMEOUT_MS, connect_to_brokers
+from moldau.cli.kafka.java.exceptions import MESSAGES, message_of, without_message
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.kafka.transaction import failures as transaction_failures
 from moldau.cli.kafka.transaction import tables as transaction_tables
@@ -75,10 +75,10 @@ SHORT: Final = whole("Short", 16)
 def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
 
-    def run(given: argparse.Namespace) -> int:
-        if given.bootstrap_server is None:
+    def run(arguments: argparse.Namespace) -> int:
+        if arguments.bootstrap_server is None:
             parser.error("argument --bootstrap-server is required")
-        return _run(given)
+        return _run(arguments)
 
     return run_verbs(parser, run, argv)
 
@@ -139,50 +139,50 @@ def _add_changes(verbs: argparse._SubParsersAction[_Parser]) -> None:
     force.add_argument("--transactionalId", required=True, help="which")
 
 
-def check(given: argparse.Namespace) -> None:
+def check(arguments: argparse.Namespace) -> None:
     """What the parser cannot know: which flags need which."""
-    if given.command == "abort" and given.start_offset is None:
-        if given.producer_id is None:
+    if arguments.command == "abort" and arguments.start_offset is None:
+        if arguments.producer_id is None:
             raise ToolFailed(
                 "The transaction to abort must be identified either with --start-offset (for brokers on 3.0 or above)"
                 " or with --producer-id, --producer-epoch, and --coordinator-epoch (for older brokers)"
             )
         for name in ("producer-epoch", "coordinator-epoch"):
-            if getattr(given, name.replace("-", "_")) is None:
+            if getattr(arguments, name.replace("-", "_")) is None:
                 raise ToolFailed(f"Missing required argument --{name}")
-    if given.command == "find-hanging" and given.topic is None:
-        if given.broker_id is None:
+    if arguments.command == "find-hanging" and arguments.topic is None:
+        if arguments.broker_id is None:
             raise ToolFailed(
                 "The `find-hanging` command requires either --topic or --broker-id to limit the scope of the search"
             )
-        if given.partition is not None:
+        if arguments.partition is not None:
             raise ToolFailed("The --partition argument requires --topic to be provided")
 
 
-def _run(given: argparse.Namespace) -> int:
-    action = ACTIONS[given.command]
-    path = given.command_config
+def _run(arguments: argparse.Namespace) -> int:
+    action = ACTIONS[arguments.command]
+    path = arguments.command_config
     if path is not None and not Path(path).exists():
         raise failed("Failed to load admin client properties", path)
-    check(given)
-    with admin_connection.by_brokers(given.bootstrap_server, properties.load(path)) as admin:
-        table = action(given, admin, Transactions(admin.cluster, admin_connection.TIMEOUT_MS))
+    check(arguments)
+    with connect_to_brokers(arguments.bootstrap_server, properties.load(path)) as admin:
+        table = action(arguments, admin, Transactions(admin.cluster, TIMEOUT_MS))
     if table is not None:
         print(table)
     return 0
 
 
-def _list(given: argparse.Namespace, admin: ClusterAdmin, transactions: Transactions) -> str:
-    longer_than_ms = -1 if given.duration_filter is None else given.duration_filter
+def _list(arguments: argparse.Namespace, admin: ClusterAdmin, transactions: Transactions) -> str:
+    longer_than_ms = -1 if arguments.duration_filter is None else arguments.duration_filter
     try:
-        listed = transactions.listed(longer_than_ms=longer_than_ms, pattern=given.transactional_id_pattern)
+        listed = transactions.listed(longer_than_ms=longer_than_ms, pattern=arguments.transactional_id_pattern)
     except KafkaError as error:
         raise failed("Failed to list transactions", transaction_failures.listing(error)) from error
     return transaction_tables.listed_table(listed)
 
 
-def _describe(given: argparse.Namespace, admin: ClusterAdmin, transactions: Transactions) -> str:
-    transactional_id: str = given.transactional_id
+def _describe(arguments: argparse.Namespace, admin: ClusterAdmin, transactions: Transactions) -> str:
+    transactional_id: str = arguments.transactional_id
     try:
         said = transactions.described([transactional_id])[transactional_id]
         if isinstance(said, KafkaError):
@@ -193,8 +193,8 @@ def _describe(given: argparse.Namespace, admin: ClusterAdmin, transactions: Tran
     return transaction_tables.described_table(said, _now_ms())
 
 
-def _describe_producers(given: argparse.Namespace, admin: ClusterAdmin, transactions: Transactions) -> str:
-    where, broker_id = TopicPartition(given.topic, given.partition), given.broker_id
+def _describe_producers(arguments: argparse.Namespace, admin: ClusterAdmin, transactions: Transactions) -> str:
+    where, broker_id = TopicPartition(arguments.topic, arguments.partition), arguments.broker_id
     on = "leader" if broker_id is None else f"broker {broker_id}"
     what = f"Failed to describe producers for partition {where} on {on}"
     return transaction_tables.producers_table(_producers(transactions, where, broker_id, what))
@@ -212,37 +212,37 @@ def _producers(
     return said
 
 
-def _find_hanging(given: argparse.Namespace, admin: ClusterAdmin, transactions: Transactions) -> str:
-    partitions = _partitions_to_search(given, admin)
-    broker = "Optional.empty" if given.broker_id is None else f"Optional[{given.broker_id}]"
+def _find_hanging(arguments: argparse.Namespace, admin: ClusterAdmin, transactions: Transactions) -> str:
+    partitions = _partitions_to_search(arguments, admin)
+    broker = "Optional.empty" if arguments.broker_id is None else f"Optional[{arguments.broker_id}]"
     what = f"Failed to describe producers for {len(partitions)} partitions on broker {broker}"
     producers: dict[TopicPartition, list[ActiveProducer]] = {}
     try:
-        for where, said in transactions.producers(partitions, given.broker_id).items():
+        for where, said in transactions.producers(partitions, arguments.broker_id).items():
             if isinstance(said, KafkaError):
-                raise failed(what, transaction_failures.producers(said, where, given.broker_id))
+                raise failed(what, transaction_failures.producers(said, where, arguments.broker_id))
             producers[where] = said
     except KafkaError as error:
-        raise failed(what, words(without_message(error))) from error
-    now_ms, longer_than_ms = _now_ms(), given.max_transaction_timeout * MINUTE_MS
+        raise failed(what, message_of(without_message(error))) from error
+    now_ms, longer_than_ms = _now_ms(), arguments.max_transaction_timeout * MINUTE_MS
     candidates = open_for_long(transaction_tables.in_tables_order(producers), now_ms, longer_than_ms)
     return transaction_tables.hanging_table(_hanging(transactions, candidates), now_ms)
 
 
-def _partitions_to_search(given: argparse.Namespace, admin: ClusterAdmin) -> list[TopicPartition]:
-    if given.partition is not None:
-        return [TopicPartition(given.topic, given.partition)]
+def _partitions_to_search(arguments: argparse.Namespace, admin: ClusterAdmin) -> list[TopicPartition]:
+    if arguments.partition is not None:
+        return [TopicPartition(arguments.topic, arguments.partition)]
     try:
         topics = admin.topics()
     except KafkaError as error:
-        raise failed("Failed to list topics", words(error)) from error
-    if given.topic is not None and given.topic not in topics:
-        raise failed("Failed to describe 1 topics", WORDS[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
+        raise failed("Failed to list topics", message_of(error)) from error
+    if arguments.topic is not None and arguments.topic not in topics:
+        raise failed("Failed to describe 1 topics", MESSAGES[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
     return [
         TopicPartition(name, index)
         for name, topic in topics.items()
         for index, replicas in topic.partitions.items()
-        if given.topic in (None, name) and (given.broker_id is None or given.broker_id in replicas.replicas)
+        if arguments.topic in (None, name) and (arguments.broker_id is None or arguments.broker_id in replicas.replicas)
     ]
 
 
@@ -263,21 +263,21 @@ def _hanging(transactions: Transactions, candidates: Sequence[OpenTransaction]) 
                 raise KafkaError(said.code, transaction_failures.describing(said, name))
             described[name] = None if isinstance(said, KafkaError) else said
     except KafkaError as error:
-        raise failed(f"Failed to describe {len(transactional_ids)} transactions", words(error)) from error
+        raise failed(f"Failed to describe {len(transactional_ids)} transactions", message_of(error)) from error
     return hanging(candidates, transactional_ids, described)
 
 
-def _abort(given: argparse.Namespace, admin: ClusterAdmin, transactions: Transactions) -> None:
-    where = TopicPartition(given.topic, given.partition)
-    if given.start_offset is None:
-        producer = given.producer_id, given.producer_epoch, max(0, given.coordinator_epoch)
+def _abort(arguments: argparse.Namespace, admin: ClusterAdmin, transactions: Transactions) -> None:
+    where = TopicPartition(arguments.topic, arguments.partition)
+    if arguments.start_offset is None:
+        producer = arguments.producer_id, arguments.producer_epoch, max(0, arguments.coordinator_epoch)
     else:
         what = f"Failed to validate producer state for partition {where}"
         active = _producers(transactions, where, None, what)
-        found = next((each for each in active if each.transaction_start == given.start_offset), None)
+        found = next((each for each in active if each.transaction_start == arguments.start_offset), None)
         if found is None:
             raise ToolFailed(
-                f"Could not find any open transactions starting at offset {given.start_offset} on partition {where}"
+                f"Could not find any open transactions starting at offset {arguments.start_offset} on partition {where}"
             )
         # Before its first transaction has ended, no coordinator has written for a producer; no epoch is below 0.
         producer = found.producer_id, found.producer_epoch, max(0, found.coordinator_epoch)
@@ -292,8 +292,8 @@ def _abort(given: argparse.Namespace, admin: ClusterAdmin, transactions: Transac
         raise failed(f"Failed to abort transaction {specification}", why) from error
 
 
-def _terminate(given: argparse.Namespace, admin: ClusterAdmin, transactions: Transactions) -> None:
-    transactional_id: str = given.transactionalId
+def _terminate(arguments: argparse.Namespace, admin: ClusterAdmin, transactions: Transactions) -> None:
+    transactional_id: str = arguments.transactionalId
     try:
         transactions.terminate(transactional_id)
     except KafkaError as error:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from moldau.base.errors import KafkaError
-from moldau.cli.kafka.java.errors import shown
+from moldau.cli.kafka.java.exceptions import exception_text
 from moldau.cli.kafka.tool import ToolFailed, guarded
 
 
@@ -45,11 +45,11 @@ def run_verbs(
     parser: argparse.ArgumentParser, body: Callable[[argparse.Namespace], int], argv: Sequence[str] | None
 ) -> int:
     def parsed(words: Sequence[str]) -> int:
-        given = parser.parse_args(list(words))
+        arguments = parser.parse_args(list(words))
         try:
-            return body(given)
+            return body(arguments)
         except KafkaError as error:
-            raise ToolFailed(shown(error)) from error
+            raise ToolFailed(exception_text(error)) from error
 
     try:
         return guarded(parsed, argv)

@@ -15,7 +15,7 @@ from moldau.cli.cluster.connect import (
     SHOW_TRANSACTIONS,
     answering_cluster,
     existing,
-    told,
+    kafka_failure,
 )
 from moldau.cli.connect import Broker, CommandFailed
 from moldau.client.cluster import Cluster
@@ -69,6 +69,6 @@ def told_producers(
     found = {}
     for where, said in client.transactions.producers(partitions, broker_id).items():
         if isinstance(said, KafkaError):
-            raise told(said, f"{where.topic} partition {where.partition}")
+            raise kafka_failure(said, f"{where.topic} partition {where.partition}")
         found[where] = said
     return found

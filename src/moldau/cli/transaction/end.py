@@ -9,7 +9,7 @@ import click
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.cli.cluster.connect import told
+from moldau.cli.cluster.connect import kafka_failure
 from moldau.cli.connect import Broker, CommandFailed, broker_options, complete_topics
 from moldau.cli.group.targets import parse_topic
 from moldau.cli.offsets import BadOffset, parse_duration
@@ -91,7 +91,7 @@ def _unknown_to_coordinators(client: TransactionClient, found: list[OpenTransact
     described: dict[str, DescribedTransaction | None] = {}
     for name, said in client.transactions.described(transactional_ids.values()).items():
         if isinstance(said, KafkaError) and said.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-            raise told(said, f"transactional id {name}")
+            raise kafka_failure(said, f"transactional id {name}")
         described[name] = None if isinstance(said, KafkaError) else said
     return transaction_values.hanging(found, transactional_ids, described)
 
@@ -132,7 +132,7 @@ def _terminate(client: TransactionClient, name: str, yes: bool) -> None:
     try:
         client.transactions.terminate(name)
     except KafkaError as error:
-        raise told(error, f"transactional id {name}") from error
+        raise kafka_failure(error, f"transactional id {name}") from error
     click.echo(f"aborted the transaction of {name}")
 
 
@@ -148,7 +148,7 @@ def _abort_at(client: TransactionClient, at: str, start: int, yes: bool) -> None
     try:
         client.transactions.abort(where, producer.producer_id, producer.producer_epoch, producer.coordinator_epoch)
     except KafkaError as error:
-        raise told(error, f"{where.topic} partition {where.partition}") from error
+        raise kafka_failure(error, f"{where.topic} partition {where.partition}") from error
     click.echo(f"aborted the transaction at offset {start} of {where.topic} partition {where.partition}")
 
 

@@ -34,23 +34,23 @@ _UNREACHABLE = re.compile(r"Connect to \S+ failed|Failed to resolve")
 _UNKNOWN = re.compile(r'No such configuration property: "([^"]+)"')
 
 
-def admin(bootstrap_servers: str, java: Mapping[str, str]) -> AdminClient:
+def admin(bootstrap_servers: str, java_config: Mapping[str, str]) -> AdminClient:
     from moldau.client.confluent import AdminClient
 
     # The periodic refresh would ask for nothing that a tool of one call can use.
-    return _made(AdminClient, bootstrap_servers, java, {"topic.metadata.refresh.interval.ms": -1})
+    return _made(AdminClient, bootstrap_servers, java_config, {"topic.metadata.refresh.interval.ms": -1})
 
 
-def producer(bootstrap_servers: str, java: Mapping[str, str], own: Mapping[str, Any]) -> Producer:
+def producer(bootstrap_servers: str, java_config: Mapping[str, str], own: Mapping[str, Any]) -> Producer:
     from moldau.client.confluent import Producer
 
-    return _made(Producer, bootstrap_servers, java, own)
+    return _made(Producer, bootstrap_servers, java_config, own)
 
 
-def consumer(bootstrap_servers: str, java: Mapping[str, str], own: Mapping[str, Any]) -> Consumer:
+def consumer(bootstrap_servers: str, java_config: Mapping[str, str], own: Mapping[str, Any]) -> Consumer:
     from moldau.client.confluent import Consumer
 
-    return _made(Consumer, bootstrap_servers, java, own)
+    return _made(Consumer, bootstrap_servers, java_config, own)
 
 
 def require_librdkafka() -> None:
@@ -65,7 +65,7 @@ def require_librdkafka() -> None:
 
 
 def _made(
-    kind: Callable[[dict[str, Any]], C], bootstrap_servers: str, java: Mapping[str, str], own: Mapping[str, Any]
+    kind: Callable[[dict[str, Any]], C], bootstrap_servers: str, java_config: Mapping[str, str], own: Mapping[str, Any]
 ) -> C:
     """A client. `own` is the tool's, in librdkafka's words; the user's properties stand above it."""
     from moldau.client.confluent import KafkaException
@@ -73,7 +73,7 @@ def _made(
 
     reach(bootstrap_servers)
     quiet = {"error_cb": Troubles().told} if debugging() else {"error_cb": Troubles().told, "log_level": 0}
-    config = {**quiet, **own, **for_librdkafka(java), "bootstrap.servers": bootstrap_servers}
+    config = {**quiet, **own, **for_librdkafka(java_config), "bootstrap.servers": bootstrap_servers}
     while True:
         try:
             return kind(dict(config))
@@ -140,27 +140,27 @@ def reach(bootstrap_servers: str) -> tuple[str, int]:
     )
 
 
-def cluster(bootstrap_servers: str, java: Mapping[str, str], timeout_seconds: float = ADMIN_SECONDS) -> Cluster:
+def cluster(bootstrap_servers: str, java_config: Mapping[str, str], timeout_seconds: float = ADMIN_SECONDS) -> Cluster:
     """Connections to all brokers of a cluster that answers."""
     from moldau.client.cluster import Cluster
 
     reach(bootstrap_servers)
     known = ",".join(f"{host}:{port}" for host, port in addresses(bootstrap_servers))
-    return Cluster(known, java, timeout_seconds)
+    return Cluster(known, java_config, timeout_seconds)
 
 
-def channel(bootstrap_servers: str, java: Mapping[str, str]) -> Channel:
+def channel(bootstrap_servers: str, java_config: Mapping[str, str]) -> Channel:
     """A bare connection to whichever bootstrap broker answers first."""
-    return channel_to(*reach(bootstrap_servers), java)
+    return channel_to(*reach(bootstrap_servers), java_config)
 
 
-def channel_to(host: str, port: int, java: Mapping[str, str]) -> Channel:
+def channel_to(host: str, port: int, java_config: Mapping[str, str]) -> Channel:
     from moldau.base.errors import KafkaError, MalformedData
     from moldau.client.channel import Channel
     from moldau.client.properties import security
 
     try:
-        return Channel(host, port, security(java))
+        return Channel(host, port, security(java_config))
     except (OSError, MalformedData, KafkaError) as error:
         raise ToolFailed(f"{host}:{port} does not speak as a Kafka broker: {error}") from error
 
@@ -206,11 +206,11 @@ def metadata(admin: AdminClient) -> ClusterMetadata:
         raise Refused(error.args[0]) from error
 
 
-def require_groups(bootstrap_servers: str, java: Mapping[str, str]) -> None:
+def require_groups(bootstrap_servers: str, java_config: Mapping[str, str]) -> None:
     """Says so when the broker coordinates no groups, instead of waiting for a coordinator for ever."""
     from moldau.wire.apis import ApiKey
 
-    with channel(bootstrap_servers, java) as open_channel:
+    with channel(bootstrap_servers, java_config) as open_channel:
         if not open_channel.offers(ApiKey.JOIN_GROUP):
             raise ToolFailed("This broker has no consumer groups; leave --group out to read without one.")
 

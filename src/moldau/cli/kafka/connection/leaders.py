@@ -49,7 +49,7 @@ def cluster(channel: Channel) -> Cluster:
 
 
 def by_leader(
-    known: Cluster, partitions: Iterable[Partition], java: Mapping[str, str]
+    known: Cluster, partitions: Iterable[Partition], java_config: Mapping[str, str]
 ) -> Iterator[tuple[Channel, Mapping[str, list[int]]]]:
     """For each leader, a connection and the partitions to ask it about, by topic. Leaderless ones are left out."""
     wanted: dict[int, dict[str, list[int]]] = {}
@@ -58,5 +58,5 @@ def by_leader(
         if leader in known.brokers:
             wanted.setdefault(leader, {}).setdefault(partition.topic, []).append(partition.index)
     for leader, topics in wanted.items():
-        with clients.channel_to(*known.brokers[leader], java) as channel:
+        with clients.channel_to(*known.brokers[leader], java_config) as channel:
             yield channel, topics

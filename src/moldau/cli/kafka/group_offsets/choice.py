@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from moldau.base.errors import KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.cli.flags import Given
+from moldau.cli.flags import Arguments
 from moldau.cli.kafka.group_offsets import reset_plan
-from moldau.cli.kafka.java import errors as java_errors
-from moldau.cli.kafka.java import order as java_order
+from moldau.cli.kafka.java import hash_order
+from moldau.cli.kafka.java.exceptions import WRAPPED, exception_text
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client.group_values import CLASSIC, CONSUMER
 from moldau.client.groups import Groups
@@ -23,8 +23,8 @@ def error_line(said: str) -> str:
     return f"\nError: {said}"
 
 
-def chosen_groups(given: Given, groups: Groups) -> list[str]:
-    return listed_ids(groups) if given.has("all-groups") else given.texts("group")
+def chosen_groups(arguments: Arguments, groups: Groups) -> list[str]:
+    return listed_ids(groups) if arguments.has("all-groups") else arguments.texts("group")
 
 
 def listed_ids(groups: Groups) -> list[str]:
@@ -32,8 +32,8 @@ def listed_ids(groups: Groups) -> list[str]:
     try:
         found = [group.group_id for group in groups.listed(types=(CLASSIC, CONSUMER)) if group.is_consumer_group]
     except KafkaError as error:
-        raise ToolFailed(java_errors.WRAPPED + java_errors.shown(error)) from error
-    return java_order.strings(found)
+        raise ToolFailed(WRAPPED + exception_text(error)) from error
+    return hash_order.strings(found)
 
 
 def split_topics(arguments: Iterable[str]) -> tuple[list[TopicPartition], list[str]]:

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Final
 
 from moldau.base.errors import MalformedData
-from moldau.cli.kafka.java.errors import PACKAGE
+from moldau.cli.kafka.java.exceptions import PACKAGE
 from moldau.cli.kafka.log_dump.message_json import json_text, plain
 from moldau.cli.kafka.log_dump.metadata_records import KEPT_BY_KAFKA_ONLY, ClientQuotaRecord
 from moldau.metadata.records import FRAME_VERSION, RECORD_TYPES, MetadataRecord

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from moldau.base.errors import KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.cli.kafka.java.errors import words
+from moldau.cli.kafka.java.exceptions import message_of
 from moldau.cli.kafka.reassignment.plan import Replicas
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client.cluster_values import PartitionReplicas, Reassignment
@@ -51,4 +51,4 @@ def refuse(title: str, outcomes: Mapping[TopicPartition, KafkaError | None]) -> 
     """Raises all that was refused, a line each."""
     refused = {where: refusal for where, refusal in outcomes.items() if refusal is not None}
     if refused:
-        raise Terse("\n".join([title, *(f"{where}: {words(refused[where])}" for where in sorted(refused))]))
+        raise Terse("\n".join([title, *(f"{where}: {message_of(refused[where])}" for where in sorted(refused))]))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from moldau.base.errors import ErrorCode
-from moldau.cli.kafka.java.errors import words
+from moldau.cli.kafka.java.exceptions import message_of
 from moldau.cli.kafka.reassignment.lines import Terse
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client import broker_admin
@@ -74,5 +74,5 @@ def _begun(admin: ClusterAdmin, wanted: Mapping[Replica, str]) -> list[Replica]:
         if refusal is None:
             begun.append(replica)
         elif refusal.code is not ErrorCode.REPLICA_NOT_AVAILABLE:
-            raise ToolFailed(f"Failed to alter dir for {replica}: {words(refusal)}")
+            raise ToolFailed(f"Failed to alter dir for {replica}: {message_of(refusal)}")
     return begun

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from moldau.base.ids import TopicPartition
-from moldau.cli.kafka.java import order as java_order
+from moldau.cli.kafka.java import hash_order
 from moldau.cli.kafka.reassignment import json_input
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client.cluster_values import Replica
@@ -39,7 +39,7 @@ class Plan:
 
     @property
     def topics(self) -> list[str]:
-        return java_order.strings(where.topic for where, _ in self.rows)
+        return hash_order.strings(where.topic for where, _ in self.rows)
 
 
 def parse_plan(text: str) -> Plan:
@@ -86,9 +86,9 @@ def check_for_execution(plan: Plan) -> None:
         raise ToolFailed("Partition reassignment list cannot be empty")
     if not all(replicas for _, replicas in plan.rows):
         raise ToolFailed("Partition replica list cannot be empty")
-    if twice := java_order.partitions(duplicates(where for where, _ in plan.rows)):
+    if twice := hash_order.partitions(duplicates(where for where, _ in plan.rows)):
         raise ToolFailed(f"Partition reassignment contains duplicate topic partitions: {','.join(map(str, twice))}")
-    repeated = [(where, java_order.integers(duplicates(replicas))) for where, replicas in plan.rows]
+    repeated = [(where, hash_order.integers(duplicates(replicas))) for where, replicas in plan.rows]
     told = [f"{where} contains multiple entries for {','.join(map(str, ids))}" for where, ids in repeated if ids]
     if told:
         raise ToolFailed(f"Partition replica lists may not contain duplicate entries: {'. '.join(told)}")
@@ -104,7 +104,7 @@ def parse_topics(text: str) -> list[str]:
     _check_version(found)
     rows = [json_input.as_object(row) for row in json_input.as_array(found.get("topics", []))]
     topics = [json_input.text(json_input.field(row, "topic")) for row in rows]
-    if twice := java_order.strings(duplicates(topics)):
+    if twice := hash_order.strings(duplicates(topics)):
         raise ToolFailed(f"List of topics to reassign contains duplicate entries: {java_list(twice)}")
     return topics
 
@@ -116,7 +116,7 @@ def parse_brokers(text: str) -> list[int]:
             brokers.append(int(part))
         except ValueError:
             raise ToolFailed(f'For input string: "{part}"') from None
-    if twice := java_order.integers(duplicates(brokers)):
+    if twice := hash_order.integers(duplicates(brokers)):
         raise ToolFailed(f"Broker list contains duplicate entries: {java_list(twice)}")
     return brokers
 

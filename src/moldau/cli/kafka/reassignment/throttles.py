@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from moldau.base.ids import TopicPartition
-from moldau.cli.kafka.java import order as java_order
+from moldau.cli.kafka.java import hash_order
 from moldau.cli.kafka.reassignment.plan import Plan
 from moldau.client import broker_admin
 from moldau.client.cluster_admin import ClusterAdmin
@@ -81,7 +81,7 @@ def throttle_log_dirs(admin: ClusterAdmin, brokers: Iterable[int], bytes_per_sec
 def clear_throttles(admin: ClusterAdmin, plan: Plan) -> None:
     """On all brokers: which of them a past reassignment moved from, nobody knows any more."""
     named = [broker for _, replicas in plan.rows for broker in replicas]
-    brokers = java_order.integers([*admin.described().nodes, *named])
+    brokers = hash_order.integers([*admin.described().nodes, *named])
     print(f"Clearing broker-level throttles on broker{_s(brokers)} {','.join(map(str, brokers))}", flush=True)
     broker_admin.alter_broker_configs(admin, brokers, dict.fromkeys((LEADER_RATE, FOLLOWER_RATE, LOG_DIRS_RATE)))
     topics = plan.topics

@@ -35,7 +35,7 @@ def strings(keys: Iterable[str]) -> list[str]:
     return _ordered(keys, string_hash, TABLE_MIN)
 
 
-def strings_to_measure(keys: Iterable[str]) -> list[str]:
+def strings_presized(keys: Iterable[str]) -> list[str]:
     """As of a map that was made for so many keys, with a table no larger than they need."""
     return _ordered(keys, string_hash, 1)
 
@@ -52,7 +52,7 @@ def partitions(keys: Iterable[TopicPartition]) -> list[TopicPartition]:
     return _ordered(keys, partition_hash, TABLE_MIN)
 
 
-def partitions_to_measure(keys: Iterable[TopicPartition]) -> list[TopicPartition]:
+def partitions_presized(keys: Iterable[TopicPartition]) -> list[TopicPartition]:
     return _ordered(keys, partition_hash, 1)
 
 

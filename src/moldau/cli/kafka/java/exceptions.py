@@ -20,7 +20,7 @@ CLASSES: Final = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ClusterAuthorization",
     ErrorCode.REQUEST_TIMED_OUT: "Timeout",
 }
-WORDS: Final = {
+MESSAGES: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
     ErrorCode.REQUEST_TIMED_OUT: "The request timed out.",
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "The coordinator is loading and hence can't process requests.",
@@ -41,9 +41,9 @@ WORDS: Final = {
 }
 
 
-def words(error: KafkaError) -> str:
+def message_of(error: KafkaError) -> str:
     """What getMessage() answers."""
-    return error.message or WORDS.get(error.code, error.code.name)
+    return error.message or MESSAGES.get(error.code, error.code.name)
 
 
 def without_message(error: KafkaError) -> KafkaError:
@@ -51,7 +51,7 @@ def without_message(error: KafkaError) -> KafkaError:
     return KafkaError(error.code)
 
 
-def shown(error: KafkaError) -> str:
+def exception_text(error: KafkaError) -> str:
     """What toString() answers."""
     by_rule = "".join(word.capitalize() for word in error.code.name.split("_")).removesuffix("Exception")
-    return f"{PACKAGE}.{CLASSES.get(error.code, by_rule)}Exception: {words(error)}"
+    return f"{PACKAGE}.{CLASSES.get(error.code, by_rule)}Exception: {message_of(error)}"
