@@ -262,7 +262,7 @@ class TestFeatures:
         assert self.wanted(command="disable", feature=["a"]) == {"a": 0}
 
     @pytest.mark.parametrize(
-        ("given", "said"),
+        ("arguments", "message"),
         [
             ({"feature": ["foo"]}, "Can't parse feature=level string foo: equals sign not found."),
             ({"feature": ["foo=x"]}, "Can't parse feature=level string foo=x: unable to parse x as a short."),
@@ -270,8 +270,8 @@ class TestFeatures:
             ({"feature": ["a=1"], "release_version": "4.3"}, "Can not specify `release-version` with other feature"),
         ],
     )
-    def test_levels_that_cannot_be_wanted(self, arguments: dict[str, object], said: str) -> None:
-        with pytest.raises(ToolFailed, match=re.escape(said)):
+    def test_levels_that_cannot_be_wanted(self, arguments: dict[str, object], message: str) -> None:
+        with pytest.raises(ToolFailed, match=re.escape(message)):
             self.wanted(**arguments)
 
     @pytest.mark.parametrize(

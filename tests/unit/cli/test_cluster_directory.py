@@ -17,7 +17,7 @@ from patience import wait_until
 from moldau.cli.cluster import directory as cluster_directory
 from moldau.cli.cluster import processes as cluster_processes
 from moldau.cli.cluster.directory import ClusterDirectory, Description
-from moldau.cli.cluster.processes import Born, NodeProcess, NodeState, live_process
+from moldau.cli.cluster.processes import NodeProcess, NodeState, ProcessIdentity, live_process
 from moldau.cli.cluster.screen import Tail
 from moldau.cli.connect import CommandFailed
 from moldau.cli.main import main
@@ -112,13 +112,13 @@ def test_what_does_not_fit_the_directory_is_refused(tmp_path: Path) -> None:
         ): "holds a cluster of 3 nodes; leave --nodes out, or choose another --data-dir",
         ("start", "-p", "9092", "-d", place): f"has its ports from {BASE_PORT} on; leave --base-port out",
         ("start", "-d", str(tmp_path / "other")): "is not empty and holds no cluster",
-        ("start", "-d", str(tmp_path / "a,b")): "has a comma in it",
+        ("start", "-d", str(tmp_path / "a,b")): "contains a comma",
         ("start", "-d", str(tmp_path / "new"), "-p", "65534"): "leaves no room for 3 ports",
         ("start", "-d", str(tmp_path / "new"), "-o", "nonsense"): "nonsense",
         ("status", "-d", str(tmp_path / "none")): "there is no cluster in",
         ("kill", "4", "-d", place): "there is no node 4 in this cluster; its nodes are 1, 2, 3",
-        ("kill", "1", "-d", place): "node 1 does not run; `moldau cluster restart 1` starts it",
-        ("stop", "-d", place): "does not run",
+        ("kill", "1", "-d", place): "node 1 is not running; `moldau cluster restart 1` starts it",
+        ("stop", "-d", place): "is not running",
     }
     for words, line in expected.items():
         result = moldau(*words)
@@ -152,21 +152,21 @@ def test_a_process_is_looked_at_alive_paused_and_dead(tmp_path: Path) -> None:
     log.write_text("of an older run: Moldau is ready: there\n")
     position = log.stat().st_size
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        process = NodeProcess(1, Born(child.pid, PROCESSES.birth_time(child.pid) or ""), log, position)
+        process = NodeProcess(1, ProcessIdentity(child.pid, PROCESSES.birth_time(child.pid) or ""), log, position)
         try:
             assert process.state() is NodeState.STARTING
             with log.open("a") as file:
                 file.write("Moldau 1.0 is ready: here\n")
             assert process.state() is NodeState.UP
-            process.born.signal(signal.SIGSTOP)
+            process.identity.signal(signal.SIGSTOP)
             wait_until(lambda: process.state() is NodeState.PAUSED, "it is paused")
-            process.born.signal(signal.SIGCONT)
+            process.identity.signal(signal.SIGCONT)
             wait_until(lambda: process.state() is NodeState.UP, "it is up again")
         finally:
             child.kill()
         assert not cluster_processes.await_end([process], 5)
         assert process.state() is NodeState.DOWN, "what is left of it until we look at its end does not count"
-    assert not process.born.signal(0)
+    assert not process.identity.signal(0)
     assert (PROCESSES.memory_bytes(os.getpid()) or 0) > 10 << 20
 
 
@@ -189,9 +189,9 @@ def test_a_log_is_followed_line_by_line(tmp_path: Path) -> None:
     assert tail.lines() == ["twö", ""]
 
 
-def test_a_description_that_is_not_ours_is_told(tmp_path: Path) -> None:
+def test_a_foreign_description_is_reported(tmp_path: Path) -> None:
     (tmp_path / "cluster.json").write_text('{"nodes": 3}')
-    with pytest.raises(CommandFailed, match="cannot be understood"):
+    with pytest.raises(CommandFailed, match="not a valid cluster description"):
         ClusterDirectory(tmp_path).description()
 
 

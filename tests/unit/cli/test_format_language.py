@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import arguments
+from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.cli.records.format_language import BadFormat, compile_format, json_envelope
@@ -98,7 +98,7 @@ def test_what_is_refused(text: str, complaint: str) -> None:
         compile_format(text)
 
 
-@arguments(st.text(alphabet="%tpoeikvKVTdhH{}[]hexstrf\\nx0a ", max_size=20))
+@given(st.text(alphabet="%tpoeikvKVTdhH{}[]hexstrf\\nx0a ", max_size=20))
 def test_any_text_is_a_format_or_a_refusal(text: str) -> None:
     try:
         render = compile_format(text)
@@ -124,7 +124,7 @@ def test_the_envelope() -> None:
 payloads = st.none() | st.binary(max_size=40)
 
 
-@arguments(payloads, payloads, st.lists(st.tuples(st.text(max_size=5), payloads), max_size=3))
+@given(payloads, payloads, st.lists(st.tuples(st.text(max_size=5), payloads), max_size=3))
 def test_what_consume_prints_produce_reads_back(
     key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]
 ) -> None:

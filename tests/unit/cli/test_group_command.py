@@ -210,7 +210,7 @@ def test_a_signal_is_noted_once_and_handlers_are_put_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("java", "told"),
+    ("java_config", "told"),
     [
         ("org.apache.kafka.clients.consumer.RoundRobinAssignor", "roundrobin"),
         ("org.apache.kafka.clients.consumer.CooperativeStickyAssignor", "cooperative-sticky"),

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from moldau import __version__
 from moldau.cli import connect
-from moldau.cli.connect import DEFAULT_BOOTSTRAP, Broker, broker_options, broker_so_far
+from moldau.cli.connect import DEFAULT_BOOTSTRAP, Broker, broker_options, completion_broker
 from moldau.cli.main import COMMANDS, main, one_line
 
 
@@ -169,7 +169,7 @@ def test_a_shell_that_completes_asks_the_broker_that_is_written_so_far(written: 
     asked: list[Broker] = []
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        asked.append(broker_so_far(ctx))
+        asked.append(completion_broker(ctx))
         return []
 
     @click.command()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
-from hypothesis import arguments
+from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.cli.offsets import (
@@ -93,7 +93,7 @@ def test_what_is_refused(text: str) -> None:
     assert "\n" not in str(refusal.value)
 
 
-@arguments(st.text(alphabet="0123456789@:+-.TZhmsdend staro", max_size=24))
+@given(st.text(alphabet="0123456789@:+-.TZhmsdend staro", max_size=24))
 def test_any_text_is_a_range_or_a_refusal(text: str) -> None:
     with suppress(BadOffset):
         assert isinstance(parse_range(text, NOW_MS), OffsetRange)

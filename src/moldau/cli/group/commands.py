@@ -15,9 +15,9 @@ import click
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.cluster.connect import kafka_failure
+from moldau.cli.completion import complete_groups
 from moldau.cli.connect import Broker, CommandFailed, broker_options
 from moldau.cli.group import lag as group_lag
-from moldau.cli.group.completion import complete_groups
 from moldau.cli.group.connect import (
     KEEPS_BATCH_NUMBERS,
     GroupClient,

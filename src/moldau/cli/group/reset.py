@@ -14,9 +14,9 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli import offsets
 from moldau.cli.cluster.connect import SHOW_GROUPS, kafka_failure
+from moldau.cli.completion import complete_groups
 from moldau.cli.connect import Broker, CommandFailed, broker_options, complete_topics
 from moldau.cli.group import targets as group_targets
-from moldau.cli.group.completion import complete_groups
 from moldau.cli.group.connect import (
     KEEPS_BATCH_NUMBERS,
     GroupClient,

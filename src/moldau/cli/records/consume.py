@@ -15,6 +15,7 @@ from typing import Any, Final
 import click
 
 from moldau.cli import offsets, partition_offsets
+from moldau.cli.completion import complete_groups
 from moldau.cli.connect import (
     Broker,
     ClusterMetadata,
@@ -26,7 +27,6 @@ from moldau.cli.connect import (
     outcome,
     plain_failures,
 )
-from moldau.cli.group.completion import complete_groups
 from moldau.cli.partition_offsets import Partition, ResolvedRange
 from moldau.cli.records import format_language
 from moldau.cli.records.consume_group import consume_group
@@ -129,7 +129,7 @@ def consume(
         _consume_group(broker, group, chosen, offset or "start", exit_at_end, config, printer)
         return
     wanted = _range(offset or "start", exit_at_end)
-    partitions = [where for name in names for where in partition_offsets.chosen(metadata.topics[name], only)]
+    partitions = [where for name in names for where in partition_offsets.partitions_of(metadata.topics[name], only)]
     ranges = partition_offsets.resolve(broker.admin, partitions, wanted, isolation_level == "read_committed")
     # librdkafka asks for a group id even of a consumer that joins none.
     consumer = broker.consumer(config | {"group.id": "moldau-consume", "enable.auto.commit": False})

@@ -16,7 +16,7 @@ import click
 
 from moldau.cli.connect import Broker, CommandFailed, broker_options, complete_topics, failure, key_values
 from moldau.cli.output import progress_bar
-from moldau.cli.partition_offsets import chosen
+from moldau.cli.partition_offsets import partitions_of
 from moldau.cli.records.input import BadRecord, Headers, LineParser, envelope_parser, line_parser
 
 POLL_EVERY_LINES: Final = 1000
@@ -181,7 +181,7 @@ def _check_target(broker: Broker, topic: str, partition: int | None) -> None:
     """A topic that is not there is left to the broker, which may create it; a partition that is not there is told."""
     metadata = broker.metadata()
     if topic in metadata.topics and partition is not None:
-        chosen(metadata.topics[topic], [partition])
+        partitions_of(metadata.topics[topic], [partition])
 
 
 def _producer_config(compression: str, acks: str) -> dict[str, Any]:

@@ -95,7 +95,7 @@ def list_topics(broker: Broker, internal: bool, output_format: str) -> None:
     """
     metadata = broker.metadata()
     topics = [t for name, t in sorted(metadata.topics.items()) if internal or not is_internal(name)]
-    bounds = partition_offsets.bounds(broker.admin, partition_offsets.led(topics))
+    bounds = partition_offsets.bounds(broker.admin, partition_offsets.partitions_with_leader(topics))
     known_sizes = topic_sizes.sizes(broker, metadata)
     rows = [
         (
@@ -136,7 +136,7 @@ def describe(broker: Broker, names: tuple[str, ...], output_format: str) -> None
     """
     topics = existing_topics(broker.metadata(), names)
     admin = broker.admin
-    bounds = partition_offsets.bounds(admin, partition_offsets.led(topics))
+    bounds = partition_offsets.bounds(admin, partition_offsets.partitions_with_leader(topics))
     data, tables = [], []
     for shown in topics:
         partitions, configs = _partition_table(shown, bounds), _config_table(admin, shown)
@@ -251,7 +251,7 @@ def trim(broker: Broker, name: str, before: str, only: tuple[int, ...], yes: boo
         until = offsets.parse_position(before, time.time_ns() // 1_000_000)
     except offsets.BadOffset as error:
         raise click.BadParameter(str(error), param_hint="--before") from error
-    partitions = partition_offsets.chosen(broker.topic(name), only)
+    partitions = partition_offsets.partitions_of(broker.topic(name), only)
     admin = broker.admin
     ranges = partition_offsets.resolve(admin, partitions, offsets.OffsetRange(until))
     confirm(f"Delete all records of {name} before {before}?", yes)

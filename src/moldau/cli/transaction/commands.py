@@ -12,14 +12,14 @@ from typing import Any
 import click
 
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.cli.completion import complete_transactional_ids
 from moldau.cli.connect import Broker, CommandFailed, broker_options, complete_topics
 from moldau.cli.output import Table, format_option, show
-from moldau.cli.transaction.completion import complete_transactional_ids
 from moldau.cli.transaction.connect import (
     TransactionClient,
+    active_producers,
     existing_partitions,
     existing_transactions,
-    told_producers,
     transaction_client,
 )
 from moldau.cli.transaction.end import abort, duration, hanging
@@ -167,7 +167,7 @@ def producers(broker: Broker, topic: str, only: tuple[int, ...], broker_id: int 
     moldau transaction producers orders --partition 0 --broker 2
     """
     with transaction_client(broker) as client:
-        told = told_producers(client, existing_partitions(client, [topic], only), broker_id)
+        told = active_producers(client, existing_partitions(client, [topic], only), broker_id)
     now_ms = _now_ms()
     rows = [
         (

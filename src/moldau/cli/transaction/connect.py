@@ -60,7 +60,7 @@ def existing_partitions(client: TransactionClient, topics: Sequence[str], only: 
     return found
 
 
-def told_producers(
+def active_producers(
     client: TransactionClient, partitions: Iterable[TopicPartition], broker_id: int | None = None
 ) -> dict[TopicPartition, list[ActiveProducer]]:
     """Who writes to each partition; fails where one of them is not told."""

@@ -10,16 +10,16 @@ import click
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.cluster.connect import kafka_failure
+from moldau.cli.completion import complete_transactional_ids
 from moldau.cli.connect import Broker, CommandFailed, broker_options, complete_topics
 from moldau.cli.group.targets import parse_topic
 from moldau.cli.offsets import BadOffset, parse_duration
 from moldau.cli.output import Table, confirm, format_option, show
-from moldau.cli.transaction.completion import complete_transactional_ids
 from moldau.cli.transaction.connect import (
     TransactionClient,
+    active_producers,
     existing_partitions,
     existing_transactions,
-    told_producers,
     transaction_client,
 )
 from moldau.client import transaction_values
@@ -59,7 +59,7 @@ def hanging(
         if broker_id is not None:
             partitions = _replicas_on(client, broker_id, partitions)
         now_ms = time.time_ns() // 1_000_000
-        old = transaction_values.open_for_long(told_producers(client, partitions, broker_id), now_ms, longer_than)
+        old = transaction_values.open_for_long(active_producers(client, partitions, broker_id), now_ms, longer_than)
         found = _unknown_to_coordinators(client, old)
     rows = [
         (
@@ -138,7 +138,7 @@ def _terminate(client: TransactionClient, name: str, yes: bool) -> None:
 
 def _abort_at(client: TransactionClient, at: str, start: int, yes: bool) -> None:
     where = _partition(client, at)
-    producer = _beginning_at(told_producers(client, [where])[where], start)
+    producer = _beginning_at(active_producers(client, [where])[where], start)
     if producer is None:
         raise CommandFailed(
             f"no open transaction begins at offset {start} of {where.topic} partition {where.partition};"
