@@ -82,14 +82,14 @@ def test_null_prints_as_nothing_and_its_length_as_minus_one() -> None:
     ("text", "complaint"),
     [
         ("%", "single %"),
-        ("%z", "%z at column 1 is not known"),
+        ("%z", "%z at column 1 is unknown"),
         ("ab%q", "column 3"),
         ("%v{rot13}", "use {hex} or {base64}"),
         ("%v{hex", "never closed"),
         ("%d{julian}", "strftime"),
         ("%h{%o}", "a header has"),
-        ("\\q", "no escape"),
-        ("\\", "no escape"),
+        ("\\q", "not an escape"),
+        ("\\", "not an escape"),
         ("\\xZZ", "two hexadecimal digits"),
     ],
 )

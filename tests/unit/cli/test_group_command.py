@@ -13,7 +13,7 @@ from moldau.cli.group.lag import PartitionLag, first_timestamp, whole_batches
 from moldau.cli.group.targets import Kind, Target, parse_target, parse_topic, resolve
 from moldau.cli.offsets import BadOffset, PartitionBounds
 from moldau.cli.records.consume_group import Membership
-from moldau.cli.records.pattern_subscription import FIRST_LOOKS_SECONDS, LOOK_SECONDS, PatternSubscription
+from moldau.cli.records.pattern_subscription import FIRST_REFRESH_SECONDS, REFRESH_SECONDS, PatternSubscription
 from moldau.cli.stop_signals import Stop
 from moldau.cli.stored_offsets import store_printed
 from moldau.client.confluent import KafkaError, KafkaException
@@ -120,7 +120,7 @@ class TestMembership:
         assert not member.is_done()
         member.reached_end(("t", 1))
         assert member.is_done()
-        member.goes_on(("t", 1))
+        member.left_end(("t", 1))
         assert not member.is_done()
 
     def test_partitions_come_and_go_one_by_one(self) -> None:
@@ -187,16 +187,16 @@ def test_the_last_record_of_each_partition_is_stored_and_a_lost_partition_is_not
 def test_a_pattern_is_looked_up_now_and_then_and_a_silent_broker_changes_nothing() -> None:
     consumer = FakeConsumer(topics=[])
     pattern = PatternSubscription(consumer, lambda name: name.startswith("a"))  # type: ignore[arg-type]
-    pattern.look(0.0)
+    pattern.refresh(0.0)
     consumer.topics = ["a1", "b"]
-    pattern.look(FIRST_LOOKS_SECONDS / 2)
+    pattern.refresh(FIRST_REFRESH_SECONDS / 2)
     assert consumer.subscriptions == []
-    pattern.look(FIRST_LOOKS_SECONDS)
+    pattern.refresh(FIRST_REFRESH_SECONDS)
     consumer.topics = None
-    pattern.look(10 * LOOK_SECONDS)
+    pattern.refresh(10 * REFRESH_SECONDS)
     consumer.topics = ["a2", "a1"]
-    pattern.look(20 * LOOK_SECONDS)
-    pattern.look(30 * LOOK_SECONDS)
+    pattern.refresh(20 * REFRESH_SECONDS)
+    pattern.refresh(30 * REFRESH_SECONDS)
     assert consumer.subscriptions == [["a1"], ["a1", "a2"]]
 
 

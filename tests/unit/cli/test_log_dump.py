@@ -158,5 +158,5 @@ def test_an_empty_segment(tmp_path: Path) -> None:
 
 def test_files_that_are_not_a_brokers(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x")
-    assert "is no file that a broker writes" in dump(tmp_path / "notes.txt").stderr
+    assert "is not a file of a broker" in dump(tmp_path / "notes.txt").stderr
     assert "nothing in" in dump(tmp_path).stderr

@@ -334,9 +334,9 @@ def test_what_is_no_length_of_time(text: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("abort", "say which: ID, or --at TOPIC:PARTITION and --start OFFSET"),
-        ("abort checkout --at orders:0 --start 1", "say which"),
-        ("abort --at orders:0", "say which"),
+        ("abort", "name one: ID, or --at TOPIC:PARTITION and --start OFFSET"),
+        ("abort checkout --at orders:0 --start 1", "name one"),
+        ("abort --at orders:0", "name one"),
         ("list --longer-than soon", "'soon' is not a duration"),
         ("list --state Sleeping", "Invalid value for '--state'"),
         ("hanging --longer-than 5", "write 15m, 1h30m or 500ms"),

@@ -258,7 +258,7 @@ class Reading:
             if self._timeout is not None and now - last >= self._timeout:
                 return
             if source is not None:
-                source.look(now)
+                source.refresh(now)
             wait = POLL_SECONDS if self._timeout is None else min(POLL_SECONDS, self._timeout - (now - last))
             records = self._take(wait)
             if records:

@@ -165,7 +165,7 @@ def consume(consumer: Consumer, source: Any, report: Report, records: int, timeo
         if now - last > timeout_seconds:
             return False
         if source is not None:
-            source.look(now)
+            source.refresh(now)
         batch = consumer.consume(min(RECORDS_AT_ONCE, records - report.records), POLL_SECONDS)
         sound = [record for record in batch if record.error() is None]
         if sound:

@@ -91,12 +91,12 @@ def _list_rows(client: TransactionClient, listed: Sequence[ListedTransaction]) -
         if isinstance(description, DescribedTransaction):
             seconds, partitions = open_seconds(description, now_ms), len(description.partitions)
         yield (
-            transaction.transactional_id,
-            transaction.state,
+            entry.transactional_id,
+            entry.state,
             seconds,
             partitions,
-            transaction.producer_id,
-            transaction.coordinator,
+            entry.producer_id,
+            entry.coordinator,
         )
 
 
