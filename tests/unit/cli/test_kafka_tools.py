@@ -25,7 +25,7 @@ from moldau.client.properties import for_librdkafka
 
 def read(line: bytes, **props: str) -> Record:
     named = {name.replace("_", "."): value for name, value in props.items()}
-    return LineReader.configured(named).record(line, 7)
+    return LineReader.from_properties(named).record(line, 7)
 
 
 class FakeRecord:

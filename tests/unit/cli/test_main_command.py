@@ -101,7 +101,7 @@ def test_a_command_left_open_shows_its_help(words: list[str]) -> None:
 
 def test_a_library_that_is_missing_is_told_with_the_way_to_it() -> None:
     missing = ModuleNotFoundError("No module named 'cramjam'", name="cramjam")
-    assert one_line(missing) == "cramjam is not installed; `make setup` in a checkout, or `pip install .`, brings it"
+    assert one_line(missing) == "cramjam is not installed; run `make setup` in a checkout, or `pip install .`"
     assert one_line(ModuleNotFoundError("No module named 'moldau.x'", name="moldau.x")).startswith("ModuleNotFound")
 
 

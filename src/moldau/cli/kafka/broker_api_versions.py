@@ -1,6 +1,6 @@
-"""kafka-broker-api-versions: what each broker of a cluster can be asked, and in which versions.
+"""kafka-broker-api-versions: the APIs of each broker of a cluster, and their versions.
 
-One block a broker; `usable` is the highest version that broker and tool have in common.
+One block for each broker; `usable` is the highest version that broker and tool have in common.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NOT_FOR_CLIENTS: Final = frozenset(
         ApiKey.UPDATE_RAFT_VOTER,
     }
 )
-"""Asked by brokers of controllers; a broker that lacks them lacks nothing."""
+"""Requests between brokers and controllers; a broker need not offer them."""
 
 FLAGS = Flags(
     "This tool helps to retrieve broker version information.",
@@ -69,7 +69,7 @@ def table(versions: Mapping[int, tuple[int, int]]) -> str:
 
 
 def _line(key: int, offered: tuple[int, int] | None) -> str:
-    """`Fetch(1): 4 to 18 [usable: 18]`."""
+    """Return a line such as `Fetch(1): 4 to 18 [usable: 18]`."""
     name = APIS[key].name if key in APIS else "UNKNOWN"
     if offered is None:
         return f"{name}({key}): UNSUPPORTED"

@@ -1,6 +1,6 @@
-"""kafka-cluster: the cluster's id, its endpoints, and the unregistration of a broker that will not come back.
+"""kafka-cluster: prints the cluster's id and its endpoints, and unregisters a broker that will not come back.
 
-One verb before the flags, unlike the other tools; errors are worded as Kafka's parser for verbs words them.
+Unlike in the other tools, a verb stands before the flags; errors are worded as in Kafka's parser for verbs.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{USAGE}\n\nThe Kafka cluster tool.\n\n{summaries}")
         return 1
     if not verb:
-        said = "too few arguments"
+        message = "too few arguments"
     elif verb.startswith("-"):
-        said = f"unrecognized arguments: '{verb}'"
+        message = f"unrecognized arguments: '{verb}'"
     else:
-        said = f"invalid choice: '{verb}' (choose from {', '.join(repr(name) for name in VERBS)})"
-    complain(f"{USAGE}\nkafka-cluster: error: {said}")
+        message = f"invalid choice: '{verb}' (choose from {', '.join(repr(name) for name in VERBS)})"
+    complain(f"{USAGE}\nkafka-cluster: error: {message}")
     return 1
 
 
@@ -102,7 +102,7 @@ def _list_endpoints(arguments: Arguments) -> int:
 
 
 def endpoint_lines(nodes: Sequence[BrokerNode], of_controllers: bool) -> list[str]:
-    """Only hosts and racks make their columns wider, and only those of nodes: the headers may overhang them."""
+    """Return the rows. Only hosts and racks of nodes widen their columns, so headers may be wider than the columns."""
     host_width = max((len(node.host) for node in nodes), default=100)
     rack_width = max((len(node.rack) for node in nodes if node.rack is not None), default=10)
     rows = [("ID", "HOST", "PORT", "RACK", "STATE", "ENDPOINT_TYPE")]

@@ -27,13 +27,13 @@ from moldau.cli.kafka.storage_format.feature_levels import (
     version_of,
 )
 from moldau.cli.kafka.tool import ToolFailed
-from moldau.cli.kafka.verbs import VerbParser, add_connection, kafkas_words, run_verbs
+from moldau.cli.kafka.verbs import VerbParser, add_connection, kafka_message, run_verbs
 from moldau.client.cluster_values import Features, UpgradeType
 
 
 class _Parser(VerbParser):
     def error(self, message: str) -> NoReturn:
-        self.exit(1, f"Command line error: {kafkas_words(message)}. Type --help for help.\n")
+        self.exit(1, f"Command line error: {kafka_message(message)}. Type --help for help.\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -78,7 +78,7 @@ def _log_dirs(host: str, port: int, java_config: Mapping[str, str]) -> Sequence[
     with clients.channel_to(host, port, java_config) as channel:
         # Every topic is asked for and chosen from here, as Kafka's tool does: a broker may not know all that are named.
         answer = channel.ask(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
-    clients.refuse(answer.error_code, None)
+    clients.raise_for_error(answer.error_code, None)
     return answer.results
 
 

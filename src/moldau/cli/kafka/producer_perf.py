@@ -108,7 +108,7 @@ def _main(arguments: Arguments) -> int:
     try:
         Run(plan, producer, failures).go()
     except KafkaException as error:
-        raise clients.Refused(error.args[0]) from error
+        raise clients.ClientError(error.args[0]) from error
     if arguments.has("print-metrics"):
         stats.print_table(producer.poll)
     return failures.summary(0)

@@ -226,7 +226,7 @@ def _configs(channel: Channel, names: Sequence[str]) -> dict[str, Config]:
     request = DescribeConfigsRequest(resources=asked)
     answer = channel.ask(ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse)
     for result in answer.results:
-        clients.refuse(result.error_code, result.error_message)
+        clients.raise_for_error(result.error_code, result.error_message)
     return {result.resource_name: result.configs for result in answer.results}
 
 

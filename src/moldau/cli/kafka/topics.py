@@ -226,10 +226,10 @@ def _create(arguments: Arguments, plan: NewTopicPlan) -> None:
         topic = NewTopic(plan.name, plan.partitions or -1, plan.replication_factor or -1, config=plan.config)
     admin = _admin(arguments)
     try:
-        clients.answer(admin.create_topics([topic], request_timeout=clients.ADMIN_SECONDS)[plan.name])
+        clients.result_of(admin.create_topics([topic], request_timeout=clients.ADMIN_SECONDS)[plan.name])
     except ValueError as error:
         raise ToolFailed(str(error)) from error
-    except clients.Refused as error:
+    except clients.ClientError as error:
         if not (arguments.has("if-not-exists") and error.code == "TOPIC_ALREADY_EXISTS"):
             raise
         return
@@ -283,7 +283,7 @@ def _alter(arguments: Arguments, admin: AdminClient) -> None:
         for name in names
     ]
     for future in admin.create_partitions(growth, request_timeout=clients.ADMIN_SECONDS).values():
-        clients.answer(future)
+        clients.result_of(future)
 
 
 def _delete(arguments: Arguments, admin: AdminClient) -> None:
@@ -292,7 +292,7 @@ def _delete(arguments: Arguments, admin: AdminClient) -> None:
     if not names:
         return
     for future in admin.delete_topics(names, request_timeout=clients.ADMIN_SECONDS).values():
-        clients.answer(future)
+        clients.result_of(future)
 
 
 if __name__ == "__main__":
