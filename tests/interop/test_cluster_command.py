@@ -249,7 +249,7 @@ def test_nodes_outlive_a_foreground_that_is_killed_and_can_still_be_run(
     running.await_end()
     assert running.states()[1]["state"] == "up"
     refused = running.run("start")
-    assert "is running already; `moldau cluster stop` stops it" in refused.stderr
+    assert "is running; `moldau cluster stop` stops it" in refused.stderr
     (old,) = pids(tmp_path / "c")
     assert "node 1 is up again" in running.run("restart", "1").stdout
     (new,) = pids(tmp_path / "c")

@@ -227,11 +227,11 @@ class TestFeatures:
     def test_versions_by_name(self) -> None:
         assert feature_levels.version_of("3.7").level == 19
         assert feature_levels.version_of("4.4-IV0").level == 31
-        for name, unsettled_too in (("2.8", True), ("4.4", True), ("4.4-IV0", False)):
+        for name, with_unreleased in (("2.8", True), ("4.4", True), ("4.4-IV0", False)):
             with pytest.raises(
                 ToolFailed, match=f"Unknown metadata.version '{name}'. Supported metadata.version are: 3"
             ):
-                feature_levels.version_of(name, unsettled_too)
+                feature_levels.version_of(name, with_unreleased)
 
     def test_what_a_level_needs(self) -> None:
         assert feature_levels.dependency_lines("eligible.leader.replicas.version", 1) == [
@@ -251,7 +251,7 @@ class TestFeatures:
 
     def wanted(self, kind: UpgradeType = UpgradeType.UPGRADE, **arguments: object) -> dict[str, int]:
         base = {"command": "upgrade", "feature": None, "metadata": None, "release_version": None}
-        return features.wanted_levels(Namespace(**(base | arguments)), kind)
+        return features.requested_levels(Namespace(**(base | arguments)), kind)
 
     def test_levels_wanted(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert self.wanted(feature=["a=1", "b = 2"]) == {"a": 1, "b": 2}

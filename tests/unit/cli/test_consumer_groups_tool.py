@@ -169,7 +169,7 @@ class TestPlans:
         low, fine, high = (TopicPartition("orders", index) for index in range(3))
         told: list[str] = []
         bounds = dict.fromkeys((low, fine, high), (10, 20))
-        assert reset_plan.within({low: 3, fine: 15, high: 99}, bounds, told.append) == {low: 10, fine: 15, high: 20}
+        assert reset_plan.clamp({low: 3, fine: 15, high: 99}, bounds, told.append) == {low: 10, fine: 15, high: 20}
         assert told == [
             "New offset (3) is lower than earliest offset for topic partition orders-0. Value will be set to 10",
             "New offset (99) is higher than latest offset for topic partition orders-2. Value will be set to 20",
@@ -366,7 +366,7 @@ def test_kafka_groups_filters(words: list[str], kept: str) -> None:
         ListedGroup("connect", CLASSIC, "connect", "Stable"),
     ]
     arguments: Arguments = groups.FLAGS.parse(["--list", *words])
-    assert " ".join(group.group_id for group in listed if groups.wanted(arguments, group)) == kept
+    assert " ".join(group.group_id for group in listed if groups.is_selected(arguments, group)) == kept
 
 
 USAGE = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from moldau.base.errors import MalformedData
-from moldau.cli.kafka.log_dump.offsets_lines import offsets_words
+from moldau.cli.kafka.log_dump.offsets_lines import offsets_texts
 from moldau.coordinator.group.consumer_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -29,7 +29,7 @@ from moldau.wire.records import Record
 
 
 def words(key: RecordKey, value: RecordValue | None) -> tuple[str, str | None]:
-    return offsets_words(Record(7, 0, *encode_record(CoordinatorRecord(key, value))))
+    return offsets_texts(Record(7, 0, *encode_record(CoordinatorRecord(key, value))))
 
 
 def test_a_committed_offset_and_its_end() -> None:
@@ -78,12 +78,12 @@ def test_a_member_of_a_consumer_group() -> None:
 
 
 def test_what_cannot_be_read_is_passed_over() -> None:
-    assert offsets_words(Record(7, 0, b"\x03\xe8", b"")) == ("Unknown record type 1000 at offset 7, skipping.", None)
-    told, payload = offsets_words(Record(7, 0, b"\0\1\0", b""))
+    assert offsets_texts(Record(7, 0, b"\x03\xe8", b"")) == ("Unknown record type 1000 at offset 7, skipping.", None)
+    told, payload = offsets_texts(Record(7, 0, b"\0\1\0", b""))
     assert told.startswith("Error at offset 7, skipping. ")
     assert payload is None
 
 
 def test_a_record_without_a_key_is_none_of_the_coordinators() -> None:
     with pytest.raises(MalformedData, match="offset 7 has no key"):
-        offsets_words(Record(7, 0, None, b"value"))
+        offsets_texts(Record(7, 0, None, b"value"))

@@ -12,9 +12,9 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.flags import UsageError
 from moldau.cli.kafka import reassign_partitions
-from moldau.cli.kafka.reassign_partitions import checked_action
+from moldau.cli.kafka.reassign_partitions import selected_action
 from moldau.cli.kafka.reassignment import log_dir_moves
-from moldau.cli.kafka.reassignment.lines import Terse, reassignment_line, refuse, status_lines
+from moldau.cli.kafka.reassignment.lines import PlainFailure, raise_for_errors, reassignment_line, status_lines
 from moldau.cli.kafka.reassignment.plan import (
     check_for_execution,
     parse_brokers,
@@ -149,9 +149,9 @@ class TestLines:
         assert reassignment_line(T0, Reassignment((3, 1), (3,), ())) == "t-0: replicas: 3,1. adding: 3."
 
     def test_refusals_come_sorted_and_all_together(self) -> None:
-        refuse("title", {T0: None})
-        with pytest.raises(Terse) as told:
-            refuse(
+        raise_for_errors("title", {T0: None})
+        with pytest.raises(PlainFailure) as told:
+            raise_for_errors(
                 "title", {T1: KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), T0: KafkaError(ErrorCode.NONE, "no")}
             )
         assert str(told.value) == "title\nt-0: no\nt-1: This server does not host this topic-partition."
@@ -225,7 +225,7 @@ class TestFlags:
     )
     def test_what_does_not_go_together(self, words: list[str], said: str) -> None:
         with pytest.raises(UsageError, match=re.escape(said)):
-            checked_action(reassign_partitions.FLAGS.parse(words))
+            selected_action(reassign_partitions.FLAGS.parse(words))
 
     def test_a_file_that_is_not_there_is_told_before_anybody_is_called(
         self, capsys: pytest.CaptureFixture[str]

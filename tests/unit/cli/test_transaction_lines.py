@@ -14,7 +14,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.kafka import transactions
 from moldau.cli.kafka.java import hash_order
-from moldau.cli.kafka.log_dump.transaction_log_lines import transaction_log_formatter, transaction_log_words
+from moldau.cli.kafka.log_dump.transaction_log_lines import transaction_log_formatter, transaction_log_texts
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.kafka.transaction import failures as transaction_failures
 from moldau.cli.kafka.transaction.tables import described_table, hanging_table, listed_table, producers_table
@@ -278,12 +278,12 @@ class TestTheTransactionLog:
 
     def test_as_dump_log_prints_it(self) -> None:
         key = f'{{"type":"0","data":{self.KEY_JSON}}}'
-        assert transaction_log_words(self.record(self.ONGOING)) == (key, f'{{"version":"1","data":{self.DATA}}}')
-        assert transaction_log_words(self.record(self.EMPTY, 0)) == (
+        assert transaction_log_texts(self.record(self.ONGOING)) == (key, f'{{"version":"1","data":{self.DATA}}}')
+        assert transaction_log_texts(self.record(self.EMPTY, 0)) == (
             key,
             f'{{"version":"0","data":{self.EMPTY_DATA}}}',
         )
-        assert transaction_log_words(self.record(None)) == (key, "<DELETE>")
+        assert transaction_log_texts(self.record(None)) == (key, "<DELETE>")
 
     def test_as_the_console_consumers_formatter_prints_it(self) -> None:
         unknown = Fetched(b"\0\x09rest", None)

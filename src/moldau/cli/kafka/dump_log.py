@@ -16,9 +16,9 @@ from moldau.cli.flags import Arguments, Flag, Flags
 from moldau.cli.kafka import tool
 from moldau.cli.kafka.log_dump.control_records import control_text
 from moldau.cli.kafka.log_dump.index_lines import Findings, dump_offset_index, dump_time_index
-from moldau.cli.kafka.log_dump.metadata_lines import metadata_words
-from moldau.cli.kafka.log_dump.offsets_lines import offsets_words
-from moldau.cli.kafka.log_dump.transaction_log_lines import transaction_log_words
+from moldau.cli.kafka.log_dump.metadata_lines import metadata_texts
+from moldau.cli.kafka.log_dump.offsets_lines import offsets_texts
+from moldau.cli.kafka.log_dump.transaction_log_lines import transaction_log_texts
 from moldau.cli.log import data_files
 from moldau.cli.log.data_files import BatchFile, FileBatch
 from moldau.log import layout
@@ -55,9 +55,9 @@ Decoder = Callable[[bytes], str]
 Parser = Callable[[Record], tuple[str | None, str | None]]
 """The texts to print of a record's key and of its value, if any."""
 LOG_DECODERS: Final[dict[str, Parser]] = {
-    "offsets-decoder": offsets_words,
-    "transaction-log-decoder": transaction_log_words,
-    "cluster-metadata-decoder": metadata_words,
+    "offsets-decoder": offsets_texts,
+    "transaction-log-decoder": transaction_log_texts,
+    "cluster-metadata-decoder": metadata_texts,
 }
 """If several flags are present, the first counts, as in Kafka."""
 _DECODERS: Final[dict[str, Decoder]] = {
@@ -77,7 +77,8 @@ def _run(arguments: Arguments) -> int:
     for name in UNSUPPORTED_DECODERS:
         if arguments.has(f"{name}-decoder"):
             raise tool.ToolFailed(
-                f"--{name}-decoder is not supported yet: Moldau writes no such log; --print-data-log prints records undecoded"
+                f"--{name}-decoder is not supported yet: Moldau writes no such log;"
+                " --print-data-log prints records undecoded"
             )
     records = RecordPrinter(arguments)
     findings = Findings()

@@ -1,6 +1,6 @@
-"""kafka-features: which features a cluster has and at which level; raises, lowers and disables them.
+"""kafka-features: shows the features of a cluster and their levels; raises, lowers and disables them.
 
-version-mapping and feature-dependencies ask no cluster: they look into the table of Kafka's releases.
+version-mapping and feature-dependencies use no cluster, only the table of Kafka's releases.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="kafka-features", description="This tool manages feature flags in Kafka.", allow_abbrev=False)
     add_connection(parser, required=True)
     verbs = parser.add_subparsers(dest="command", required=True)
-    describe = verbs.add_parser("describe", help="list features, what is supported and what they are set to")
-    describe.add_argument("--node-id", type=int, help="the node to ask; any, if left out")
+    describe = verbs.add_parser("describe", help="list features, their supported and their finalized levels")
+    describe.add_argument("--node-id", type=int, help="the node to ask; default: any")
     upgrade = verbs.add_parser("upgrade", help="raise features")
     downgrade = verbs.add_parser("downgrade", help="lower features")
     for verb in (upgrade, downgrade):
-        verb.add_argument("--metadata", help="DEPRECATED: the metadata.version to go to, such as 4.3-IV0")
+        verb.add_argument("--metadata", help="DEPRECATED: the new metadata.version, such as 4.3-IV0")
         verb.add_argument("--release-version", help="set all features as this release does")
     disable = verbs.add_parser("disable", help="lower features to level 0")
     for verb in (upgrade, downgrade, disable):
         metavar = "FEATURE" if verb is disable else "FEATURE=LEVEL"
-        verb.add_argument("--feature", action="append", metavar=metavar, help="which; repeatable")
-        verb.add_argument("--dry-run", action="store_true", help="only ask whether it could be done")
+        verb.add_argument("--feature", action="append", metavar=metavar, help="a feature; repeatable")
+        verb.add_argument("--dry-run", action="store_true", help="only check whether the cluster would accept it")
     for verb in (downgrade, disable):
-        verb.add_argument("--unsafe", action="store_true", help="even if metadata may be lost for good")
+        verb.add_argument("--unsafe", action="store_true", help="even if metadata may be lost")
     mapping = verbs.add_parser("version-mapping", help="the levels of all features in a release")
     mapping.add_argument("--release-version", help=f"from {VERSIONS[0]} on; default: {LATEST}")
-    dependencies = verbs.add_parser("feature-dependencies", help="what levels of features need of others")
+    dependencies = verbs.add_parser("feature-dependencies", help="which levels of other features a level requires")
     dependencies.add_argument("--feature", action="append", required=True, metavar="FEATURE=LEVEL", help="repeatable")
     for verb in (describe, upgrade, downgrade, disable, mapping, dependencies):
         add_connection(verb, required=False)
@@ -77,15 +77,15 @@ def _run(arguments: argparse.Namespace) -> int:
                 print("\n".join(dependency_lines(*parse_level(text))))
             return 0
     if arguments.bootstrap_server is None and arguments.bootstrap_controller is None:
-        said = "You must specify either --bootstrap-controller or --bootstrap-server."
-        raise ToolFailed(f"Command line error: {said}. Type --help for help.")
+        message = "You must specify either --bootstrap-controller or --bootstrap-server."
+        raise ToolFailed(f"Command line error: {message}. Type --help for help.")
     java_config = properties.load(arguments.command_config)
     if arguments.command == "describe":
         return _describe(arguments, java_config)
     unsafe = getattr(arguments, "unsafe", False)
     lowering = UpgradeType.UNSAFE_DOWNGRADE if unsafe else UpgradeType.SAFE_DOWNGRADE
     kind = UpgradeType.UPGRADE if arguments.command == "upgrade" else lowering
-    return _update(arguments, wanted_levels(arguments, kind), kind, java_config)
+    return _update(arguments, requested_levels(arguments, kind), kind, java_config)
 
 
 def _describe(arguments: argparse.Namespace, java_config: Mapping[str, str]) -> int:
@@ -94,8 +94,8 @@ def _describe(arguments: argparse.Namespace, java_config: Mapping[str, str]) -> 
         raise ToolFailed(f"Invalid node id {node_id}: must be non-negative.")
     with connect(arguments.bootstrap_server, arguments.bootstrap_controller, java_config) as admin:
         if node_id is not None and node_id not in admin.cluster.nodes():
-            said = "Timed out waiting for a node assignment. Call: describeFeatures"
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, said)
+            message = "Timed out waiting for a node assignment. Call: describeFeatures"
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, message)
         features = admin.features(node_id)
     print("\n".join(feature_lines(features)))
     return 0
@@ -114,32 +114,32 @@ def feature_lines(features: Features) -> list[str]:
     return lines
 
 
-def wanted_levels(arguments: argparse.Namespace, kind: UpgradeType) -> dict[str, int]:
+def requested_levels(arguments: argparse.Namespace, kind: UpgradeType) -> dict[str, int]:
     features: list[str] = arguments.feature or []
     if arguments.command == "disable":
-        return _once((name, 0) for name in features)
+        return _without_duplicates((name, 0) for name in features)
     if arguments.release_version is not None:
         if arguments.metadata is not None or arguments.feature is not None:
             raise ToolFailed("Can not specify `release-version` with other feature flags.")
         version = version_of(arguments.release_version)
         levels = {name: default_level(name, version) for name in FEATURES}
-        # A feature cannot be raised to nothing.
-        kept = {name: level for name, level in levels.items() if level > 0 or kind is not UpgradeType.UPGRADE}
-        return {METADATA_VERSION: version.level, **kept}
-    wanted = list(map(parse_level, features))
+        # A feature cannot be raised to level 0.
+        to_set = {name: level for name, level in levels.items() if level > 0 or kind is not UpgradeType.UPGRADE}
+        return {METADATA_VERSION: version.level, **to_set}
+    levels_by_name = list(map(parse_level, features))
     if arguments.metadata is not None:
         print(" `metadata` flag is deprecated and may be removed in a future release.", flush=True)
-        wanted.insert(0, (METADATA_VERSION, version_of(arguments.metadata).level))
-    return _once(wanted)
+        levels_by_name.insert(0, (METADATA_VERSION, version_of(arguments.metadata).level))
+    return _without_duplicates(levels_by_name)
 
 
-def _once(levels: Iterable[tuple[str, int]]) -> dict[str, int]:
-    found: dict[str, int] = {}
+def _without_duplicates(levels: Iterable[tuple[str, int]]) -> dict[str, int]:
+    unique: dict[str, int] = {}
     for name, level in levels:
-        if name in found:
+        if name in unique:
             raise ToolFailed(f"Feature {name} was specified more than once.")
-        found[name] = level
-    return found
+        unique[name] = level
+    return unique
 
 
 def _update(

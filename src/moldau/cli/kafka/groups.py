@@ -26,7 +26,7 @@ FLAGS = Flags(
         Flag("list", "List the groups."),
         Flag("group-type", "Only groups of this type: classic, consumer, share or streams.", "type"),
         Flag("protocol", "Only groups of this protocol.", "protocol"),
-        Flag("consumer", "Only groups of consumers, of type consumer or classic, and groups that only hold offsets."),
+        Flag("consumer", "Only consumer groups, of type consumer or classic, and groups that only have offsets."),
         Flag("share", "Only share groups."),
         Flag("streams", "Only streams groups."),
     ),
@@ -70,11 +70,11 @@ def _list(arguments: Arguments) -> None:
         raise ToolFailed(message_of(error)) from error
     finally:
         cluster.close()
-    for line in lines([listed[each] for each in hash_order.strings(listed) if wanted(arguments, listed[each])]):
+    for line in lines([listed[each] for each in hash_order.strings(listed) if is_selected(arguments, listed[each])]):
         print(line)
 
 
-def wanted(arguments: Arguments, group: ListedGroup) -> bool:
+def is_selected(arguments: Arguments, group: ListedGroup) -> bool:
     protocol = arguments.text("protocol")
     if arguments.has("group-type"):
         return group.type == type_name(arguments.text("group-type") or "") and protocol in (None, group.protocol_type)
@@ -88,7 +88,7 @@ def wanted(arguments: Arguments, group: ListedGroup) -> bool:
 
 
 def lines(groups: Sequence[ListedGroup]) -> Iterator[str]:
-    """All three columns have the width of the longest cell of any."""
+    """Yield the rows; all three columns are as wide as the longest cell of any."""
     rows = [(group.group_id, group.type, group.protocol_type) for group in groups]
     width = max([COLUMN_MIN, *(len(cell) for row in rows for cell in row)])
     yield " ".join(f"{name:<{width}}" for name in ("GROUP", "TYPE", "PROTOCOL"))

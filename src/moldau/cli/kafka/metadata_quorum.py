@@ -1,4 +1,4 @@
-"""kafka-metadata-quorum: who leads the metadata log, how far the others have followed; adds and removes controllers."""
+"""kafka-metadata-quorum: shows the leader of the metadata log and its followers; adds and removes controllers."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_connection(parser, required=True)
     verbs = parser.add_subparsers(dest="command", required=True)
-    describe = verbs.add_parser("describe", help="tell about the quorum")
-    describe.add_argument("--status", action="store_true", help="who leads, who votes, how far behind the last is")
-    describe.add_argument("--replication", action="store_true", help="how far each voter and observer has followed")
+    describe = verbs.add_parser("describe", help="describe the quorum")
+    describe.add_argument("--status", action="store_true", help="the leader, the voters, and the largest lag")
+    describe.add_argument("--replication", action="store_true", help="the lag of each voter and observer")
     describe.add_argument("--human-readable", action="store_true", help="with --replication: times as ... ms ago")
     add = verbs.add_parser("add-controller", help="make the controller of --command-config a voter")
-    add.add_argument("--dry-run", action="store_true", help="only say what would be done")
-    remove = verbs.add_parser("remove-controller", help="take a controller out of the voters")
+    add.add_argument("--dry-run", action="store_true", help="only print what would be done")
+    remove = verbs.add_parser("remove-controller", help="remove a controller from the voters")
     remove.add_argument("--controller-id", "-i", type=int, required=True, help="its id")
     remove.add_argument("--controller-directory-id", "-d", required=True, help="the id of its metadata directory")
-    remove.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    remove.add_argument("--dry-run", action="store_true", help="only print what would be done")
     for verb in (describe, add, remove):
         add_connection(verb, required=False)
     return parser
@@ -90,7 +90,7 @@ def _describe(arguments: argparse.Namespace, java_config: Mapping[str, str]) -> 
         cluster_id = admin.described().cluster_id if arguments.status else ""
         quorum = admin.quorum()
     if quorum.leader is None:
-        raise ToolFailed("The quorum has no leader now; try again in a moment")
+        raise ToolFailed("The quorum currently has no leader; try again in a moment")
     if arguments.status:
         print(status_text(cluster_id, quorum))
     else:
@@ -103,8 +103,8 @@ def status_text(cluster_id: str, quorum: Quorum) -> str:
     last = min(quorum.voters, key=lambda voter: voter.log_end_offset)
     behind_ms = 0
     if last is not leader:
-        known = leader.last_caught_up_ms >= 0 and last.last_caught_up_ms >= 0
-        behind_ms = leader.last_caught_up_ms - last.last_caught_up_ms if known else -1
+        is_known = leader.last_caught_up_ms >= 0 and last.last_caught_up_ms >= 0
+        behind_ms = leader.last_caught_up_ms - last.last_caught_up_ms if is_known else -1
     values = {
         "ClusterId": cluster_id,
         "LeaderId": quorum.leader_id,
@@ -123,7 +123,7 @@ def _replicas(quorum: Quorum, replicas: Sequence[QuorumReplica]) -> str:
 
 
 def _replica(quorum: Quorum, replica: QuorumReplica) -> str:
-    """Like JSON, with what is not known left out."""
+    """Return a text like JSON, without fields that are unknown."""
     parts = [f'"id": {replica.replica_id}']
     if replica.directory_id != ZERO_UUID:
         parts.append(f'"directoryId": "{uuid_text(replica.directory_id)}"')
@@ -134,7 +134,7 @@ def _replica(quorum: Quorum, replica: QuorumReplica) -> str:
 
 
 def replication_table(quorum: Quorum, now_ms: int | None) -> str:
-    """Times as they are, or as long ago as they are at `now_ms`."""
+    """Return the table, with timestamps as they are, or relative to `now_ms`."""
     leader = quorum.leader
     assert leader is not None
     followers = [voter for voter in quorum.voters if voter is not leader]

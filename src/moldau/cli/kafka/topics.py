@@ -1,7 +1,7 @@
 """kafka-topics: creates, lists, describes, grows and deletes topics.
 
-What Kafka's tool prints is kept to the letter, its errors on stdout included. How a topic's lines are drawn is in
-topic_lines.py; here are the flags and the five actions.
+Output is exactly that of Kafka's tool, including errors on stdout. This module has the flags and the five actions;
+topic_lines.py makes the lines of --describe.
 """
 
 from __future__ import annotations
@@ -41,35 +41,35 @@ FLAGS = Flags(
         Flag("list", "List all topics."),
         Flag("create", "Create a topic."),
         Flag("delete", "Delete topics."),
-        Flag("alter", "Raise the number of partitions. Settings of a topic are altered by kafka-configs."),
+        Flag("alter", "Increase the number of partitions. Use kafka-configs to alter a topic's configs."),
         Flag("describe", "Show partitions, replicas and settings of topics."),
-        Flag("topic", "The topic. A regular expression, but for --create.", "topic"),
+        Flag("topic", "The topic; a regular expression, except with --create.", "topic"),
         Flag("topic-id", "Describe the topic of this id.", "topic-id"),
         Flag("config", "A setting of the topic to create, such as retention.ms=86400000. Repeatable.", "name=value"),
         Flag("delete-config", "Without effect since 4.0.", "name"),
         Flag(
             "partitions",
-            "How many partitions the topic shall have. Keys move when it grows.",
+            "The number of partitions. More partitions for an existing topic move keys to other partitions.",
             "# of partitions",
             "Integer",
         ),
-        Flag("replication-factor", "How many replicas each partition shall have.", "replication factor", "Integer"),
+        Flag("replication-factor", "The number of replicas of each partition.", "replication factor", "Integer"),
         Flag(
             "replica-assignment",
             "Which brokers hold which partition: a list of brokers joined by colons for each partition.",
             "broker_id_for_part1_replica1 : broker_id_for_part1_replica2 , broker_id_for_part2_replica1 : ...",
         ),
         Flag("under-replicated-partitions", "With --describe: only partitions that lack in-sync replicas."),
-        Flag("unavailable-partitions", "With --describe: only partitions without a living leader."),
+        Flag("unavailable-partitions", "With --describe: only partitions without a live leader."),
         Flag("under-min-isr-partitions", "With --describe: only partitions below min.insync.replicas."),
         Flag("at-min-isr-partitions", "With --describe: only partitions at min.insync.replicas exactly."),
-        Flag("topics-with-overrides", "With --describe: only topics that have settings of their own."),
+        Flag("topics-with-overrides", "With --describe: only topics with configs of their own."),
         Flag("if-exists", "With --alter, --delete, --describe: no error when the topic does not exist."),
         Flag("if-not-exists", "With --create: no error when the topic exists."),
-        Flag("exclude-internal", "With --list, --describe: leave out Kafka's own topics."),
+        Flag("exclude-internal", "With --list, --describe: leave out internal topics."),
         Flag(
             "partition-size-limit-per-response",
-            "The largest number of partitions in one answer when describing.",
+            "The largest number of partitions in one response when describing.",
             "maximum number of partitions per response",
             "Integer",
         ),
@@ -79,7 +79,7 @@ FLAGS = Flags(
 
 @dataclass(frozen=True, slots=True)
 class NewTopicPlan:
-    """What --create asks for, checked as far as a client can."""
+    """The topic to create, validated as far as a client can."""
 
     name: str
     partitions: int | None
@@ -115,13 +115,13 @@ def _act(arguments: Arguments) -> None:
     elif arguments.has("list"):
         print("\n".join(matching(admin, arguments.text("topic"), arguments.has("exclude-internal"))))
     elif arguments.has("describe"):
-        describe(arguments, _described(arguments, admin))
+        describe(arguments, _names_or_id(arguments, admin))
     else:
         _delete(arguments, admin)
 
 
 def _check(arguments: Arguments) -> None:
-    """The rules between flags, in Kafka's order: which of two mistakes is told matters to nobody but the tests."""
+    """Check the rules between flags, in Kafka's order, so that of two mistakes the same one is reported."""
     if sum(map(arguments.has, ACTIONS)) != 1:
         raise UsageError("Command must include exactly one action: --list, --describe, --create, --alter or --delete")
     if arguments.has("delete-config"):
@@ -151,7 +151,7 @@ def _check(arguments: Arguments) -> None:
 
 
 def _check_pairs(arguments: Arguments) -> None:
-    belongs = {
+    allowed_actions = {
         "config": ("alter", "create"),
         "partitions": ("alter", "create"),
         "replication-factor": ("create",),
@@ -161,7 +161,7 @@ def _check_pairs(arguments: Arguments) -> None:
         "if-not-exists": ("create",),
         "exclude-internal": ("list", "describe"),
     }
-    for flag, actions in belongs.items():
+    for flag, actions in allowed_actions.items():
         arguments.refuse(flag, *(action for action in ACTIONS if action not in actions))
     if arguments.has("create"):
         arguments.refuse("replica-assignment", "partitions", "replication-factor")
@@ -200,7 +200,7 @@ def _settings(pairs: list[str]) -> dict[str, str]:
 
 
 def parse_assignment(text: str) -> list[list[int]]:
-    """`1:2,2:3`: the brokers of each partition."""
+    """Parse `1:2,2:3`: the brokers of each partition."""
     partitions: list[list[int]] = []
     for part in filter(None, text.split(",")):
         try:
@@ -208,8 +208,8 @@ def parse_assignment(text: str) -> list[list[int]]:
         except ValueError:
             raise ToolFailed(f'For input string: "{part}"; write broker ids as in 1:2,2:3') from None
         if len(set(brokers)) != len(brokers):
-            twice = ",".join(str(broker) for broker in sorted({b for b in brokers if brokers.count(b) > 1}))
-            raise ToolFailed(f"Partition replica lists may not contain duplicate entries: {twice}")
+            repeated = ",".join(str(broker) for broker in sorted({b for b in brokers if brokers.count(b) > 1}))
+            raise ToolFailed(f"Partition replica lists may not contain duplicate entries: {repeated}")
         partitions.append(brokers)
         if len(brokers) != len(partitions[0]):
             raise ToolFailed(f"Partition {len(partitions) - 1} has different replication factor: {brokers}")
@@ -237,11 +237,11 @@ def _create(arguments: Arguments, plan: NewTopicPlan) -> None:
 
 
 def matching(admin: AdminClient, pattern: str | None, exclude_internal: bool) -> list[str]:
-    """Topic names that match a pattern in whole, sorted. A comma stands for `or`, as in all of Kafka's tools."""
+    """Return the topic names that fully match a pattern, sorted. A comma stands for `or`, as in all Kafka tools."""
     names = clients.metadata(admin).topics
-    wanted = include_list(pattern)
+    regex = include_list(pattern)
     return sorted(
-        name for name in names if wanted.fullmatch(name) and not (exclude_internal and name in INTERNAL_TOPICS)
+        name for name in names if regex.fullmatch(name) and not (exclude_internal and name in INTERNAL_TOPICS)
     )
 
 
@@ -253,18 +253,18 @@ def include_list(pattern: str | None) -> re.Pattern[str]:
         raise ToolFailed(f"{pattern} is an invalid regex. ({error})") from error
 
 
-def _expect(names: list[str], arguments: Arguments) -> None:
-    asked = arguments.text("topic")
-    if asked and not names and not arguments.has("if-exists"):
-        raise ToolFailed(f"Topic '{asked}' does not exist as expected")
+def _require_match(names: list[str], arguments: Arguments) -> None:
+    pattern = arguments.text("topic")
+    if pattern and not names and not arguments.has("if-exists"):
+        raise ToolFailed(f"Topic '{pattern}' does not exist as expected")
 
 
-def _described(arguments: Arguments, admin: AdminClient) -> list[str] | str:
-    """The names to describe, or an id: an id counts more than a name."""
+def _names_or_id(arguments: Arguments, admin: AdminClient) -> list[str] | str:
+    """Return the names to describe, or an id, which takes precedence over a name."""
     if arguments.text("topic-id"):
         return arguments.text("topic-id") or ""
     names = matching(admin, arguments.text("topic"), arguments.has("exclude-internal"))
-    _expect(names, arguments)
+    _require_match(names, arguments)
     return names
 
 
@@ -274,7 +274,7 @@ def _alter(arguments: Arguments, admin: AdminClient) -> None:
     count = arguments.integer("partitions") or 0
     assignment = parse_assignment(arguments.text("replica-assignment") or "")
     names = matching(admin, arguments.text("topic"), arguments.has("exclude-internal"))
-    _expect(names, arguments)
+    _require_match(names, arguments)
     if not names:
         return
     metadata = clients.metadata(admin).topics if assignment else {}
@@ -288,7 +288,7 @@ def _alter(arguments: Arguments, admin: AdminClient) -> None:
 
 def _delete(arguments: Arguments, admin: AdminClient) -> None:
     names = matching(admin, arguments.text("topic"), arguments.has("exclude-internal"))
-    _expect(names, arguments)
+    _require_match(names, arguments)
     if not names:
         return
     for future in admin.delete_topics(names, request_timeout=clients.ADMIN_SECONDS).values():

@@ -1,5 +1,5 @@
-"""What --generate proposes: the topics as if they were made anew on the brokers named. Pure but for the chance it is
-given.
+"""What --generate proposes: replicas as if the topics were created again on the named brokers. Pure: the random
+generator is an argument.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from moldau.client.cluster_values import BrokerNode
 
 
 def chosen_racks(nodes: Mapping[int, BrokerNode], brokers: Sequence[int], rack_aware: bool) -> dict[int, str | None]:
-    """Those of the brokers that are there, with their racks if these count."""
+    """Return those of the brokers that are registered, with their racks if `rack_aware`."""
     racks = {broker: node.rack if rack_aware else None for broker, node in nodes.items() if broker in brokers}
     rackless = sum(rack is None for rack in racks.values())
     if rack_aware and rackless not in (0, len(racks)):
@@ -27,7 +27,7 @@ def chosen_racks(nodes: Mapping[int, BrokerNode], brokers: Sequence[int], rack_a
 
 
 def propose(current: Replicas, racks: Mapping[int, str | None], rng: random.Random) -> dict[TopicPartition, list[int]]:
-    """As if each topic were made anew; as many replicas as its first partition has."""
+    """Place each topic as if it were new, with the replication factor of its first partition."""
     counts: dict[str, list[int]] = {}
     for where in sorted(current):
         counts.setdefault(where.topic, []).append(len(current[where]))

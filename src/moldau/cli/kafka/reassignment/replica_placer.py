@@ -1,9 +1,9 @@
-"""Where Kafka's controller would put the replicas of a new topic: what --generate proposes. Pure but for the chance
-it is given.
+"""Placement of the replicas of a new topic as Kafka's controller does it: what --generate proposes. Pure: the random
+generator is an argument.
 
-Racks are taken in turn, and brokers in turn within each rack; where both begin is drawn. Each partition begins one rack
-and, in every rack, one broker further on, so leaders and replicas spread evenly. When every broker has led once the
-order is shuffled, lest the same neighbours share all their partitions.
+Racks take turns, and so do brokers within each rack, from random starts. Each partition starts one rack further and, in
+every rack, one broker further, so leaders and replicas spread evenly. When every broker has led once, the order is
+shuffled, so that the same neighbours do not share all their partitions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def place(brokers: Mapping[int, str | None], partitions: int, replication_factor: int, rng: Random) -> list[list[int]]:
-    """The replicas of each partition, preferred leader first. `brokers` are ids with their racks."""
+    """Return the replicas of each partition, preferred leader first. `brokers` are ids with their racks."""
     if not brokers:
         raise ToolFailed("All brokers are currently fenced, or have all their log directories cordoned.")
     if replication_factor > len(brokers):
@@ -27,21 +27,21 @@ def place(brokers: Mapping[int, str | None], partitions: int, replication_factor
             f"The target replication factor of {replication_factor} cannot be reached because only {len(brokers)}"
             " broker(s) are registered or some brokers have all their log directories cordoned."
         )
-    turns = _write_order(brokers, rng)
-    return [_replicas(next(turns), replication_factor) for _ in range(partitions)]
+    rack_orders = _rack_orders(brokers, rng)
+    return [_replicas(next(rack_orders), replication_factor) for _ in range(partitions)]
 
 
-def _write_order(brokers: Mapping[int, str | None], rng: Random) -> Iterator[list[list[int]]]:
-    """For each partition the racks in the order in which they are asked, each with its brokers in theirs."""
+def _rack_orders(brokers: Mapping[int, str | None], rng: Random) -> Iterator[list[list[int]]]:
+    """Yield for each partition the racks in the order of placement, each with its brokers in theirs."""
     racks: dict[str | None, list[int]] = {}
     for broker in sorted(brokers):
         racks.setdefault(brokers[broker], []).append(broker)
     ring = [racks[name] for name in sorted(racks, key=lambda name: name or "")]
-    begins = [rng.randrange(len(rack)) for rack in ring]
+    starts = [rng.randrange(len(rack)) for rack in ring]
     first = rng.randrange(len(ring))
     turn = 0
     while True:
-        turned = [_rotated(rack, begin + turn) for rack, begin in zip(ring, begins, strict=True)]
+        turned = [_rotated(rack, start + turn) for rack, start in zip(ring, starts, strict=True)]
         yield _rotated(turned, first + turn)
         turn += 1
         if turn % len(brokers) == 0:
@@ -55,6 +55,6 @@ def _rotated(items: list[T], by: int) -> list[T]:
 
 
 def _replicas(racks: list[list[int]], count: int) -> list[int]:
-    """One of each rack in turn; a rack that has no more is passed over."""
+    """Take one broker of each rack in turn; skip a rack that has no more."""
     rounds = range(max(map(len, racks)))
     return list(chain.from_iterable([rack[nth] for rack in racks if nth < len(rack)] for nth in rounds))[:count]

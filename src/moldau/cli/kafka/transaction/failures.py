@@ -1,4 +1,4 @@
-"""Why a call about transactions failed, in the words of Kafka's clients. Pure."""
+"""Why a request about transactions failed, in the words of Kafka's clients. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What kafka-transactions prints: its tables, with their rows in Kafka's order. Pure."""
+"""The tables of kafka-transactions, with their rows in Kafka's order. Pure."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ HANGING: Final = (
 
 
 def listed_table(transactions: Sequence[ListedTransaction]) -> str:
-    """Broker by broker; of each, in the order in which it told them."""
+    """Sort by broker; the transactions of each broker stay in the order of its response."""
     brokers = hash_order.integers(each.coordinator for each in transactions)
     return padded_table(LISTED, [each for broker in brokers for each in transactions if each.coordinator == broker])
 
@@ -86,7 +86,7 @@ def producers_table(producers: Iterable[ActiveProducer]) -> str:
     return padded_table(PRODUCERS, rows)
 
 
-def hanging_table(found: Sequence[OpenTransaction], now_ms: int) -> str:
+def hanging_table(hanging: Sequence[OpenTransaction], now_ms: int) -> str:
     rows = [
         (
             *each.where,
@@ -97,15 +97,15 @@ def hanging_table(found: Sequence[OpenTransaction], now_ms: int) -> str:
             each.producer.last_timestamp,
             (now_ms - each.producer.last_timestamp) // MINUTE_MS,
         )
-        for producer_id in hash_order.longs(each.producer.producer_id for each in found)
-        for each in found
+        for producer_id in hash_order.longs(each.producer.producer_id for each in hanging)
+        for each in hanging
         if each.producer.producer_id == producer_id
     ]
     return padded_table(HANGING, rows)
 
 
-def in_tables_order(
+def in_java_order(
     producers: Mapping[TopicPartition, Sequence[ActiveProducer]],
 ) -> dict[TopicPartition, Sequence[ActiveProducer]]:
-    """Partitions in the order in which Kafka's tool goes through them."""
+    """Return the partitions in the order in which Kafka's tool iterates over them."""
     return {where: producers[where] for where in hash_order.partitions_presized(producers)}
