@@ -1,4 +1,4 @@
-"""Flags as jopt-simple reads them: every rule here was tried on Kafka's own tools."""
+"""Flags as jopt-simple parses them: every rule here was checked with Kafka's own tools."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FLAGS = Flags(
 
 
 @pytest.mark.parametrize("words", [["--topic", "t"], ["--topic=t"], ["-topic", "t"], ["-topic=t"]])
-def test_a_value_is_given_in_four_ways(words: list[str]) -> None:
+def test_a_value_is_written_in_four_ways(words: list[str]) -> None:
     assert FLAGS.parse(words).text("topic") == "t"
 
 
@@ -65,19 +65,19 @@ def test_names_are_never_abbreviated(word: str) -> None:
         FLAGS.parse([word, "x"])
 
 
-def test_a_missing_argument_is_told() -> None:
+def test_a_missing_argument_is_reported() -> None:
     with pytest.raises(UsageError, match="Option topic requires an argument"):
         FLAGS.parse(["--list", "--topic"])
 
 
-def test_numbers_are_read_when_asked_for_and_default() -> None:
+def test_numbers_are_parsed_on_access_and_have_defaults() -> None:
     assert FLAGS.parse(["--list"]).integer("partitions") == 3
     arguments = FLAGS.parse(["--partitions", "abc"])
     with pytest.raises(UsageError, match="Cannot parse argument 'abc' of option partitions"):
         arguments.integer("partitions")
 
 
-def test_nothing_and_help_want_help_and_version_comes_before_complaints() -> None:
+def test_no_words_request_help_and_version_precedes_usage_errors() -> None:
     for words in ([], ["--help"], ["--list", "--help"]):
         with pytest.raises(HelpRequested):
             FLAGS.parse(words)
@@ -85,7 +85,7 @@ def test_nothing_and_help_want_help_and_version_comes_before_complaints() -> Non
         FLAGS.parse(["--version", "--props", "a=b", "--old-props", "c=d"])
 
 
-def test_zookeeper_is_answered_with_what_to_write_instead() -> None:
+def test_the_error_for_zookeeper_names_the_flag_to_use() -> None:
     with pytest.raises(UsageError, match="--bootstrap-server localhost:9092"):
         FLAGS.parse(["--zookeeper", "localhost:2181", "--list"])
 

@@ -1,4 +1,4 @@
-"""`moldau log dump` on files written here by the rooms that own the formats."""
+"""`moldau log dump` on files written by the packages that own the formats."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def batches() -> list[bytearray]:
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
-    """A data directory of one partition, its index laid out with zeros behind as Kafka does."""
+    """A data directory of one partition; its index is preallocated with zeros, as by Kafka."""
     directory = tmp_path / "orders-0"
     directory.mkdir()
     parts = batches()
@@ -90,7 +90,7 @@ def test_records_by_a_format_and_as_envelopes(data_dir: Path) -> None:
     assert envelopes[3]["value_base64"] == "/w=="
 
 
-def test_verify_passes_what_is_whole(data_dir: Path) -> None:
+def test_verify_accepts_undamaged_files(data_dir: Path) -> None:
     result = dump(data_dir, "--verify", "--format", "json")
     assert result.exit_code == 0, result.stderr
     rows = json.loads(result.stdout)

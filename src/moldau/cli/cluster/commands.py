@@ -120,8 +120,8 @@ def start(
     description = directory.plan(nodes, base_port, _overrides(overrides), random_uuid(), log_variables)
     refuse_busy_ports(description)
     directory.lay_out(description)
-    with screen() as shown:
-        ctx.exit(Foreground(directory, description, shown).run())
+    with screen() as cluster_screen:
+        ctx.exit(Foreground(directory, description, cluster_screen).run())
 
 
 def _overrides(texts: tuple[str, ...]) -> dict[str, str]:
