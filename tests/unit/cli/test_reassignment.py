@@ -22,8 +22,7 @@ from moldau.cli.kafka.reassignment.plan import (
     parse_topics,
     plan_json,
 )
-from moldau.cli.kafka.reassignment.proposal import chosen_racks, propose
-from moldau.cli.kafka.reassignment.replica_placer import place
+from moldau.cli.kafka.reassignment.proposal import chosen_racks, place, propose
 from moldau.cli.kafka.reassignment.throttles import Move, proposed_moves, throttled_replicas
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client.cluster_values import BrokerNode, PartitionReplicas, Reassignment, Replica, ReplicaLogDir

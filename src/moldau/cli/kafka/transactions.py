@@ -278,7 +278,7 @@ def _abort(arguments: argparse.Namespace, admin: ClusterAdmin, transactions: Tra
             raise ToolFailed(
                 f"Could not find any open transactions starting at offset {arguments.start_offset} on partition {where}"
             )
-        # The coordinator epoch is -1 until a first transaction of the producer has ended; Kafka sends 0 then.
+        # The coordinator epoch is -1 until a first transaction of the producer has ended; no valid epoch is below 0.
         producer = match.producer_id, match.producer_epoch, max(0, match.coordinator_epoch)
     try:
         transactions.abort(where, *producer)
