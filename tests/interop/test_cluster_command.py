@@ -177,12 +177,12 @@ def test_a_killed_node_is_told_and_restarted_under_the_foreground(three: Running
     before = three.states()[leader]["pid"]
 
     assert three.run("kill", str(leader)).stdout.startswith(f"node {leader} is killed")
-    assert three.line_with(f"node {leader} was killed").endswith("brings it back")
+    assert three.line_with(f"node {leader} was killed").endswith("restarts it")
     assert three.states()[leader]["state"] == "down"
     CLIENTS["confluent"].produce(bootstrap, "orders", [Message(None, b"meanwhile")])
     again = three.run("kill", str(leader))
     assert (again.status, again.stdout) == (1, "")
-    assert again.stderr == f"moldau: node {leader} does not run; `moldau cluster restart {leader}` starts it\n"
+    assert again.stderr == f"moldau: node {leader} is not running; `moldau cluster restart {leader}` starts it\n"
 
     restarted = three.run("restart", str(leader))
     assert restarted.stdout.startswith(f"node {leader} is up again after"), restarted.stderr
@@ -200,7 +200,7 @@ def test_a_node_that_runs_is_stopped_in_order_before_it_is_restarted(three: Runn
     assert three.run("restart", "2").status == 0
     assert not lives(before)
     assert three.states()[2]["pid"] != before
-    three.line_with("node 2 is stopped, to be started again")
+    three.line_with("node 2 is being stopped, to be restarted")
     three.line_with("node 2 is up")
 
 
@@ -216,7 +216,7 @@ def test_a_paused_node_is_shown_and_goes_on(three: RunningCluster) -> None:
 def test_a_cluster_that_runs_is_not_started_twice(three: RunningCluster) -> None:
     second = three.run("start")
     assert second.status == 1
-    assert f"runs already (process {three.process.pid}); `moldau cluster stop` stops it" in second.stderr
+    assert f"is running already (process {three.process.pid}); `moldau cluster stop` stops it" in second.stderr
 
 
 def test_stopping_from_another_terminal_ends_everything_in_order(three: RunningCluster) -> None:
@@ -228,7 +228,7 @@ def test_stopping_from_another_terminal_ends_everything_in_order(three: RunningC
     assert not any(map(lives, running))
     assert all(was_left_cleanly(three.data_dir, node_id) for node_id in (1, 2, 3))
     assert [row["state"] for row in three.states().values()] == ["down"] * 3
-    assert "does not run" in three.run("stop").stderr
+    assert "is not running" in three.run("stop").stderr
 
 
 def test_ctrl_c_stops_the_nodes_in_order(tmp_path: Path, place: list[RunningCluster]) -> None:
@@ -249,7 +249,7 @@ def test_nodes_outlive_a_foreground_that_is_killed_and_can_still_be_run(
     running.await_end()
     assert running.states()[1]["state"] == "up"
     refused = running.run("start")
-    assert "node 1 runs; `moldau cluster stop` stops it" in refused.stderr
+    assert "is running; `moldau cluster stop` stops it" in refused.stderr
     (old,) = pids(tmp_path / "c")
     assert "node 1 is up again" in running.run("restart", "1").stdout
     (new,) = pids(tmp_path / "c")
@@ -281,7 +281,7 @@ def test_a_node_that_cannot_start_is_told_with_its_reason(tmp_path: Path, place:
     shown = "\n".join(running.printed)
     assert "Invalid value none for configuration num.partitions" in shown
     assert "node 1 ended with status 1 before it was ready; its log is" in shown
-    assert running.printed[-1] == "moldau cluster: stopped, not in order"
+    assert running.printed[-1] == "moldau cluster: stopped, but not all nodes in order"
 
 
 def test_a_node_that_waits_for_its_quorum_stops_when_told(tmp_path: Path) -> None:

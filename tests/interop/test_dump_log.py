@@ -145,7 +145,7 @@ def test_damage_is_told(segment: Path, capfd: pytest.CaptureFixture[str]) -> Non
 
 def test_decoders_that_come_later_are_refused_in_words(segment: Path, capfd: pytest.CaptureFixture[str]) -> None:
     _, err = dumped(capfd, "--files", LOG, "--share-group-state-decoder", status=1)
-    assert err.startswith("--share-group-state-decoder is not there yet")
+    assert err.startswith("--share-group-state-decoder is not supported yet")
     assert err.count("\n") == 1
 
 

@@ -21,7 +21,7 @@ from patience import PATIENCE_S
 
 from moldau.cli.kafka.dump_log import main
 from moldau.cli.kafka.log_dump.metadata_lines import java_double
-from moldau.cli.kafka.log_dump.metadata_records import KEPT_BY_KAFKA_ONLY, ClientQuotaRecord
+from moldau.cli.kafka.log_dump.metadata_records import KAFKA_ONLY_RECORDS, ClientQuotaRecord
 from moldau.client.cluster import Cluster
 from moldau.metadata.records import RECORD_TYPES, ConfigRecord, MetadataRecord, encode_record
 from moldau.raft import control_records
@@ -91,7 +91,7 @@ def payloads(lines: list[str]) -> list[str]:
 
 
 def every_record() -> Iterator[bytes]:
-    for cls in (*RECORD_TYPES.values(), *KEPT_BY_KAFKA_ONLY):
+    for cls in (*RECORD_TYPES.values(), *KAFKA_ONLY_RECORDS):
         for version in range(cls.VERSIONS[1] + 1):
             for mood in Mood:
                 yield framed(random_message(cls, version, mood, 0), version)
@@ -214,7 +214,7 @@ def _differing(ours: list[str], theirs: list[str]) -> list[tuple[str, str]]:
 
 
 def test_no_record_has_two_forms() -> None:
-    ours, theirs = set(RECORD_TYPES), {cls.TYPE for cls in KEPT_BY_KAFKA_ONLY}
+    ours, theirs = set(RECORD_TYPES), {cls.TYPE for cls in KAFKA_ONLY_RECORDS}
     assert not ours & theirs
-    assert all(issubclass(cls, MetadataRecord) for cls in KEPT_BY_KAFKA_ONLY)
+    assert all(issubclass(cls, MetadataRecord) for cls in KAFKA_ONLY_RECORDS)
     assert sorted(ours | theirs) == [*range(6), *range(7, 13), 14, 15, *range(17, 29)]

@@ -231,7 +231,7 @@ def test_records_that_cannot_be_delivered_are_told(tools: Tools) -> None:
 
 def test_an_unknown_property_is_left_out_with_a_warning(tools: Tools, create_topic: CreateTopic) -> None:
     produced = tools("console_producer", "--topic", create_topic(), "--command-property", "foo.bar=1", stdin="x\n")
-    assert produced == (0, "", "WARNING: the client property foo.bar means nothing here and is left out.\n")
+    assert produced == (0, "", "WARNING: the client property foo.bar has no meaning here and is ignored.\n")
 
 
 def test_numbers_are_deserialized(tools: Tools, create_topic: CreateTopic, admin: object, bootstrap: str) -> None:

@@ -202,4 +202,6 @@ def test_a_port_without_kafka_is_said(tools: Tools, monkeypatch: pytest.MonkeyPa
         address = f"127.0.0.1:{mute.getsockname()[1]}"
         refused = tools("topics", "--list", "--bootstrap-server", address, address=False)
     assert refused.status == 1
-    assert refused.out.startswith(said("The address takes connections but does not answer as a Kafka broker does")[:-1])
+    assert refused.out.startswith(
+        said("The address accepts connections but does not answer as a Kafka broker does")[:-1]
+    )

@@ -179,7 +179,7 @@ class TestReset:
     def test_the_table_says_whether_it_was_done(self, run: Run, group: Group, filled: str) -> None:
         group.commit(filled, 6)
         shown = run("group", "reset", group.id, "--to", "-2").stdout.splitlines()
-        assert shown[0] == f"{group.id}: nothing is changed yet; --execute does it"
+        assert shown[0] == f"{group.id}: nothing is changed yet; use --execute"
         assert shown[1].split() == ["TOPIC", "PARTITION", "BEFORE", "AFTER", "MOVE", "LAG"]
         assert shown[2].split() == [filled, "0", "6", "4", "-2", "6"]
         done = run("group", "reset", group.id, "--to", "-2", "--execute").stdout.splitlines()
@@ -210,9 +210,9 @@ class TestReset:
             ),
             ("--to earliest --topic {topic}:0,7", "{topic} has no partition 7; it has 0 to 1"),
             ("--to +1 --topic {topic}", "{topic} partition 1 has no offset to count from; name others with --topic"),
-            ("--to nowhere", "Invalid value for --to: 'nowhere' is no place to go to; use earliest, latest, current"),
+            ("--to nowhere", "Invalid value for --to: 'nowhere' is not a position; use earliest, latest, current"),
             ("--to end --topic {topic}:x", "Invalid value for --topic: '{topic}:x' is not a topic with partitions"),
-            ("", "say where to go: --to WHERE, or --from-file CSV."),
+            ("", "choose one: --to WHERE, or --from-file CSV."),
         ],
     )
     def test_refusals(self, run: Run, group: Group, filled: str, words: str, said: str) -> None:
@@ -294,7 +294,7 @@ class TestBatchNumbers:
         said = refusal(run("group", "reset", sink, "--to", "earliest", "--execute", status=1))
         assert said == (
             f"group {sink} keeps the numbers of micro-batches that a Spark query has written;"
-            " with other numbers batches would be written twice or left out"
+            " other numbers would make it write batches twice or skip them"
         )
 
     def test_a_number_without_a_remark_is_one_too(self, bootstrap: str, group: Group, filled: str) -> None:

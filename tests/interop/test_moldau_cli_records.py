@@ -140,7 +140,7 @@ def test_a_group_goes_on_where_it_stopped_or_is_refused_in_words(
         keeps_groups = channel.offers(ApiKey.JOIN_GROUP)
     if not keeps_groups:
         refused = run(*reading, status=1).stderr
-        assert refused.startswith("moldau: this broker keeps no consumer groups")
+        assert refused.startswith("moldau: this broker has no consumer groups")
         assert refused.count("\n") == 1
         return
     assert run(*reading).stdout == "a\nb\n"

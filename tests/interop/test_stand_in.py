@@ -251,7 +251,7 @@ def test_the_tools_run_without_confluent_kafka(bootstrap: str, topic: Callable[[
 def test_a_property_that_means_nothing_is_told(bootstrap: str, create_topic: CreateTopic) -> None:
     words = ("--topic", create_topic(), "--command-property", "foo.bar=1", "--bootstrap-server", bootstrap)
     done = without_confluent_kafka(sys.executable, "-m", "moldau.cli.kafka.console_producer", *words, stdin="x\n")
-    told = "WARNING: the client property foo.bar means nothing here and is left out.\n"
+    told = "WARNING: the client property foo.bar has no meaning here and is ignored.\n"
     assert (done.returncode, done.stderr) == (0, told)
     done = without_confluent_kafka(sys.executable, "-m", "moldau", "topic", "list", "-X", "foo.bar=1", "-b", bootstrap)
     assert done.returncode == 1

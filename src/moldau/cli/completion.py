@@ -1,9 +1,16 @@
-"""`moldau completion SHELL`: the script a shell sources to complete commands, options and names."""
+"""Shell completion: `moldau completion SHELL`, and the completion of group names and transactional ids.
+
+Commands name the completers in their options, so clients are imported only when a shell asks for names.
+"""
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import click
-from click.shell_completion import get_completion_class
+from click.shell_completion import CompletionItem, get_completion_class
+
+from moldau.cli.connect import COMPLETION_SECONDS, CommandFailed, completion_broker
 
 
 @click.command()
@@ -20,3 +27,26 @@ def completion(ctx: click.Context, shell: str) -> None:
     script = get_completion_class(shell)
     assert script is not None
     click.echo(script(ctx.find_root().command, {}, "moldau", "_MOLDAU_COMPLETE").source())
+
+
+def complete_groups(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete group names; silent if no broker answers within COMPLETION_SECONDS."""
+    from moldau.cli.group.connect import group_client
+
+    with suppress(CommandFailed), group_client(completion_broker(ctx), COMPLETION_SECONDS) as client:
+        names = sorted(group.group_id for group in client.groups.listed())
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    return []
+
+
+def complete_transactional_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete transactional ids, with their states; silent if no broker answers within COMPLETION_SECONDS."""
+    from moldau.cli.transaction.connect import transaction_client
+
+    with suppress(CommandFailed), transaction_client(completion_broker(ctx), COMPLETION_SECONDS) as client:
+        return [
+            CompletionItem(listed.transactional_id, help=listed.state)
+            for listed in sorted(client.transactions.listed())
+            if listed.transactional_id.startswith(incomplete)
+        ]
+    return []

@@ -1,8 +1,8 @@
-"""How a command reaches a broker: the address options, librdkafka's clients kept quiet, and failures in plain words.
+"""How a command connects to a broker: the address options, quiet librdkafka clients, and failures in plain words.
 
-The client library is imported inside the functions that need it: a `--help` must not wait for it. An address where
-nobody listens is said within five seconds, with the reason, before any librdkafka client is made. A broker that takes
-connections and does not answer yet may be busy: it is waited for, and that is said.
+The client library is imported inside the functions that need it, so that `--help` is fast. If nobody listens at the
+address, the command fails within five seconds, with the reason, before it creates any librdkafka client. A broker that
+accepts connections but does not answer yet may be busy: the command prints that it waits, and waits.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ T = TypeVar("T")
 DEFAULT_BOOTSTRAP: Final = "localhost:9092"
 CONNECT_SECONDS: Final = 2.0
 SLOW_SECONDS: Final = 2.5
-"""With CONNECT_SECONDS under five: the longest a person waits to learn that nothing answers."""
+"""Together with CONNECT_SECONDS below five: the longest a person waits to learn that nothing answers."""
 METADATA_SECONDS: Final = (2.5, 5.0, 12.5)
-"""The attempts to learn who is there. They are several for Ctrl-C: librdkafka does not hear it within one."""
+"""Timeouts of the attempts to read metadata. Several, because librdkafka does not notice Ctrl-C during a call."""
 ADMIN_SECONDS: Final = 30.0
 COMPLETION_SECONDS: Final = 0.8
-GONE_AGAIN_SECONDS: Final = 30.0
+BROKERS_DOWN_EVERY_SECONDS: Final = 30.0
 
 NEXT_STEPS: Final = {
     "UNKNOWN_TOPIC_OR_PART": "`moldau topic list` shows the topics there are",
@@ -43,7 +43,7 @@ NEXT_STEPS: Final = {
     "_TRANSPORT": "check that the broker runs and that -b names it",
     "_TIMED_OUT": "check that the broker runs and that its advertised.listeners can be reached from here",
     "_MSG_TIMED_OUT": "check that the broker runs and that its advertised.listeners can be reached from here",
-    "_AUTHENTICATION": "check the credentials given with -X",
+    "_AUTHENTICATION": "check the credentials in -X",
     "_UNSUPPORTED_FEATURE": "this broker does not offer it",
     "TOPIC_AUTHORIZATION_FAILED": "ask for an ACL on the topic",
     "CLUSTER_AUTHORIZATION_FAILED": "ask for an ACL on the cluster",
@@ -70,7 +70,7 @@ class BrokerMetadata(Protocol):
 
 
 class ClusterMetadata(Protocol):
-    """What confluent_kafka's list_topics() answers, as far as commands look at it."""
+    """The result of confluent_kafka's list_topics(), as far as commands use it."""
 
     cluster_id: str
     controller_id: int
@@ -94,7 +94,7 @@ class Broker:
 
     @functools.cached_property
     def admin(self) -> Any:
-        """One for the whole command: futures of a client that was dropped never come true."""
+        """One client for the whole command: the futures of a client that was garbage-collected never complete."""
         with plain_failures():
             return admin_api().AdminClient(self._config({"topic.metadata.refresh.interval.ms": -1}))
 
@@ -102,30 +102,30 @@ class Broker:
         from moldau.client.confluent import Consumer
 
         with plain_failures():
-            return Consumer(self._config({"error_cb": gone_teller(), **config}))
+            return Consumer(self._config({"error_cb": brokers_down_callback(), **config}))
 
     def producer(self, config: Mapping[str, Any]) -> Any:
         from moldau.client.confluent import Producer
 
         with plain_failures():
-            return Producer(self._config({"error_cb": gone_teller(), **config}))
+            return Producer(self._config({"error_cb": brokers_down_callback(), **config}))
 
     def metadata(self) -> ClusterMetadata:
-        """Brokers and topics as the cluster tells them; the one call that finds out whether anybody is there."""
+        """Return the brokers and topics of the cluster, or fail if nobody answers; commands call this first."""
         answering = first_answering(self.bootstrap_servers)
         try:
             with say_when_slow(answering, sum(METADATA_SECONDS)):
-                metadata = self._ask_metadata()
+                metadata = self._request_metadata()
         except _kafka_exception() as error:
             reason = error.args[0].str()
             raise CommandFailed(
                 f"{answering} accepts connections but does not answer as a Kafka broker ({reason});"
-                " check that the port is a broker's and that -X says what it asks of clients (TLS, SASL)"
+                " check that the port is a broker's and that -X has the security settings it requires (TLS, SASL)"
             ) from error
         self._check_advertised(metadata)
         return metadata
 
-    def _ask_metadata(self) -> ClusterMetadata:
+    def _request_metadata(self) -> ClusterMetadata:
         *attempts, last = METADATA_SECONDS
         for seconds in attempts:
             try:
@@ -143,7 +143,7 @@ class Broker:
         return {"bootstrap.servers": self.bootstrap_servers, **quiet, **extra, **self.client_config}
 
     def _check_advertised(self, metadata: ClusterMetadata) -> None:
-        """Clients go on to the addresses that brokers advertise: the classic trap of a broker behind a container."""
+        """Check that one advertised address answers: clients connect to those, the classic trap with containers."""
         advertised = [f"{broker.host}:{broker.port}" for broker in metadata.brokers.values()]
         if not advertised or set(advertised) & set(self.bootstrap_servers.split(",")):
             return
@@ -151,14 +151,14 @@ class Broker:
             first_answering(",".join(advertised))
         except CommandFailed as error:
             raise CommandFailed(
-                f"{self.bootstrap_servers} answers, but advertises {', '.join(advertised)}, where nobody does;"
+                f"{self.bootstrap_servers} answers, but advertises {', '.join(advertised)}, where no broker answers;"
                 " set advertised.listeners of the broker to an address that clients can reach"
             ) from error
 
 
 @contextmanager
 def say_when_slow(address: str, seconds: float) -> Iterator[None]:
-    """Says that an address takes connections and is waited for, if the block takes longer than a person likes."""
+    """Print that the address accepts connections and that we wait, if the block takes longer than SLOW_SECONDS."""
     waiting = f"{address} accepts connections but does not answer yet; waiting up to {seconds:.0f} s"
     timer = threading.Timer(SLOW_SECONDS, click.echo, [waiting], {"err": True})
     timer.daemon = True
@@ -170,7 +170,7 @@ def say_when_slow(address: str, seconds: float) -> Iterator[None]:
 
 
 def first_answering(bootstrap_servers: str) -> str:
-    """The first of the addresses to accept a connection; all share CONNECT_SECONDS."""
+    """Return the first of the addresses that accepts a connection; all attempts share CONNECT_SECONDS."""
     deadline = time.monotonic() + CONNECT_SECONDS
     reason = "no address given"
     for address in filter(None, (part.strip() for part in bootstrap_servers.split(","))):
@@ -189,7 +189,7 @@ def first_answering(bootstrap_servers: str) -> str:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """HOST, HOST:PORT or [IPV6]:PORT, a protocol in front allowed as librdkafka allows it."""
+    """Split HOST, HOST:PORT or [IPV6]:PORT; like librdkafka, allow a protocol in front (`PLAINTEXT://`)."""
     plain = address.rpartition("://")[2]
     host, colon, port = plain.rpartition(":")
     if not colon or plain.endswith("]"):
@@ -200,7 +200,10 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def existing_topics(metadata: ClusterMetadata, names: Iterable[str]) -> list[TopicMetadata]:
-    """The topics of these names; says which of them do not exist. Asking by name might create them, so nobody does."""
+    """Return the topics with these names, or fail with those that do not exist.
+
+    The names are looked up in the metadata of all topics: a request by name might create a topic.
+    """
     names = list(names)
     missing = [name for name in names if name not in metadata.topics]
     if missing:
@@ -213,15 +216,15 @@ def is_internal(topic: str) -> bool:
 
 
 def failure(error: Any, subject: str = "") -> CommandFailed:
-    """A KafkaError, of librdkafka or of the broker, as one line."""
-    said = error.str()
+    """Return a KafkaError, of librdkafka or of the broker, as one line with the next step."""
+    message = error.str()
     step = NEXT_STEPS.get(error.name())
-    return CommandFailed((f"{subject}: " if subject else "") + said.rstrip(".") + (f"; {step}" if step else ""))
+    return CommandFailed((f"{subject}: " if subject else "") + message.rstrip(".") + (f"; {step}" if step else ""))
 
 
 @contextmanager
 def plain_failures(subject: str = "") -> Iterator[None]:
-    """Turns librdkafka's exceptions inside the block into CommandFailed."""
+    """Turn librdkafka's exceptions inside the block into CommandFailed."""
     try:
         yield
     except _kafka_exception() as error:
@@ -229,18 +232,18 @@ def plain_failures(subject: str = "") -> Iterator[None]:
 
 
 def outcome(future: Future[T], subject: str) -> T:
-    """The answer of an admin call, or its failure in one line."""
+    """Return the result of an admin call, or raise its failure as one line."""
     with plain_failures(subject):
         try:
             return future.result(ADMIN_SECONDS)
         except TimeoutError as error:
-            said = f"no answer within {ADMIN_SECONDS:.0f} s; `moldau cluster info` shows who is there"
-            raise CommandFailed(f"{subject}: {said}") from error
+            reason = f"no answer within {ADMIN_SECONDS:.0f} s; `moldau cluster info` shows the brokers"
+            raise CommandFailed(f"{subject}: {reason}") from error
 
 
-def key_values(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+def key_values(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
     """The callback of a repeatable K=V option."""
-    pairs = [item.partition("=") for item in given]
+    pairs = [text.partition("=") for text in texts]
     for key, equals, _ in pairs:
         if not key or not equals:
             raise click.BadParameter(f"{key!r} is not KEY=VALUE", ctx=ctx, param=param)
@@ -248,7 +251,7 @@ def key_values(ctx: click.Context, param: click.Parameter, given: tuple[str, ...
 
 
 def broker_options(command: Callable[P, T]) -> Callable[..., T]:
-    """Adds -b and -X to a command, which gets them as `broker`."""
+    """Add -b and -X to a command, which gets them as its argument `broker`."""
 
     @click.option(
         "-b",
@@ -273,47 +276,47 @@ def broker_options(command: Callable[P, T]) -> Callable[..., T]:
     return with_broker
 
 
-def broker_so_far(ctx: click.Context) -> Broker:
-    """The broker of a command line that is still being written, for the shell to ask for names."""
+def completion_broker(ctx: click.Context) -> Broker:
+    """Return the broker named on an unfinished command line, for shell completion."""
     return Broker(ctx.params.get("bootstrap_server") or DEFAULT_BOOTSTRAP, ctx.params.get("client_config") or {})
 
 
 def complete_topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Topic names for the shell: quick, and silent when nobody answers."""
-    broker = broker_so_far(ctx)
+    """Complete topic names: within a second, and silently if no broker answers."""
+    broker = completion_broker(ctx)
     with suppress(CommandFailed, _kafka_exception()):
         first_answering(broker.bootstrap_servers)
-        known = broker.admin.list_topics(timeout=COMPLETION_SECONDS).topics
-        wanted = incomplete.startswith("_")
+        topics = broker.admin.list_topics(timeout=COMPLETION_SECONDS).topics
+        with_internal = incomplete.startswith("_")
         return [
             CompletionItem(name)
-            for name in sorted(known)
-            if name.startswith(incomplete) and (wanted or not is_internal(name))
+            for name in sorted(topics)
+            if name.startswith(incomplete) and (with_internal or not is_internal(name))
         ]
     return []
 
 
-def gone_teller() -> Callable[[Any], None]:
-    """A callback for commands that run on: librdkafka keeps trying, and who watches should know why nothing comes.
+def brokers_down_callback() -> Callable[[Any], None]:
+    """Return an error callback that prints that no broker answers, for commands that keep running.
 
-    librdkafka reports at every vain attempt; said is the first, and then one every GONE_AGAIN_SECONDS.
+    librdkafka reports every failed attempt; this prints the first, and then one every BROKERS_DOWN_EVERY_SECONDS.
     """
     from moldau.client.confluent import KafkaError
 
-    said_last = -GONE_AGAIN_SECONDS
+    last_printed = -BROKERS_DOWN_EVERY_SECONDS
 
-    def tell(error: Any) -> None:
-        nonlocal said_last
+    def print_error(error: Any) -> None:
+        nonlocal last_printed
         now = time.monotonic()
-        if error.code() == KafkaError._ALL_BROKERS_DOWN and now - said_last >= GONE_AGAIN_SECONDS:
-            said_last = now
-            click.echo("moldau: no broker answers any more; trying again until one does", err=True)
+        if error.code() == KafkaError._ALL_BROKERS_DOWN and now - last_printed >= BROKERS_DOWN_EVERY_SECONDS:
+            last_printed = now
+            click.echo("moldau: no broker answers any more; retrying until one does", err=True)
 
-    return tell
+    return print_error
 
 
 def admin_api() -> Any:
-    """The module with the names of confluent_kafka.admin, imported when it is first needed."""
+    """Return the module with the names of confluent_kafka.admin; import it on first use."""
     from moldau.client import confluent
 
     return confluent

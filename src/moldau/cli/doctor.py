@@ -1,6 +1,6 @@
-"""`moldau doctor`: looks at this machine, and says in a table what is there, what is wrong and what to do.
+"""`moldau doctor`: check this machine, and print a table of what it found, what is wrong and what to do.
 
-What is looked at and how it is judged is told in moldau.doctor.
+moldau.doctor defines what is checked and how it is judged.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def doctor(
 
 def _settings(file: str | None, data_dir: str | None, listen: str | None, overrides: tuple[str, ...]) -> Settings:
     try:
-        given = [parse_override(text) for text in overrides]
-        return load(file, os.environ, given, listener_flags(data_dir, listen))
+        override_pairs = [parse_override(text) for text in overrides]
+        return load(file, os.environ, override_pairs, listener_flags(data_dir, listen))
     except SettingsError as wrong:
         raise CommandFailed(str(wrong)) from wrong

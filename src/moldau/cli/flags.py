@@ -1,7 +1,7 @@
-"""Flags the way Kafka's tools read them, which is jopt-simple's way: `--topic x`, `--topic=x`, `-topic x`; a flag may
-be repeated; words that belong to no flag are ignored; names are never abbreviated; numbers are read when asked for.
+"""Command-line flags as Kafka's tools (jopt-simple) parse them: `--topic x`, `--topic=x`, `-topic x`; a flag may be
+repeated; words that belong to no flag are ignored; names cannot be abbreviated; numbers are parsed on access.
 
-Here live names, help and the rules between flags. What a flag does is the tool's; no client may enter.
+This module has names, help texts and the rules between flags. Tools decide what a flag does; import no client here.
 """
 
 from __future__ import annotations
@@ -18,58 +18,58 @@ KAFKA_VERSION: Final = "4.3.1"
 HELP_WIDTH: Final = 80
 LEFT_COLUMN_MAX: Final = 40
 
-GONE: Final = {
+REMOVED_FLAGS: Final = {
     "zookeeper": "--zookeeper is gone: there is no ZooKeeper. Name a broker: --bootstrap-server localhost:9092",
     "new-consumer": "--new-consumer is gone: there is one consumer. Leave the flag out",
 }
-"""Flags of old slides that no tool takes today, and what to write in their place."""
+"""Flags from old tutorials that no tool accepts today, and what to write instead."""
 
 
 class UsageError(Exception):
-    """The command line is wrong. The text is Kafka's; the tool adds where help is."""
+    """The command line is wrong. The text is Kafka's; the tool adds how to get help."""
 
 
-class HelpWanted(Exception):
-    """`--help`, or nothing at all: the tool prints its help and ends with status 1, as Kafka's do."""
+class HelpRequested(Exception):
+    """`--help`, or no arguments: the tool prints its help and exits with status 1, as Kafka's tools do."""
 
 
-class VersionWanted(Exception):
+class VersionRequested(Exception):
     pass
 
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A flag without its dashes. `takes` names its argument in the help; without it the flag is a switch."""
+    """A flag without its dashes. `takes` is the name of its argument in the help; a switch has none."""
 
     name: str
-    says: str
+    description: str
     takes: str = ""
     kind: str = "String"
     default: str | None = None
     argument_optional: bool = False
     short: str = ""
-    """One letter, for the tools that have such."""
+    """One letter, in the tools that have short flags."""
     many: bool = False
-    """Takes all words up to the next that begins with a dash."""
+    """Takes all words up to the next one that begins with a dash."""
     older: tuple[str, ...] = ()
-    """Names of former releases, read as this one with a word of warning."""
+    """Names in former releases, accepted with a warning."""
     replaced_by: str = ""
-    """Deprecated by Kafka: accepted, warned about, and refused together with the flag named here."""
+    """Deprecated by Kafka: accepted with a warning, and refused together with the flag named here."""
 
     @property
     def left(self) -> str:
-        """How the flag stands in the left column of the help."""
+        """The flag in the left column of the help."""
         if not self.takes:
             return f"--{self.name}"
         if self.many:
             return f"--{self.name} {self.takes} ..."
-        named = self.kind if self.takes == self.kind else f"{self.kind}: {self.takes}"
-        return f"--{self.name} [{named}]" if self.argument_optional else f"--{self.name} <{named}>"
+        argument = self.kind if self.takes == self.kind else f"{self.kind}: {self.takes}"
+        return f"--{self.name} [{argument}]" if self.argument_optional else f"--{self.name} <{argument}>"
 
     @property
     def right(self) -> str:
-        said = f"(DEPRECATED: use --{self.replaced_by}) {self.says}" if self.replaced_by else self.says
-        return said if self.default is None else f"{said} (default: {self.default})"
+        text = f"(DEPRECATED: use --{self.replaced_by}) {self.description}" if self.replaced_by else self.description
+        return text if self.default is None else f"{text} (default: {self.default})"
 
 
 HELP = Flag("help", "Print usage information.")
@@ -77,17 +77,17 @@ VERSION = Flag("version", "Display Kafka version.")
 
 
 @dataclass(slots=True)
-class Given:
-    """What stood on the command line. Ask for values by the flag's name of today."""
+class Arguments:
+    """The parsed command line. Values are looked up by the flag's current name."""
 
     flags: dict[str, Flag]
     values: dict[str, list[str]] = field(default_factory=dict)
     order: list[tuple[str, str]] = field(default_factory=list)
-    """Flags and values as they stood, a switch with an empty value: for the tool where one flag belongs to another."""
+    """Flags and values in order, a switch with an empty value: for a tool where one flag belongs to another."""
     warnings: list[str] = field(default_factory=list)
-    """What Kafka says of a deprecated flag, and where Kafka says it: on stdout."""
+    """What Kafka prints about deprecated flags; like Kafka, on stdout."""
     notes: list[str] = field(default_factory=list)
-    """What is ours to say, on stderr."""
+    """Our own remarks, on stderr."""
 
     def has(self, name: str) -> bool:
         return name in self.values
@@ -96,7 +96,7 @@ class Given:
         return self.values.get(name, [])
 
     def text(self, name: str) -> str | None:
-        """The one value, or the flag's default."""
+        """Return the flag's one value, or its default."""
         values = self.values.get(name, [])
         if len(values) > 1:
             raise UsageError(f"Found multiple arguments for option {name}, but you asked for only one")
@@ -117,7 +117,7 @@ class Given:
                 raise UsageError(f'Missing required argument "[{name}]"')
 
     def refuse(self, used: str, *others: str) -> None:
-        """`used` may not stand beside any of `others`."""
+        """Raise UsageError if `used` stands together with any of `others`."""
         for other in others:
             if self.has(used) and self.has(other):
                 raise UsageError(f'Option "[{used}]" can\'t be used with option "[{other}]"')
@@ -128,7 +128,7 @@ class Given:
             raise UsageError(f"Exactly one of the following arguments is required: {listed}")
 
     def settle(self, old: str, new: str, warning: str, clash: str) -> None:
-        """A deprecated flag counts as the new one, with a `warning`; `clash` is said when both are given."""
+        """Treat a deprecated flag as the new one, with a `warning`; raise `clash` if both are present."""
         if not self.has(old):
             return
         if self.has(new):
@@ -139,31 +139,31 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """The flags of one tool. `warning` and `clash` are worded by each of Kafka's tools in its own way."""
+    """The flags of one tool. `warning` and `clash` are worded differently by each of Kafka's tools."""
 
     intro: str
     flags: Sequence[Flag]
     warning: str = "Option --{old} is deprecated and will be removed in a future version. Use --{new} instead."
     clash: str = "Options --{old} and --{new} cannot be specified together."
 
-    def parse(self, argv: Sequence[str]) -> Given:
-        """Reads a command line; HelpWanted and VersionWanted come before any complaint about the rest."""
+    def parse(self, argv: Sequence[str]) -> Arguments:
+        """Parse a command line; HelpRequested and VersionRequested take precedence over any UsageError."""
         if not argv:
-            raise HelpWanted
-        given = self._read(argv)
-        if given.has("help"):
-            raise HelpWanted
-        if given.has("version"):
-            raise VersionWanted
+            raise HelpRequested
+        arguments = self._read(argv)
+        if arguments.has("help"):
+            raise HelpRequested
+        if arguments.has("version"):
+            raise VersionRequested
         for flag in self.flags:
             if flag.replaced_by:
-                given.settle(flag.name, flag.replaced_by, self.warning, self.clash)
-        return given
+                arguments.settle(flag.name, flag.replaced_by, self.warning, self.clash)
+        return arguments
 
-    def _read(self, argv: Sequence[str]) -> Given:
-        given = Given({flag.name: flag for flag in (*self.flags, HELP, VERSION)})
-        known = dict(given.flags)
-        known.update((old, flag) for flag in self.flags for old in (*flag.older, flag.short))
+    def _read(self, argv: Sequence[str]) -> Arguments:
+        arguments = Arguments({flag.name: flag for flag in (*self.flags, HELP, VERSION)})
+        flags_by_name = dict(arguments.flags)
+        flags_by_name.update((old, flag) for flag in self.flags for old in (*flag.older, flag.short))
         words = list(reversed(argv))
         while words:
             word = words.pop()
@@ -172,34 +172,34 @@ class Flags:
             if not word.startswith("-") or word == "-":
                 continue
             name, equals, value = word.lstrip("-").partition("=")
-            flag = self._flag(known, name)
+            flag = self._flag(flags_by_name, name)
             if name in flag.older:
-                given.notes.append(f"Option --{name} is deprecated. Use --{flag.name} instead.")
+                arguments.notes.append(f"Option --{name} is deprecated. Use --{flag.name} instead.")
             argument = _argument(flag, value if equals else None, words)
-            given.values.setdefault(flag.name, []).extend(argument)
-            given.order.append((flag.name, " ".join(argument)))
-        return given
+            arguments.values.setdefault(flag.name, []).extend(argument)
+            arguments.order.append((flag.name, " ".join(argument)))
+        return arguments
 
-    def _flag(self, known: dict[str, Flag], name: str) -> Flag:
-        if name in known:
-            return known[name]
-        raise UsageError(GONE.get(name, f"{name} is not a recognized option"))
+    def _flag(self, flags_by_name: dict[str, Flag], name: str) -> Flag:
+        if name in flags_by_name:
+            return flags_by_name[name]
+        raise UsageError(REMOVED_FLAGS.get(name, f"{name} is not a recognized option"))
 
     def kind(self, name: str) -> str:
         return next(flag.kind for flag in self.flags if flag.name == name)
 
     def help(self) -> str:
-        """Two columns, sorted by name."""
-        shown = sorted((*self.flags, HELP, VERSION), key=lambda flag: flag.name)
-        width = min(LEFT_COLUMN_MAX, max(len(flag.left) for flag in shown))
+        """Return the help in two columns, sorted by name."""
+        flags = sorted((*self.flags, HELP, VERSION), key=lambda flag: flag.name)
+        width = min(LEFT_COLUMN_MAX, max(len(flag.left) for flag in flags))
         rows = [(self.intro, ""), *_row("Option", "Description", width), *_row("------", "-----------", width)]
-        for flag in shown:
+        for flag in flags:
             rows += _row(flag.left, flag.right, width)
         return "\n".join(f"{left:<{width}} {right}".rstrip() for left, right in rows)
 
 
 def _argument(flag: Flag, attached: str | None, words: list[str]) -> list[str]:
-    """The values a flag brings: none for a switch. `words` is the rest of the line, last word first."""
+    """Return the values of a flag: none for a switch. `words` is the rest of the command line, last word first."""
     if not flag.takes:
         return []
     if attached is not None:
@@ -208,14 +208,14 @@ def _argument(flag: Flag, attached: str | None, words: list[str]) -> list[str]:
         return [words.pop()] if words and not words[-1].startswith("-") else []
     if not words:
         raise UsageError(f"Option {flag.name} requires an argument")
-    taken = [words.pop()]
+    values = [words.pop()]
     while flag.many and words and not words[-1].startswith("-"):
-        taken.append(words.pop())
-    return taken
+        values.append(words.pop())
+    return values
 
 
 def _row(left: str, right: str, width: int) -> Iterable[tuple[str, str]]:
-    """A row of the help, both cells folded; further lines of a cell are set in by two."""
+    """Yield the lines of one row of the help; both cells are wrapped, further lines of a cell indented by two."""
     lefts = textwrap.wrap(left, width, subsequent_indent="  ", break_long_words=False)
     rights = textwrap.wrap(right, HELP_WIDTH - width - 1, subsequent_indent="  ")
     for row in range(max(len(lefts), len(rights))):
@@ -223,7 +223,7 @@ def _row(left: str, right: str, width: int) -> Iterable[tuple[str, str]]:
 
 
 def key_values(pairs: Iterable[str]) -> dict[str, str]:
-    """`key=value` arguments; a value may hold further equals signs, and a key without a value has an empty one."""
+    """Parse `key=value` arguments; a value may contain equals signs, and a key without one has an empty value."""
     return {key: value for key, _, value in (pair.partition("=") for pair in pairs)}
 
 

@@ -1,7 +1,7 @@
-"""The door of `moldau <noun> <verb>`: which commands there are, how an error is told, how shells complete.
+"""Entry point of `moldau <noun> <verb>`: the list of commands, how errors are printed, shell completion.
 
-A command's module is imported when the command is called: `moldau start` pays for no table and no client library,
-and `moldau --help` for nothing but click. So nothing may be imported here that a mere `--help` does not need.
+A command's module is imported when the command is called: `moldau start` loads no table code and no client library,
+and `moldau --help` loads nothing but click. So import nothing here that `--help` does not need.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from moldau.cli.kafka.tool import missing_library
 
 SIGINT_STATUS: Final = 130
 SIGPIPE_STATUS: Final = 141
-"""What a shell reports for a program ended by that signal; scripts with `pipefail` know both numbers."""
+"""The status a shell reports for a program that this signal ended; scripts with `pipefail` rely on both numbers."""
 
 
 class LazyCommand(NamedTuple):
-    """Where a command lives, and its line in `moldau --help`, which is shown without importing it."""
+    """Where a command is defined, and its line in `moldau --help`, which is shown without importing the command."""
 
     target: str
     summary: str
@@ -54,7 +54,7 @@ COMMANDS: Final = {
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands by name and imports the one that is asked for."""
+    """A click group that has its commands by name and imports only the one that is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -72,7 +72,7 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, command.summary) for name, command in COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command. Ctrl-C and a reader that left (`| head`) are no errors; click would make them look so."""
+        """Run the command. Ctrl-C and a closed pipe (`| head`) are not errors, though click would report them so."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
@@ -82,7 +82,7 @@ class LazyGroup(click.Group):
         except KeyboardInterrupt:
             raise click.exceptions.Exit(SIGINT_STATUS) from None
         except BrokenPipeError:
-            _forget_stdout()
+            _discard_stdout()
             raise click.exceptions.Exit(SIGPIPE_STATUS) from None
         except Exception:
             if ctx.params["debug"]:
@@ -97,7 +97,7 @@ class LazyGroup(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> NoReturn:
-        """Runs and exits. Every failure leaves by here: one line on stderr, status 1."""
+        """Run and exit. Every failure ends here: one line on stderr, status 1."""
         try:
             status = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         except click.Abort:
@@ -111,13 +111,13 @@ class LazyGroup(click.Group):
         sys.exit(status if isinstance(status, int) else 0)
 
 
-def _forget_stdout() -> None:
-    """The reader is gone; without this the interpreter complains once more when it flushes at exit."""
+def _discard_stdout() -> None:
+    """Redirect stdout to /dev/null: its reader is gone, and the flush at exit would fail once more."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def one_line(error: Exception) -> str:
-    """What is wrong and what to do next. A defect of ours is told as such, with the way to its trace."""
+    """Return what is wrong and what to do next. An internal error says so, and how to see its stack trace."""
     if isinstance(error, click.UsageError) and error.ctx is not None:
         return f"{_sentence(error.format_message())} See `{error.ctx.command_path} --help`."
     if isinstance(error, click.ClickException):

@@ -1,18 +1,18 @@
-"""Where to begin and where to end reading, as a person writes it: the grammar of `moldau consume -o`.
+"""Where reading begins and ends, as a person writes it: the grammar of `moldau consume -o`.
 
     start              the oldest record              end              only records yet to come
     N                  offset N on                    N1:N2            N1 on, before N2
     +N                 N after the oldest             -N               the last N
-    :N                 the oldest on, before N        :end             the oldest on, up to the end of now
+    :N                 the oldest on, before N        :end             the oldest on, up to the current end
     @T                 records from time T on         @T1:T2           from T1 on, before T2
-    @:T                the oldest on, before T        A:end            from A on (as above), up to the end of now
+    @:T                the oldest on, before T        A:end            from A on (as above), up to the current end
 
     T: 13 digits       milliseconds since 1970        10 digits        seconds since 1970
-       2026-11-15      a day, UTC                     2026-11-15T08:30:00[.5][Z|+01:00]   a moment, UTC unless it says
+       2026-11-15      a day, UTC                     2026-11-15T08:30:00[.5][Z|+01:00]   a moment, UTC by default
        -1h             that long ago (d h m s ms)     1h               as T2: that long after T1
 
-The end is never read itself. Everything here is pure: the time of now is handed in, offsets are resolved from the
-bounds of a partition and, for times, from what the broker answered.
+The end is exclusive. Everything here is pure: the current time is an argument, and offsets are resolved from the
+bounds of a partition and, for times, from the broker's ListOffsets response.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Final
 
 
 class Anchor(Enum):
-    """What a position is counted from."""
+    """What a position is relative to."""
 
     OFFSET = "offset"
     AFTER_START = "after start"
@@ -47,20 +47,20 @@ END: Final = Position(Anchor.BEFORE_END, 0)
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """From `begin` on; up to `end`, exclusive, or for ever."""
+    """From `begin` on; up to `end`, exclusive, or without end."""
 
     begin: Position
     end: Position | None = None
 
     @property
     def times(self) -> tuple[int, ...]:
-        """The moments for which a broker must be asked before the range can be resolved."""
+        """The timestamps whose offsets a broker has to look up before the range can be resolved."""
         return tuple(at.value for at in (self.begin, self.end) if at is not None and at.anchor is Anchor.TIME)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionBounds:
-    """The log start and log end of a partition, and the first offset at or after each asked time (none: absent)."""
+    """A partition's log start and log end, and the first offset at or after each requested time (absent if none)."""
 
     start: int
     end: int
@@ -68,7 +68,7 @@ class PartitionBounds:
 
 
 class BadOffset(ValueError):
-    """The text is not in the grammar; the message says which part and what would be."""
+    """The text does not follow the grammar; the message says which part, and what would."""
 
 
 _UNITS_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
@@ -79,22 +79,22 @@ OFFSET_MAX: Final = 2**63 - 1
 
 
 def parse_range(text: str, now_ms: int) -> OffsetRange:
-    """`-o`'s text as a range; raises BadOffset."""
-    chosen = _time_range(text[1:], now_ms) if text.startswith("@") else _offset_range(text)
-    if _runs_backwards(chosen):
+    """Parse the text of `-o`; raise BadOffset if it is wrong."""
+    parsed = _time_range(text[1:], now_ms) if text.startswith("@") else _offset_range(text)
+    if _runs_backwards(parsed):
         raise BadOffset(f"{text!r} ends before it begins")
-    return chosen
+    return parsed
 
 
-def _runs_backwards(chosen: OffsetRange) -> bool:
-    """As far as the text alone can tell: two offsets or two times compare, other pairs need the partition's bounds."""
-    begin, end = chosen.begin, chosen.end
+def _runs_backwards(range_: OffsetRange) -> bool:
+    """Compare two offsets or two times; other pairs cannot be compared without the partition's bounds."""
+    begin, end = range_.begin, range_.end
     comparable = end is not None and begin.anchor is end.anchor and end.anchor in (Anchor.OFFSET, Anchor.TIME)
     return comparable and end is not None and end.value < begin.value
 
 
 def parse_position(text: str, now_ms: int) -> Position:
-    """One place, without an end: start, end, N, +N, -N or @T."""
+    """Parse one position without an end: start, end, N, +N, -N or @T."""
     return parse_moment(text[1:], now_ms) if text.startswith("@") else _offset_position(text)
 
 
@@ -130,7 +130,7 @@ def _number(digits: str, text: str) -> int:
 
 
 def _time_range(text: str, now_ms: int) -> OffsetRange:
-    """A moment may hold colons itself, so every colon is tried as the one between beginning and end."""
+    """Parse T1:T2. A moment may contain colons itself, so try every colon as the separator."""
     if _is_moment(text):
         return OffsetRange(parse_moment(text, now_ms))
     for at in (index for index, letter in enumerate(text) if letter == ":"):
@@ -150,7 +150,7 @@ def _bounded(begin: str, end: str, now_ms: int) -> OffsetRange:
         return OffsetRange(first, END)
     if _DURATION.fullmatch(end):
         if first.anchor is not Anchor.TIME:
-            raise BadOffset(f"{end!r} is a length of time, and there is no time before it to count from")
+            raise BadOffset(f"{end!r} is a duration, and there is no time before it to count from")
         return OffsetRange(first, Position(Anchor.TIME, first.value + _duration_ms(end)))
     return OffsetRange(first, parse_moment(end, now_ms))
 
@@ -161,7 +161,7 @@ def _is_moment(text: str) -> bool:
 
 
 def parse_moment(text: str, now_ms: int) -> Position:
-    """A time, without its `@`, as a position."""
+    """Parse a time, written without its `@`, as a position."""
     if not _is_moment(text):
         raise BadOffset(f"'@{text}' is not a time; use @MILLISECONDS, @2026-11-15, @2026-11-15T08:30:00Z or @-1h")
     if text[0] == "-":
@@ -178,9 +178,9 @@ def parse_moment(text: str, now_ms: int) -> Position:
 
 
 def parse_duration(text: str) -> int:
-    """`15m`, `1h30m` or `500ms`, in milliseconds; raises BadOffset."""
+    """Return `15m`, `1h30m` or `500ms` in milliseconds; raise BadOffset if it is no duration."""
     if not _DURATION.fullmatch(text):
-        raise BadOffset(f"{text!r} is no length of time; write 15m, 1h30m or 500ms")
+        raise BadOffset(f"{text!r} is not a duration; write 15m, 1h30m or 500ms")
     return _duration_ms(text)
 
 
@@ -189,7 +189,7 @@ def _duration_ms(text: str) -> int:
 
 
 def resolve(position: Position, bounds: PartitionBounds) -> int:
-    """The offset a position means in one partition. A distance is kept inside the log; an offset is taken as it is."""
+    """Return the offset of a position in one partition. Distances are clamped to the log; an offset is not changed."""
     match position.anchor:
         case Anchor.OFFSET:
             return position.value

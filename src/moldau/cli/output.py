@@ -1,4 +1,4 @@
-"""What a listing looks like: a table for people, JSON or YAML for programs.
+"""How listings are printed: a table for people, JSON or YAML for programs.
 
 On a terminal the table is rich's; in a pipe or a file it is plain padded text without escape codes, so that grep, awk
 and a bug report can read it. rich is imported only when a terminal is there.
@@ -35,7 +35,7 @@ format_option: Callable[[F], F] = click.option(
 
 
 class Bytes(int):
-    """A size: for programs a number, for people the nearest unit."""
+    """A size in bytes: a number for programs, rounded to a unit for people."""
 
     def __str__(self) -> str:
         power = min(len(_UNITS) - 1, (self.bit_length() - 1) // 10) if self else 0
@@ -44,24 +44,24 @@ class Bytes(int):
 
 
 class Styled(str):
-    """Text that a terminal shows in one of rich's styles, and that is plain text everywhere else."""
+    """Text that a terminal shows in one of rich's styles; plain text everywhere else."""
 
     style: str
 
     def __new__(cls, text: str, style: str) -> Styled:
-        made = super().__new__(cls, text)
-        made.style = style
-        return made
+        styled = super().__new__(cls, text)
+        styled.style = style
+        return styled
 
 
 def has_colours() -> bool:
-    """Whether the output is a terminal whose owner has nothing against colours (NO_COLOR)."""
+    """Return whether the output is a terminal and its user did not turn colours off (NO_COLOR)."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 @dataclass(frozen=True)
 class Table:
-    """Column names and rows of cells. A number is set to the right; a list is shown with commas; None as a dash."""
+    """Column names and rows of cells. Numbers are aligned to the right; a list is shown with commas; None as a dash."""
 
     columns: tuple[str, ...]
     rows: Sequence[Sequence[Any]]
@@ -74,7 +74,7 @@ class Table:
 
 
 def show(output_format: str, *tables: Table, data: Any = None) -> None:
-    """Prints the tables, or `data` for programs: unless given, the rows of the first table as records."""
+    """Print the tables, or `data` for programs; without `data`, the rows of the first table as records."""
     if output_format == "table":
         for number, table in enumerate(tables):
             _show_table(table, first=number == 0)
@@ -113,7 +113,7 @@ def _show_rich(table: Table) -> None:
 
 
 def plain_lines(table: Table) -> Iterator[str]:
-    """The table as text: two spaces between columns, nothing after the last."""
+    """Yield the lines of the table as text: two spaces between columns, nothing after the last."""
     if table.title:
         yield table.title
     if not table.rows:
@@ -136,7 +136,7 @@ def _is_numeric(table: Table, index: int) -> bool:
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Asks on a terminal, unless told not to; a script that does not say `--yes` is not asked either."""
+    """Ask on a terminal, unless `yes`. Scripts are not asked: without a terminal the answer is always yes."""
     if not yes and sys.stdin.isatty():
         click.confirm(question, abort=True, err=True)
 
@@ -152,7 +152,7 @@ def cell_text(cell: Any) -> str:
 
 
 def to_yaml(data: Any, indent: str = "") -> str:
-    """Plain data as YAML: block style for what has contents, JSON's own spelling for every scalar that needs quotes."""
+    """Return plain data as YAML: block style for what has contents, JSON's spelling for scalars that need quotes."""
     if isinstance(data, dict) and data:
         return "\n".join(f"{indent}{_scalar(key)}:{_below(value, indent)}" for key, value in data.items())
     if isinstance(data, list) and data:
@@ -174,7 +174,7 @@ def _scalar(value: Any) -> str:
 
 @contextmanager
 def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar of bytes on stderr, told how many more are done; silent unless stderr is a terminal."""
+    """Show a progress bar of bytes on stderr, advanced by calling what is yielded; silent without a terminal."""
     if not sys.stderr.isatty():
         yield lambda advance: None
         return

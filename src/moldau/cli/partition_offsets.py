@@ -1,6 +1,6 @@
-"""What a cluster says of offsets: the bounds of partitions, and where a range written by a person lies in each.
+"""Offsets of partitions, looked up in the cluster: their bounds, and the offsets that a range means in each partition.
 
-All partitions of all topics go in one ListOffsets call per question, whatever their number.
+Each lookup is one ListOffsets call for all partitions of all topics.
 """
 
 from __future__ import annotations
@@ -13,64 +13,65 @@ from moldau.cli.connect import CommandFailed, TopicMetadata, admin_api, outcome
 
 Partition = tuple[str, int]
 Bounds = dict[Partition, tuple[int, int]]
-"""Log start and log end."""
+"""Log start offset and log end offset."""
 
 
 class ResolvedRange(NamedTuple):
-    """Offsets of one partition to read: `begin` on, before `end` (None: for ever)."""
+    """Offsets to read in one partition: from `begin` on, before `end` (None: without end)."""
 
     begin: int
     end: int | None
 
 
-def led(topics: Iterable[TopicMetadata]) -> list[Partition]:
-    """The partitions that have a leader to ask."""
+def partitions_with_leader(topics: Iterable[TopicMetadata]) -> list[Partition]:
+    """Return the partitions that have a leader."""
     return [(t.topic, number) for t in topics for number, partition in t.partitions.items() if partition.leader >= 0]
 
 
-def chosen(shown: TopicMetadata, only: Sequence[int]) -> list[Partition]:
-    """The partitions of a topic, or those of them that were named."""
-    missing = [number for number in only if number not in shown.partitions]
+def partitions_of(topic: TopicMetadata, only: Sequence[int]) -> list[Partition]:
+    """Return the partitions of a topic, or of them those in `only`, which must exist."""
+    missing = [number for number in only if number not in topic.partitions]
     if missing:
         raise CommandFailed(
-            f"{shown.topic} has no partition {', '.join(map(str, missing))}; it has 0 to {len(shown.partitions) - 1}"
+            f"{topic.topic} has no partition {', '.join(map(str, missing))}; it has 0 to {len(topic.partitions) - 1}"
         )
-    return [(shown.topic, number) for number in sorted(only or shown.partitions)]
+    return [(topic.topic, number) for number in sorted(only or topic.partitions)]
 
 
 def bounds(admin: Any, partitions: Sequence[Partition], read_committed: bool = False) -> Bounds:
     spec = admin_api().OffsetSpec
-    starts = _ask(admin, partitions, spec.earliest(), read_committed)
-    ends = _ask(admin, partitions, spec.latest(), read_committed)
+    starts = _list_offsets(admin, partitions, spec.earliest(), read_committed)
+    ends = _list_offsets(admin, partitions, spec.latest(), read_committed)
     return {where: (starts[where], ends[where]) for where in partitions}
 
 
 def resolve(
-    admin: Any, partitions: Sequence[Partition], wanted: offsets.OffsetRange, read_committed: bool = False
+    admin: Any, partitions: Sequence[Partition], offset_range: offsets.OffsetRange, read_committed: bool = False
 ) -> dict[Partition, ResolvedRange]:
-    """Where the range lies in each partition; a begin outside the log is moved to its nearer bound."""
-    known = bounds(admin, partitions, read_committed)
+    """Return the offsets of the range in each partition; a begin outside the log is moved to the nearer bound."""
+    log_bounds = bounds(admin, partitions, read_committed)
     at_time: dict[int, dict[Partition, int]] = {
-        moment: _ask(admin, partitions, admin_api().OffsetSpec.for_timestamp(moment), read_committed)
-        for moment in wanted.times
+        moment: _list_offsets(admin, partitions, admin_api().OffsetSpec.for_timestamp(moment), read_committed)
+        for moment in offset_range.times
     }
     resolved = {}
-    for where, (start, end) in known.items():
-        found = {moment: answers[where] for moment, answers in at_time.items() if answers[where] >= 0}
-        limits = offsets.PartitionBounds(start, end, found)
-        begin = min(max(offsets.resolve(wanted.begin, limits), start), end)
-        resolved[where] = ResolvedRange(begin, None if wanted.end is None else offsets.resolve(wanted.end, limits))
+    for where, (start, end) in log_bounds.items():
+        offset_at_time = {moment: answers[where] for moment, answers in at_time.items() if answers[where] >= 0}
+        limits = offsets.PartitionBounds(start, end, offset_at_time)
+        begin = min(max(offsets.resolve(offset_range.begin, limits), start), end)
+        range_end = None if offset_range.end is None else offsets.resolve(offset_range.end, limits)
+        resolved[where] = ResolvedRange(begin, range_end)
     return resolved
 
 
-def _ask(admin: Any, partitions: Sequence[Partition], spec: Any, read_committed: bool) -> dict[Partition, int]:
+def _list_offsets(admin: Any, partitions: Sequence[Partition], spec: Any, read_committed: bool) -> dict[Partition, int]:
     from moldau.client.confluent import IsolationLevel, TopicPartition
 
     if not partitions:
         return {}
     isolation = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
-    asked = {TopicPartition(name, number): spec for name, number in partitions}
-    futures = admin.list_offsets(asked, isolation_level=isolation)
+    requested = {TopicPartition(name, number): spec for name, number in partitions}
+    futures = admin.list_offsets(requested, isolation_level=isolation)
     return {
         (where.topic, where.partition): outcome(future, f"{where.topic} partition {where.partition}").offset
         for where, future in futures.items()

@@ -1,7 +1,7 @@
-"""`moldau start`: a broker on this machine, with nothing said or with Kafka's own settings.
+"""`moldau start`: start a broker on this machine, with defaults or with Kafka's own settings.
 
-How a server starts is told in `moldau.cli.kafka.server_start`; here are only the options. No client library and no
-table may be imported: the whole start is to take less than half a second.
+`moldau.cli.kafka.server_start` starts the server; this module only has the options. Import no client library and no
+table code: the whole start has to take less than half a second.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def listener_flags(data_dir: str | None, listen: str | None) -> dict[str, Said]:
 
 
 def _address(listen: str) -> str:
-    """Checked here, where it can be complained about as it was given, without the name of a listener."""
+    """Check HOST:PORT here, so that the error shows the option as it was written, without a listener's name."""
     _, colon, port = listen.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > PORT_MAX:
         raise click.ClickException(f"--listen {listen}: expected HOST:PORT, such as localhost:9092")

@@ -1,4 +1,4 @@
-"""Marking records as done: librdkafka commits what is stored, and nothing is stored before it was printed."""
+"""Storing the offsets of printed records: librdkafka commits only stored offsets, so nothing unprinted is committed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ MEMBER_CONFIG: Final = {"enable.auto.commit": True, "enable.auto.offset.store": 
 
 
 def store_printed(consumer: Any, messages: Iterable[Any]) -> None:
-    """Stores the offsets behind these records, which are in order within each partition.
+    """Store the offsets after these records, which are in order within each partition.
 
-    A partition that was taken away meanwhile is no longer ours to commit: its next reader sees its records again.
+    A partition that was revoked meanwhile is skipped: its next owner reads its records again.
     """
     from moldau.client.confluent import KafkaError, KafkaException
 

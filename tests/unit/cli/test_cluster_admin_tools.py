@@ -1,4 +1,4 @@
-"""What kafka-leader-election, kafka-metadata-quorum, kafka-features, kafka-cluster and kafka-storage read and say,
+"""Input and output of kafka-leader-election, kafka-metadata-quorum, kafka-features, kafka-cluster and kafka-storage,
 without a cluster."""
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TestLeaderElection:
         assert leader_election.parse_partitions(text) == [TopicPartition("a", 1), TopicPartition("a", 0)]
 
     @pytest.mark.parametrize(
-        ("text", "said"),
+        ("text", "message"),
         [
             ("", "Replica election data is empty"),
             ("{", "Replica election data is empty"),
@@ -50,13 +50,11 @@ class TestLeaderElection:
             ),
         ],
     )
-    def test_what_is_no_list_of_partitions(self, text: str, said: str) -> None:
-        with pytest.raises(ToolFailed, match=re.escape(said)):
+    def test_invalid_lists_of_partitions(self, text: str, message: str) -> None:
+        with pytest.raises(ToolFailed, match=re.escape(message)):
             leader_election.parse_partitions(text)
 
-    def test_a_report_names_who_was_elected_who_need_not_be_and_who_could_not(
-        self, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_the_report_lists_elected_unneeded_and_failed_elections(self, capsys: pytest.CaptureFixture[str]) -> None:
         outcomes = {
             TopicPartition("a", 0): None,
             TopicPartition("a", 1): KafkaError(ErrorCode.ELECTION_NOT_NEEDED),
@@ -72,7 +70,7 @@ class TestLeaderElection:
         ]
 
     @pytest.mark.parametrize(
-        ("words", "said"),
+        ("words", "message"),
         [
             (["--topic", "t", "--partition", "0"], "Missing required option(s): bootstrap-server, election-type"),
             (
@@ -90,9 +88,11 @@ class TestLeaderElection:
             ),
         ],
     )
-    def test_what_does_not_go_together(self, words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_flags_that_exclude_each_other(
+        self, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         assert leader_election.main(words) == 1
-        assert capsys.readouterr().err.startswith(said)
+        assert capsys.readouterr().err.startswith(message)
 
 
 def replica(number: int, end: int, caught_up_ms: int = 1000) -> QuorumReplica:
@@ -122,7 +122,7 @@ class TestMetadataQuorum:
             'CurrentObservers:       [{"id": 9}]',
         ]
 
-    def test_a_leader_alone_lags_behind_nobody(self) -> None:
+    def test_a_single_leader_has_no_lag(self) -> None:
         alone = Quorum(1, 7, 100, (replica(1, 101, -1),), (), {})
         assert "MaxFollowerLag:         0\nMaxFollowerLagTimeMs:   0\n" in metadata_quorum.status_text("id", alone)
         unheard = Quorum(2, 7, 100, (replica(1, 0, -1), replica(2, 101)), (), {})
@@ -142,7 +142,7 @@ class TestMetadataQuorum:
             metadata_quorum.replication_table(self.QUORUM, 999)
 
     @pytest.mark.parametrize(
-        ("words", "said"),
+        ("words", "message"),
         [
             (["describe"], "One of --status or --replication must be specified with describe sub-command"),
             (["describe", "--status", "--replication"], "Only one of --status or --replication should be specified"),
@@ -153,23 +153,25 @@ class TestMetadataQuorum:
             (["--command-config", "no-such", "describe"], "Properties file no-such does not exists!"),
         ],
     )
-    def test_what_does_not_go_together(self, words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_flags_that_exclude_each_other(
+        self, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         assert metadata_quorum.main([*SERVER, *words]) == 1
-        assert capsys.readouterr().err.startswith(said)
+        assert capsys.readouterr().err.startswith(message)
 
-    def test_what_is_missing_is_told_as_kafka_tells_it(self, capsys: pytest.CaptureFixture[str]) -> None:
-        for words, said in (
+    def test_missing_arguments_are_reported_as_in_kafka(self, capsys: pytest.CaptureFixture[str]) -> None:
+        for words, message in (
             ([], "too few arguments"),
             ([*SERVER, "remove-controller"], "argument --controller-id/-i is required"),
         ):
             assert metadata_quorum.main(words) == 1
-            assert capsys.readouterr().err.splitlines()[-1] == f"kafka-metadata-quorum: error: {said}"
+            assert capsys.readouterr().err.splitlines()[-1] == f"kafka-metadata-quorum: error: {message}"
 
-    def test_a_dry_run_asks_nobody(self, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    def test_a_dry_run_sends_no_request(self, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         words = ["remove-controller", "-i", "3", "-d", "JEXY6aqzQY-32P5TStzaFg", "--dry-run"]
         assert metadata_quorum.main([*SERVER, *words]) == 0
-        said = "DRY RUN of removing  KRaft controller 3 with directory id JEXY6aqzQY-32P5TStzaFg\n"
-        assert capsys.readouterr().out == said
+        message = "DRY RUN of removing  KRaft controller 3 with directory id JEXY6aqzQY-32P5TStzaFg\n"
+        assert capsys.readouterr().out == message
         (tmp_path / "meta.properties").write_text(
             "version=1\ncluster.id=c\nnode.id=3\ndirectory.id=JEXY6aqzQY-32P5TStzaFg\n"
         )
@@ -185,18 +187,18 @@ class TestMetadataQuorum:
         )
 
     @pytest.mark.parametrize(
-        ("settings", "said"),
+        ("settings", "message"),
         [
             ({}, "node.id not found in configuration file."),
             ({"node.id": "-1"}, "node.id was negative"),
             ({"node.id": "1", "process.roles": "broker"}, "process.roles did not contain 'controller'"),
         ],
     )
-    def test_files_of_no_controller(self, settings: dict[str, str], said: str) -> None:
-        with pytest.raises(ToolFailed, match=re.escape(said)):
+    def test_files_that_are_not_of_a_controller(self, settings: dict[str, str], message: str) -> None:
+        with pytest.raises(ToolFailed, match=re.escape(message)):
             controller_file.controller_id(settings)
 
-    def test_where_a_controller_listens(self) -> None:
+    def test_endpoints_of_a_controller(self) -> None:
         listeners = {"listeners": "A://a:1,C://:2", "advertised.listeners": "C://[::1]:3"}
         found = controller_file.controller_endpoints(listeners | {"controller.listener.names": "c"})
         assert found == [Endpoint("C", "::1", 3)]
@@ -227,13 +229,13 @@ class TestFeatures:
     def test_versions_by_name(self) -> None:
         assert feature_levels.version_of("3.7").level == 19
         assert feature_levels.version_of("4.4-IV0").level == 31
-        for name, unsettled_too in (("2.8", True), ("4.4", True), ("4.4-IV0", False)):
+        for name, with_unreleased in (("2.8", True), ("4.4", True), ("4.4-IV0", False)):
             with pytest.raises(
                 ToolFailed, match=f"Unknown metadata.version '{name}'. Supported metadata.version are: 3"
             ):
-                feature_levels.version_of(name, unsettled_too)
+                feature_levels.version_of(name, with_unreleased)
 
-    def test_what_a_level_needs(self) -> None:
+    def test_dependencies_of_a_level(self) -> None:
         assert feature_levels.dependency_lines("eligible.leader.replicas.version", 1) == [
             "eligible.leader.replicas.version=1 requires:",
             "    metadata.version=23 (4.0-IV1)",
@@ -241,28 +243,28 @@ class TestFeatures:
         assert feature_levels.dependency_lines("metadata.version", 20) == [
             "metadata.version=20 (3.8-IV0) has no dependencies."
         ]
-        for name, level, said in (
+        for name, level, message in (
             ("foo", 1, "Unknown feature: foo"),
             ("metadata.version", 99, "Unknown metadata.version 99"),
             ("group.version", 9, "No feature:group.version with feature level 9"),
         ):
-            with pytest.raises(ToolFailed, match=said):
+            with pytest.raises(ToolFailed, match=message):
                 feature_levels.dependency_lines(name, level)
 
-    def wanted(self, kind: UpgradeType = UpgradeType.UPGRADE, **given: object) -> dict[str, int]:
+    def levels(self, kind: UpgradeType = UpgradeType.UPGRADE, **arguments: object) -> dict[str, int]:
         base = {"command": "upgrade", "feature": None, "metadata": None, "release_version": None}
-        return features.wanted_levels(Namespace(**(base | given)), kind)
+        return features.requested_levels(Namespace(**(base | arguments)), kind)
 
-    def test_levels_wanted(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert self.wanted(feature=["a=1", "b = 2"]) == {"a": 1, "b": 2}
-        assert self.wanted(metadata="4.2") == {"metadata.version": 29}
+    def test_requested_levels(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert self.levels(feature=["a=1", "b = 2"]) == {"a": 1, "b": 2}
+        assert self.levels(metadata="4.2") == {"metadata.version": 29}
         assert capsys.readouterr().out == " `metadata` flag is deprecated and may be removed in a future release.\n"
-        assert self.wanted(release_version="3.9") == {"metadata.version": 21, "kraft.version": 1}
-        assert self.wanted(UpgradeType.SAFE_DOWNGRADE, release_version="3.9")["share.version"] == 0
-        assert self.wanted(command="disable", feature=["a"]) == {"a": 0}
+        assert self.levels(release_version="3.9") == {"metadata.version": 21, "kraft.version": 1}
+        assert self.levels(UpgradeType.SAFE_DOWNGRADE, release_version="3.9")["share.version"] == 0
+        assert self.levels(command="disable", feature=["a"]) == {"a": 0}
 
     @pytest.mark.parametrize(
-        ("given", "said"),
+        ("arguments", "message"),
         [
             ({"feature": ["foo"]}, "Can't parse feature=level string foo: equals sign not found."),
             ({"feature": ["foo=x"]}, "Can't parse feature=level string foo=x: unable to parse x as a short."),
@@ -270,9 +272,9 @@ class TestFeatures:
             ({"feature": ["a=1"], "release_version": "4.3"}, "Can not specify `release-version` with other feature"),
         ],
     )
-    def test_levels_that_cannot_be_wanted(self, given: dict[str, object], said: str) -> None:
-        with pytest.raises(ToolFailed, match=re.escape(said)):
-            self.wanted(**given)
+    def test_invalid_requested_levels(self, arguments: dict[str, object], message: str) -> None:
+        with pytest.raises(ToolFailed, match=re.escape(message)):
+            self.levels(**arguments)
 
     @pytest.mark.parametrize(
         ("verb", "refusal", "dry_run", "line"),
@@ -284,18 +286,18 @@ class TestFeatures:
             ("disable", "no", True, "Can not disable a. no"),
         ],
     )
-    def test_what_came_of_it(self, verb: str, refusal: str | None, dry_run: bool, line: str) -> None:
+    def test_the_line_of_an_update(self, verb: str, refusal: str | None, dry_run: bool, line: str) -> None:
         error = KafkaError(ErrorCode.INVALID_UPDATE_VERSION, refusal) if refusal else None
         assert features.update_line(verb, "a", 1, error, dry_run) == line
 
     def test_a_wrong_command_line(self, capsys: pytest.CaptureFixture[str]) -> None:
-        for words, said in (
+        for words, message in (
             ([], "too few arguments"),
             (["feature-dependencies"], "argument --feature is required"),
             (["describe"], "You must specify either --bootstrap-controller or --bootstrap-server."),
         ):
             assert features.main(words) == 1
-            assert capsys.readouterr().err == f"Command line error: {said}. Type --help for help.\n"
+            assert capsys.readouterr().err == f"Command line error: {message}. Type --help for help.\n"
 
 
 class TestFirstVoters:
@@ -307,7 +309,7 @@ class TestFirstVoters:
         ]
 
     @pytest.mark.parametrize(
-        ("text", "said"),
+        ("text", "message"),
         [
             (",", "No voters given."),
             ("foo", "No @ found in dynamic voter string."),
@@ -328,8 +330,8 @@ class TestFirstVoters:
             ),
         ],
     )
-    def test_what_is_no_voter(self, text: str, said: str) -> None:
-        with pytest.raises(ToolFailed, match=re.escape(said)):
+    def test_invalid_voters(self, text: str, message: str) -> None:
+        with pytest.raises(ToolFailed, match=re.escape(message)):
             parse_voters(text)
 
 

@@ -1,4 +1,4 @@
-"""What `moldau cluster describe` makes of what a cluster tells, and how it is drawn."""
+"""What `moldau cluster describe` computes from a cluster's responses, and how it is drawn."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_signs_and_their_colours() -> None:
     assert [sign.style for sign in signs] == ["bold green", "cyan", "bold red", "dim"]
 
 
-def test_members_of_one_name_are_told_apart() -> None:
+def test_members_with_the_same_name_get_different_names() -> None:
     members = [member(1, 0, client_id="rdkafka"), member(2, 1, client_id="rdkafka"), member(3)]
     assert list(cluster_view.member_names(members).values()) == ["rdkafka-000001", "rdkafka-000002", "reader-3"]
 
@@ -132,8 +132,8 @@ def test_members_of_one_name_are_told_apart() -> None:
 def test_which_topics_are_shown() -> None:
     topics = {"orders": ORDERS, "__consumer_offsets": OFFSETS, "other": TopicReplicas("other", False, {})}
 
-    def names(*wanted: str, group: DescribedGroup | None = None, internal: bool = False) -> list[str]:
-        return [topic.name for topic in chosen_topics(topics, wanted, group, internal)]
+    def names(*requested: str, group: DescribedGroup | None = None, internal: bool = False) -> list[str]:
+        return [topic.name for topic in chosen_topics(topics, requested, group, internal)]
 
     assert names() == ["orders", "other"]
     assert names(internal=True) == ["__consumer_offsets", "orders", "other"]

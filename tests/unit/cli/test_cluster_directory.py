@@ -1,4 +1,4 @@
-"""The directory of `moldau cluster`: what is laid out in it, what is refused, and whose process a number is."""
+"""The directory of `moldau cluster`: its files, what is refused, and which process a pid belongs to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from patience import wait_until
 from moldau.cli.cluster import directory as cluster_directory
 from moldau.cli.cluster import processes as cluster_processes
 from moldau.cli.cluster.directory import ClusterDirectory, Description
-from moldau.cli.cluster.processes import Born, NodeProcess, NodeState, live_process
+from moldau.cli.cluster.processes import NodeProcess, NodeState, ProcessIdentity, live_process
 from moldau.cli.cluster.screen import Tail
 from moldau.cli.connect import CommandFailed
 from moldau.cli.main import main
@@ -43,31 +43,33 @@ def settings_of(directory: ClusterDirectory, node_id: int) -> Settings:
     return load(str(directory.properties_path(node_id)), {})
 
 
-def test_each_node_is_told_what_kafka_would_be_told(tmp_path: Path) -> None:
+def test_each_node_gets_the_settings_that_kafka_needs(tmp_path: Path) -> None:
     directory, description = laid_out(tmp_path / "c")
     assert [node.port for node in description.nodes] == [BASE_PORT, BASE_PORT + 1, BASE_PORT + 2]
-    told = [settings_of(directory, node_id) for node_id in (1, 2, 3)]
-    assert [each.node_id for each in told] == [1, 2, 3]
-    assert len({each.properties["controller.quorum.voters"] for each in told}) == 1
-    assert len({each.log_dirs for each in told}) == 3
-    assert told[0].properties["min.insync.replicas"] == "2"
-    assert told[0].default_replication_factor == 3
-    assert not told[0].warnings
-    voters = told[0].properties["controller.quorum.voters"].split(",")
-    for each, voter in zip(told, voters, strict=True):
+    node_settings = [settings_of(directory, node_id) for node_id in (1, 2, 3)]
+    assert [each.node_id for each in node_settings] == [1, 2, 3]
+    assert len({each.properties["controller.quorum.voters"] for each in node_settings}) == 1
+    assert len({each.log_dirs for each in node_settings}) == 3
+    assert node_settings[0].properties["min.insync.replicas"] == "2"
+    assert node_settings[0].default_replication_factor == 3
+    assert not node_settings[0].warnings
+    voters = node_settings[0].properties["controller.quorum.voters"].split(",")
+    for each, voter in zip(node_settings, voters, strict=True):
         (listener,) = each.controller_listeners
         assert voter == f"{each.node_id}@{listener.address}"
 
 
 @pytest.mark.parametrize(("nodes", "replicas", "in_sync"), [(1, 1, "1"), (2, 2, "1"), (5, 3, "2")])
-def test_replicas_are_no_more_than_there_are_nodes(tmp_path: Path, nodes: int, replicas: int, in_sync: str) -> None:
+def test_the_replication_factor_is_at_most_the_number_of_nodes(
+    tmp_path: Path, nodes: int, replicas: int, in_sync: str
+) -> None:
     directory, _ = laid_out(tmp_path / "c", nodes)
     settings = settings_of(directory, nodes)
     assert settings.default_replication_factor == settings.offsets_topic_replication_factor == replicas
     assert settings.properties["min.insync.replicas"] == in_sync
 
 
-def test_a_controllers_port_that_is_taken_is_passed_over(tmp_path: Path) -> None:
+def test_a_busy_controller_port_is_skipped(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", BASE_PORT + 1001)):
         _, description = laid_out(tmp_path / "c")
     ports = [node.controller_port for node in description.nodes]
@@ -75,7 +77,7 @@ def test_a_controllers_port_that_is_taken_is_passed_over(tmp_path: Path) -> None
     assert len(set(ports)) == 3
 
 
-def test_a_directory_keeps_its_cluster_and_the_edits_of_its_owner(tmp_path: Path) -> None:
+def test_a_directory_keeps_its_cluster_and_edited_properties(tmp_path: Path) -> None:
     directory, first = laid_out(tmp_path / "c")
     with directory.properties_path(2).open("a") as file:
         file.write("num.partitions=7\n")
@@ -86,7 +88,7 @@ def test_a_directory_keeps_its_cluster_and_the_edits_of_its_owner(tmp_path: Path
     assert directory.description().overrides == {"log.retention.hours": "1"}
 
 
-def test_nothing_is_written_where_a_port_is_taken_so_that_another_may_be_chosen(tmp_path: Path) -> None:
+def test_nothing_is_written_if_a_port_is_busy(tmp_path: Path) -> None:
     place = tmp_path / "c"
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -112,13 +114,13 @@ def test_what_does_not_fit_the_directory_is_refused(tmp_path: Path) -> None:
         ): "holds a cluster of 3 nodes; leave --nodes out, or choose another --data-dir",
         ("start", "-p", "9092", "-d", place): f"has its ports from {BASE_PORT} on; leave --base-port out",
         ("start", "-d", str(tmp_path / "other")): "is not empty and holds no cluster",
-        ("start", "-d", str(tmp_path / "a,b")): "has a comma in it",
+        ("start", "-d", str(tmp_path / "a,b")): "contains a comma",
         ("start", "-d", str(tmp_path / "new"), "-p", "65534"): "leaves no room for 3 ports",
         ("start", "-d", str(tmp_path / "new"), "-o", "nonsense"): "nonsense",
         ("status", "-d", str(tmp_path / "none")): "there is no cluster in",
         ("kill", "4", "-d", place): "there is no node 4 in this cluster; its nodes are 1, 2, 3",
-        ("kill", "1", "-d", place): "node 1 does not run; `moldau cluster restart 1` starts it",
-        ("stop", "-d", place): "does not run",
+        ("kill", "1", "-d", place): "node 1 is not running; `moldau cluster restart 1` starts it",
+        ("stop", "-d", place): "is not running",
     }
     for words, line in expected.items():
         result = moldau(*words)
@@ -128,7 +130,7 @@ def test_what_does_not_fit_the_directory_is_refused(tmp_path: Path) -> None:
     assert moldau("start", "-d", str(tmp_path / "file")).exit_code != 0
 
 
-def test_the_table_of_a_cluster_that_does_not_run(tmp_path: Path) -> None:
+def test_the_status_of_a_stopped_cluster(tmp_path: Path) -> None:
     laid_out(tmp_path / "c", nodes=2)
     rows = json.loads(moldau("status", "-d", str(tmp_path / "c"), "--format", "json").stdout)
     assert [(row["node"], row["pid"], row["state"], row["quorum"]) for row in rows] == [
@@ -137,40 +139,40 @@ def test_the_table_of_a_cluster_that_does_not_run(tmp_path: Path) -> None:
     ]
 
 
-def test_a_number_that_is_another_process_by_now_is_not_ours(tmp_path: Path) -> None:
+def test_a_reused_pid_is_not_our_process(tmp_path: Path) -> None:
     directory, _ = laid_out(tmp_path / "c")
-    said = {"pid": os.getpid(), "born": "long ago", "log_position": 0}
-    cluster_directory.write_json(directory.process_path(1), said)
+    content = {"pid": os.getpid(), "born": "long ago", "log_position": 0}
+    cluster_directory.write_json(directory.process_path(1), content)
     assert live_process(directory, 1) is None
     assert moldau("kill", "1", "-d", str(directory.path)).exit_code == 1  # and we are still here
-    cluster_directory.write_json(directory.process_path(1), said | {"born": PROCESSES.birth_time(os.getpid())})
+    cluster_directory.write_json(directory.process_path(1), content | {"born": PROCESSES.birth_time(os.getpid())})
     assert live_process(directory, 1) is not None
 
 
-def test_a_process_is_looked_at_alive_paused_and_dead(tmp_path: Path) -> None:
+def test_states_of_a_process(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     log.write_text("of an older run: Moldau is ready: there\n")
     position = log.stat().st_size
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        process = NodeProcess(1, Born(child.pid, PROCESSES.birth_time(child.pid) or ""), log, position)
+        process = NodeProcess(1, ProcessIdentity(child.pid, PROCESSES.birth_time(child.pid) or ""), log, position)
         try:
             assert process.state() is NodeState.STARTING
             with log.open("a") as file:
                 file.write("Moldau 1.0 is ready: here\n")
             assert process.state() is NodeState.UP
-            process.born.signal(signal.SIGSTOP)
+            process.identity.signal(signal.SIGSTOP)
             wait_until(lambda: process.state() is NodeState.PAUSED, "it is paused")
-            process.born.signal(signal.SIGCONT)
+            process.identity.signal(signal.SIGCONT)
             wait_until(lambda: process.state() is NodeState.UP, "it is up again")
         finally:
             child.kill()
         assert not cluster_processes.await_end([process], 5)
         assert process.state() is NodeState.DOWN, "what is left of it until we look at its end does not count"
-    assert not process.born.signal(0)
+    assert not process.identity.signal(0)
     assert (PROCESSES.memory_bytes(os.getpid()) or 0) > 10 << 20
 
 
-def test_settings_of_another_broker_in_the_environment_are_kept_from_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_do_not_inherit_kafka_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_NODE_ID", "9")
     monkeypatch.setenv("CLUSTER_ID", "other")
     environment = cluster_processes.node_environment("ours")
@@ -189,22 +191,22 @@ def test_a_log_is_followed_line_by_line(tmp_path: Path) -> None:
     assert tail.lines() == ["twö", ""]
 
 
-def test_a_description_that_is_not_ours_is_told(tmp_path: Path) -> None:
+def test_a_foreign_description_is_reported(tmp_path: Path) -> None:
     (tmp_path / "cluster.json").write_text('{"nodes": 3}')
-    with pytest.raises(CommandFailed, match="cannot be understood"):
+    with pytest.raises(CommandFailed, match="not a valid cluster description"):
         ClusterDirectory(tmp_path).description()
 
 
-def test_how_nodes_log_is_kept_for_a_restart(tmp_path: Path) -> None:
+def test_log_options_are_kept_for_a_restart(tmp_path: Path) -> None:
     directory = ClusterDirectory(tmp_path / "cluster")
     directory.lay_out(directory.plan(1, 19_092, {}, bytes(16), {"MOLDAU_LOG_FORMAT": "json"}))
     assert directory.description().log_variables == {"MOLDAU_LOG_FORMAT": "json"}
 
 
-def test_a_cluster_that_an_older_moldau_described_is_understood(tmp_path: Path) -> None:
+def test_the_description_of_an_older_version_is_read(tmp_path: Path) -> None:
     directory = ClusterDirectory(tmp_path)
     directory.lay_out(directory.plan(1, 19_092, {}, bytes(16)))
-    said = json.loads((tmp_path / "cluster.json").read_text())
-    del said["log_variables"]
-    (tmp_path / "cluster.json").write_text(json.dumps(said))
+    content = json.loads((tmp_path / "cluster.json").read_text())
+    del content["log_variables"]
+    (tmp_path / "cluster.json").write_text(json.dumps(content))
     assert directory.description().log_variables == {}

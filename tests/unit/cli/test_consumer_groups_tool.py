@@ -1,4 +1,4 @@
-"""The parts of kafka-consumer-groups and kafka-groups that need no broker: what Java would read, say, sort and draw.
+"""The parts of kafka-consumer-groups and kafka-groups that need no broker, compared with Java's output.
 
 Expectations are what Apache Kafka 4.3.1's own tool printed for the same input.
 """
@@ -11,12 +11,12 @@ import pytest
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.cli.flags import Given
+from moldau.cli.flags import Arguments
 from moldau.cli.kafka import consumer_groups, groups
 from moldau.cli.kafka.group_offsets import lines, reset_plan
 from moldau.cli.kafka.group_offsets.choice import WrongArgument, split_topics
-from moldau.cli.kafka.java import errors as java_errors
-from moldau.cli.kafka.java import order as java_order
+from moldau.cli.kafka.java import hash_order
+from moldau.cli.kafka.java.exceptions import exception_text
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client.group_values import (
     CLASSIC,
@@ -69,7 +69,7 @@ class TestDates:
             ("2026-11-15T00:00:00.1234", "2026-11-15T00:00:00.1234Z"),
         ],
     )
-    def test_that_are_none_are_refused_with_the_zone_added(self, text: str, shown: str) -> None:
+    def test_invalid_ones_are_refused_with_the_zone_added(self, text: str, shown: str) -> None:
         with pytest.raises(ToolFailed) as refused:
             reset_plan.parse_date_time(text)
         assert str(refused.value) == f'java.text.ParseException: Unparseable date: "{shown}"'
@@ -120,7 +120,7 @@ class TestPlans:
         plan = reset_plan.parse_plan("a,orders,0,5\nb,orders,1,6\n", ["a", "b"])
         assert plan == {"a": {TopicPartition("orders", 0): 5}, "b": {TopicPartition("orders", 1): 6}}
 
-    def test_of_blank_lines_only_say_nothing(self) -> None:
+    def test_of_blank_lines_only_are_empty(self) -> None:
         assert reset_plan.parse_plan("\n", ["g"]) == {}
 
     @pytest.mark.parametrize("text", ["", "orders,0,5\n\norders,1,7\n"])
@@ -129,7 +129,7 @@ class TestPlans:
             reset_plan.parse_plan(text, ["g"])
 
     @pytest.mark.parametrize(
-        ("text", "said", "column", "field"),
+        ("text", "message", "column", "field"),
         [
             ("orders,0,5\norders,bad,7", 'from String "bad"', 8, 'NoGroup["partition"]'),
             ("orders,0,abc", 'from String "abc"', 10, 'WithGroup["partition"]'),
@@ -137,10 +137,10 @@ class TestPlans:
             ("g,orders,0,5\ng,orders,0,1.5", 'type `long` from String "1.5"', 12, 'WithGroup["offset"]'),
         ],
     )
-    def test_with_a_bad_number_name_its_place(self, text: str, said: str, column: int, field: str) -> None:
+    def test_with_a_bad_number_name_its_place(self, text: str, message: str, column: int, field: str) -> None:
         with pytest.raises(ToolFailed) as refused:
             reset_plan.parse_plan(text, ["g"])
-        assert said in str(refused.value)
+        assert message in str(refused.value)
         assert f"\n at [Source: (StringReader); line: 1, column: {column}] (" in str(refused.value)
         assert str(refused.value).endswith(f"CsvRecord{field})")
 
@@ -165,12 +165,12 @@ class TestPlans:
         assert reset_plan.csv_line(values) == line
         assert [field.text for field in reset_plan.split_line(line)] == [str(value) for value in values]
 
-    def test_are_kept_inside_the_log_with_a_word(self) -> None:
+    def test_are_clamped_to_the_log_with_a_warning(self) -> None:
         low, fine, high = (TopicPartition("orders", index) for index in range(3))
-        told: list[str] = []
+        warnings: list[str] = []
         bounds = dict.fromkeys((low, fine, high), (10, 20))
-        assert reset_plan.within({low: 3, fine: 15, high: 99}, bounds, told.append) == {low: 10, fine: 15, high: 20}
-        assert told == [
+        assert reset_plan.clamp({low: 3, fine: 15, high: 99}, bounds, warnings.append) == {low: 10, fine: 15, high: 20}
+        assert warnings == [
             "New offset (3) is lower than earliest offset for topic partition orders-0. Value will be set to 10",
             "New offset (99) is higher than latest offset for topic partition orders-2. Value will be set to 20",
         ]
@@ -183,7 +183,7 @@ class TestTopics:
         assert whole == ["clicks"]
 
     @pytest.mark.parametrize(
-        ("argument", "said"),
+        ("argument", "message"),
         [
             ("orders:a", "Invalid partition 'a' specified in topic arg 'orders:a''"),
             ("orders:0,,1", "Invalid partition '' specified in topic arg 'orders:0,,1''"),
@@ -191,36 +191,36 @@ class TestTopics:
             ("orders:", "Invalid topic arg 'orders:', expected topic name and partitions"),
         ],
     )
-    def test_that_are_written_wrong(self, argument: str, said: str) -> None:
+    def test_that_are_written_wrong(self, argument: str, message: str) -> None:
         with pytest.raises(WrongArgument) as refused:
             split_topics([argument])
-        assert str(refused.value) == said
+        assert str(refused.value) == message
 
 
 class TestJavaOrder:
     def test_hashes(self) -> None:
-        assert java_order.string_hash("hello") == 99162322
-        assert java_order.string_hash("") == 0
-        assert java_order.string_hash("polygenelubricants") == 0x80000000
+        assert hash_order.string_hash("hello") == 99162322
+        assert hash_order.string_hash("") == 0
+        assert hash_order.string_hash("polygenelubricants") == 0x80000000
 
     def test_partitions_come_as_kafkas_tool_printed_them(self) -> None:
         orders = [TopicPartition("tt-orders", index) for index in range(4)]
         clicks = [TopicPartition("tt-clicks", index) for index in range(3)]
-        assert " ".join(map(str, java_order.partitions(orders + clicks))) == (
+        assert " ".join(map(str, hash_order.partitions(orders + clicks))) == (
             "tt-orders-1 tt-orders-0 tt-orders-3 tt-clicks-2 tt-orders-2 tt-clicks-0 tt-clicks-1"
         )
 
     def test_groups_come_as_kafkas_tool_printed_them(self) -> None:
         printed = "tt-live-more tt-x-third tt-mixed tt-live-static tt-del2 tt-live-classic tt-del1 tt-empty-classic"
-        assert " ".join(java_order.strings(sorted(printed.split()))) == printed
+        assert " ".join(hash_order.strings(sorted(printed.split()))) == printed
 
-    def test_a_map_made_to_measure_has_a_smaller_table(self) -> None:
+    def test_a_presized_map_has_a_smaller_table(self) -> None:
         topics = ["ord1-1", "ord1-0"]
-        assert java_order.strings(topics) != java_order.strings_to_measure(topics) == ["ord1-0", "ord1-1"]
+        assert hash_order.strings(topics) != hash_order.strings_presized(topics) == ["ord1-0", "ord1-1"]
 
     def test_a_table_grows_at_three_quarters(self) -> None:
         def places(count: int) -> list[int]:
-            return [ord(key) for key in java_order.strings(chr(each) for each in reversed(range(16, 16 + count)))]
+            return [ord(key) for key in hash_order.strings(chr(each) for each in reversed(range(16, 16 + count)))]
 
         assert places(12)[0] == 16  # the only one whose low four bits are 0
         assert places(16)[:2] == [16, 17]
@@ -229,19 +229,19 @@ class TestJavaOrder:
 
 def test_errors_as_java_shows_them() -> None:
     package = "org.apache.kafka.common.errors"
-    assert java_errors.shown(KafkaError(ErrorCode.NON_EMPTY_GROUP)) == (
+    assert exception_text(KafkaError(ErrorCode.NON_EMPTY_GROUP)) == (
         f"{package}.GroupNotEmptyException: The group is not empty."
     )
-    assert java_errors.shown(KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, "Group g not found.")) == (
+    assert exception_text(KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, "Group g not found.")) == (
         f"{package}.GroupIdNotFoundException: Group g not found."
     )
-    assert java_errors.shown(KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)) == (
+    assert exception_text(KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)) == (
         f"{package}.GroupAuthorizationException: Group authorization failed."
     )
 
 
 class TestLines:
-    def test_offsets_show_readers_with_most_partitions_first_then_nobody(self) -> None:
+    def test_offsets_show_members_with_most_partitions_first_then_unassigned_ones(self) -> None:
         few = Member("few-1", None, "few", "/10.0.0.1", at("orders-2"))
         many = Member("many-1", None, "many", "/10.0.0.2", at("orders-1", "orders-0"))
         idle = Member("idle-1", None, "idle", "/10.0.0.3", frozenset())
@@ -338,7 +338,7 @@ def test_states_and_types_are_read_in_any_case() -> None:
             wrong()
 
 
-def test_an_assignment_is_decoded_or_taken_for_nothing() -> None:
+def test_an_undecodable_assignment_counts_as_empty() -> None:
     encoded = b"\0\1\0\0\0\1\0\6orders\0\0\0\2\0\0\0\0\0\0\0\3\xff\xff\xff\xff"
     assert decode_assignment(encoded) == at("orders-0", "orders-3")
     assert decode_assignment(b"") == decode_assignment(b"not ours at all") == frozenset()
@@ -365,8 +365,8 @@ def test_kafka_groups_filters(words: list[str], kept: str) -> None:
         ListedGroup("share", "Share", "share", "Stable"),
         ListedGroup("connect", CLASSIC, "connect", "Stable"),
     ]
-    given: Given = groups.FLAGS.parse(["--list", *words])
-    assert " ".join(group.group_id for group in listed if groups.wanted(given, group)) == kept
+    arguments: Arguments = groups.FLAGS.parse(["--list", *words])
+    assert " ".join(group.group_id for group in listed if groups.is_selected(arguments, group)) == kept
 
 
 USAGE = [
@@ -404,15 +404,15 @@ USAGE = [
 ]
 
 
-@pytest.mark.parametrize(("words", "said"), USAGE)
-def test_a_command_line_that_contradicts_itself(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("words", "message"), USAGE)
+def test_a_command_line_that_contradicts_itself(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert consumer_groups.main(["--bootstrap-server", "localhost:9092", *words.split()]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.startswith(said)
+    assert captured.err.startswith(message)
 
 
-def test_the_address_is_needed_but_for_a_regex(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_address_is_required_except_for_validate_regex(capsys: pytest.CaptureFixture[str]) -> None:
     assert consumer_groups.main(["--list"]) == 1
     assert capsys.readouterr().err.startswith('Missing required argument "[bootstrap-server]"')
     assert groups.main(["--list"]) == 1
@@ -420,7 +420,7 @@ def test_the_address_is_needed_but_for_a_regex(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("", "Command must include exactly one action: --list."),
         ("--list --group-type foo", "--group-type must be a valid group type."),
@@ -429,7 +429,7 @@ def test_the_address_is_needed_but_for_a_regex(capsys: pytest.CaptureFixture[str
     ],
 )
 def test_a_command_line_of_kafka_groups_that_is_wrong(
-    words: str, said: str, capsys: pytest.CaptureFixture[str]
+    words: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert groups.main(["--bootstrap-server", "localhost:9092", *words.split()]) == 1
-    assert capsys.readouterr().err.startswith(said)
+    assert capsys.readouterr().err.startswith(message)

@@ -1,10 +1,10 @@
-"""Flags as jopt-simple reads them: every rule here was tried on Kafka's own tools."""
+"""Flags as jopt-simple parses them: every rule here was checked with Kafka's own tools."""
 
 from __future__ import annotations
 
 import pytest
 
-from moldau.cli.flags import Flag, Flags, HelpWanted, UsageError, VersionWanted, key_values
+from moldau.cli.flags import Flag, Flags, HelpRequested, UsageError, VersionRequested, key_values
 
 FLAGS = Flags(
     "A tool.",
@@ -23,7 +23,7 @@ FLAGS = Flags(
 
 
 @pytest.mark.parametrize("words", [["--topic", "t"], ["--topic=t"], ["-topic", "t"], ["-topic=t"]])
-def test_a_value_is_given_in_four_ways(words: list[str]) -> None:
+def test_a_value_is_written_in_four_ways(words: list[str]) -> None:
     assert FLAGS.parse(words).text("topic") == "t"
 
 
@@ -38,25 +38,25 @@ def test_a_required_argument_is_taken_even_when_it_looks_like_a_flag() -> None:
 
 
 def test_an_optional_argument_is_not_taken_from_the_next_flag() -> None:
-    given = FLAGS.parse(["--codec", "--list"])
-    assert given.has("codec")
-    assert given.has("list")
-    assert given.text("codec") is None
+    arguments = FLAGS.parse(["--codec", "--list"])
+    assert arguments.has("codec")
+    assert arguments.has("list")
+    assert arguments.text("codec") is None
     assert FLAGS.parse(["--codec", "zstd"]).text("codec") == "zstd"
 
 
 def test_flags_repeat_but_one_value_is_one() -> None:
-    given = FLAGS.parse(["--config", "a=1", "--config", "b=2"])
-    assert given.texts("config") == ["a=1", "b=2"]
+    arguments = FLAGS.parse(["--config", "a=1", "--config", "b=2"])
+    assert arguments.texts("config") == ["a=1", "b=2"]
     with pytest.raises(UsageError, match="Found multiple arguments for option config, but you asked for only one"):
-        given.text("config")
+        arguments.text("config")
 
 
 def test_stray_words_are_ignored_and_two_dashes_end_the_flags() -> None:
-    given = FLAGS.parse(["stray", "--list", "-", "--topic", "t", "stray", "--", "--create"])
-    assert given.has("list")
-    assert given.text("topic") == "t"
-    assert not given.has("create")
+    arguments = FLAGS.parse(["stray", "--list", "-", "--topic", "t", "stray", "--", "--create"])
+    assert arguments.has("list")
+    assert arguments.text("topic") == "t"
+    assert not arguments.has("create")
 
 
 @pytest.mark.parametrize("word", ["--top", "--lis", "--nosuch"])
@@ -65,42 +65,42 @@ def test_names_are_never_abbreviated(word: str) -> None:
         FLAGS.parse([word, "x"])
 
 
-def test_a_missing_argument_is_told() -> None:
+def test_a_missing_argument_is_reported() -> None:
     with pytest.raises(UsageError, match="Option topic requires an argument"):
         FLAGS.parse(["--list", "--topic"])
 
 
-def test_numbers_are_read_when_asked_for_and_default() -> None:
+def test_numbers_are_parsed_on_access_and_have_defaults() -> None:
     assert FLAGS.parse(["--list"]).integer("partitions") == 3
-    given = FLAGS.parse(["--partitions", "abc"])
+    arguments = FLAGS.parse(["--partitions", "abc"])
     with pytest.raises(UsageError, match="Cannot parse argument 'abc' of option partitions"):
-        given.integer("partitions")
+        arguments.integer("partitions")
 
 
-def test_nothing_and_help_want_help_and_version_comes_before_complaints() -> None:
+def test_no_words_request_help_and_version_precedes_usage_errors() -> None:
     for words in ([], ["--help"], ["--list", "--help"]):
-        with pytest.raises(HelpWanted):
+        with pytest.raises(HelpRequested):
             FLAGS.parse(words)
-    with pytest.raises(VersionWanted):
+    with pytest.raises(VersionRequested):
         FLAGS.parse(["--version", "--props", "a=b", "--old-props", "c=d"])
 
 
-def test_zookeeper_is_answered_with_what_to_write_instead() -> None:
+def test_the_error_for_zookeeper_names_the_flag_to_use() -> None:
     with pytest.raises(UsageError, match="--bootstrap-server localhost:9092"):
         FLAGS.parse(["--zookeeper", "localhost:2181", "--list"])
 
 
 def test_a_former_name_works_with_a_note_and_a_short_one_without() -> None:
-    given = FLAGS.parse(["--subject", "t", "-b", "h:1"])
-    assert given.text("topic") == "t"
-    assert given.text("server") == "h:1"
-    assert given.notes == ["Option --subject is deprecated. Use --topic instead."]
+    arguments = FLAGS.parse(["--subject", "t", "-b", "h:1"])
+    assert arguments.text("topic") == "t"
+    assert arguments.text("server") == "h:1"
+    assert arguments.notes == ["Option --subject is deprecated. Use --topic instead."]
 
 
 def test_a_deprecated_flag_counts_as_the_new_one_and_clashes_with_it() -> None:
-    given = FLAGS.parse(["--old-props", "a=1", "b=2", "--list"])
-    assert given.texts("props") == ["a=1", "b=2"]
-    assert given.warnings == [
+    arguments = FLAGS.parse(["--old-props", "a=1", "b=2", "--list"])
+    assert arguments.texts("props") == ["a=1", "b=2"]
+    assert arguments.warnings == [
         "Option --old-props is deprecated and will be removed in a future version. Use --props instead."
     ]
     with pytest.raises(UsageError, match=r"Options --old-props and --props cannot be specified together\."):
@@ -108,19 +108,19 @@ def test_a_deprecated_flag_counts_as_the_new_one_and_clashes_with_it() -> None:
 
 
 def test_rules_between_flags() -> None:
-    given = FLAGS.parse(["--list", "--partitions", "2"])
+    arguments = FLAGS.parse(["--list", "--partitions", "2"])
     with pytest.raises(UsageError, match=r'Missing required argument "\[topic\]"'):
-        given.require("list", "topic")
+        arguments.require("list", "topic")
     with pytest.raises(UsageError, match=r'Option "\[partitions\]" can\'t be used with option "\[list\]"'):
-        given.refuse("partitions", "create", "list")
-    given.refuse("create", "list")
+        arguments.refuse("partitions", "create", "list")
+    arguments.refuse("create", "list")
     with pytest.raises(UsageError, match=r"Exactly one of the following arguments is required: \[topic\], \[create\]"):
-        given.require_one("topic", "create")
+        arguments.require_one("topic", "create")
 
 
 def test_the_order_of_flags_is_kept() -> None:
-    given = FLAGS.parse(["--config", "a", "--list", "--config", "b"])
-    assert given.order == [("config", "a"), ("list", ""), ("config", "b")]
+    arguments = FLAGS.parse(["--config", "a", "--list", "--config", "b"])
+    assert arguments.order == [("config", "a"), ("list", ""), ("config", "b")]
 
 
 def test_help_is_sorted_two_columns_within_80_characters() -> None:

@@ -15,7 +15,7 @@ from moldau.cli.records.input import parse_envelope
 
 @dataclass
 class Made:
-    """A record that answers as confluent_kafka's messages do."""
+    """A record with the methods of confluent_kafka's messages."""
 
     k: bytes | None = b"key"
     v: bytes | None = b"value"
@@ -82,14 +82,14 @@ def test_null_prints_as_nothing_and_its_length_as_minus_one() -> None:
     ("text", "complaint"),
     [
         ("%", "single %"),
-        ("%z", "%z at column 1 is not known"),
+        ("%z", "%z at column 1 is unknown"),
         ("ab%q", "column 3"),
         ("%v{rot13}", "use {hex} or {base64}"),
         ("%v{hex", "never closed"),
         ("%d{julian}", "strftime"),
         ("%h{%o}", "a header has"),
-        ("\\q", "no escape"),
-        ("\\", "no escape"),
+        ("\\q", "not an escape"),
+        ("\\", "not an escape"),
         ("\\xZZ", "two hexadecimal digits"),
     ],
 )
@@ -99,7 +99,7 @@ def test_what_is_refused(text: str, complaint: str) -> None:
 
 
 @given(st.text(alphabet="%tpoeikvKVTdhH{}[]hexstrf\\nx0a ", max_size=20))
-def test_any_text_is_a_format_or_a_refusal(text: str) -> None:
+def test_any_text_is_a_format_or_raises_bad_format(text: str) -> None:
     try:
         render = compile_format(text)
     except BadFormat:

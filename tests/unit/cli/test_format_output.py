@@ -53,7 +53,7 @@ class _Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize(("no_color", "is_coloured"), [("", True), ("1", False)])
-def test_a_terminal_gets_styles_unless_its_owner_wants_none(
+def test_a_terminal_gets_styles_unless_no_color_is_set(
     monkeypatch: pytest.MonkeyPatch, no_color: str, is_coloured: bool
 ) -> None:
     screen = _Terminal()
@@ -67,7 +67,7 @@ def test_a_terminal_gets_styles_unless_its_owner_wants_none(
     assert title in screen.getvalue()  # not folded at the table's width
 
 
-def test_styles_are_nothing_to_a_pipe_or_a_program(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pipe_and_a_program_get_no_styles(capsys: pytest.CaptureFixture[str]) -> None:
     table = Table(("NAME",), [(Styled("up", "bold green"),)])
     show("table", table)
     show("json", table)

@@ -1,4 +1,4 @@
-"""The parts of `moldau group` and of members that need no broker: where to go, how old a record is, what is stored."""
+"""The parts of `moldau group` and of members that need no broker: reset targets, ages of records, stored offsets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from moldau.cli.group.lag import PartitionLag, first_timestamp, whole_batches
 from moldau.cli.group.targets import Kind, Target, parse_target, parse_topic, resolve
 from moldau.cli.offsets import BadOffset, PartitionBounds
 from moldau.cli.records.consume_group import Membership
-from moldau.cli.records.pattern_subscription import FIRST_LOOKS_SECONDS, LOOK_SECONDS, PatternSubscription
+from moldau.cli.records.pattern_subscription import FIRST_REFRESH_SECONDS, REFRESH_SECONDS, PatternSubscription
 from moldau.cli.stop_signals import Stop
 from moldau.cli.stored_offsets import store_printed
 from moldau.client.confluent import KafkaError, KafkaException
@@ -40,12 +40,12 @@ NOW_MS = 1_800_000_000_000
         ("@2026-11-15", Target(Kind.TIME, 1_794_700_800_000)),
     ],
 )
-def test_where_to_go(text: str, target: Target) -> None:
+def test_targets(text: str, target: Target) -> None:
     assert parse_target(text, NOW_MS) == target
 
 
 @pytest.mark.parametrize("text", ["", "+", "-", "1.5", "@", "@yesterday", "1:2", "Earliest", "٣", "9" * 30])
-def test_nowhere_to_go(text: str) -> None:
+def test_invalid_targets(text: str) -> None:
     with pytest.raises(BadOffset):
         parse_target(text, NOW_MS)
 
@@ -93,12 +93,12 @@ def batch_of(*timestamps: int, base_offset: int = 0, codec: Compression = Compre
 
 
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.ZSTD])
-def test_the_first_waiting_record_tells_its_time(codec: Compression) -> None:
+def test_the_timestamp_of_the_first_waiting_record(codec: Compression) -> None:
     ((header, batch),) = whole_batches(memoryview(batch_of(100, 200, 300, base_offset=7, codec=codec)))
     assert [first_timestamp(header, batch, offset) for offset in (0, 7, 8, 9, 10)] == [100, 100, 200, 300, None]
 
 
-def test_markers_are_no_records_and_a_batch_cut_off_is_left_for_the_next_fetch() -> None:
+def test_markers_are_not_records_and_an_incomplete_batch_is_left_out() -> None:
     marker = bytes(build_batch([control_record(ControlType.COMMIT, b"", 5)], is_control=True))
     ((header, batch),) = whole_batches(memoryview(marker))
     assert first_timestamp(header, batch, 0) is None
@@ -112,7 +112,7 @@ class FakePartition:
 
 
 class TestMembership:
-    def test_it_is_done_when_all_it_has_is_at_its_end(self) -> None:
+    def test_it_is_done_when_all_partitions_are_at_their_end(self) -> None:
         member = Membership()
         assert not member.is_done()
         member.callbacks["on_assign"](None, [FakePartition("t", 0), FakePartition("t", 1)])
@@ -120,7 +120,7 @@ class TestMembership:
         assert not member.is_done()
         member.reached_end(("t", 1))
         assert member.is_done()
-        member.goes_on(("t", 1))
+        member.left_end(("t", 1))
         assert not member.is_done()
 
     def test_partitions_come_and_go_one_by_one(self) -> None:
@@ -156,7 +156,7 @@ class FakeMessage:
 
 
 class FakeConsumer:
-    """Keeps what it was told; a partition that is not assigned cannot be stored, as librdkafka has it."""
+    """Records what is stored; like librdkafka, it refuses offsets of partitions that are not assigned."""
 
     def __init__(self, assigned: set[int] = frozenset(), topics: Any = ()) -> None:  # type: ignore[assignment]
         self.assigned, self.topics = assigned, topics
@@ -184,23 +184,23 @@ def test_the_last_record_of_each_partition_is_stored_and_a_lost_partition_is_not
     assert sorted(consumer.stored) == [(0, 6), (1, 7)]
 
 
-def test_a_pattern_is_looked_up_now_and_then_and_a_silent_broker_changes_nothing() -> None:
+def test_a_pattern_is_refreshed_and_a_silent_broker_changes_nothing() -> None:
     consumer = FakeConsumer(topics=[])
     pattern = PatternSubscription(consumer, lambda name: name.startswith("a"))  # type: ignore[arg-type]
-    pattern.look(0.0)
+    pattern.refresh(0.0)
     consumer.topics = ["a1", "b"]
-    pattern.look(FIRST_LOOKS_SECONDS / 2)
+    pattern.refresh(FIRST_REFRESH_SECONDS / 2)
     assert consumer.subscriptions == []
-    pattern.look(FIRST_LOOKS_SECONDS)
+    pattern.refresh(FIRST_REFRESH_SECONDS)
     consumer.topics = None
-    pattern.look(10 * LOOK_SECONDS)
+    pattern.refresh(10 * REFRESH_SECONDS)
     consumer.topics = ["a2", "a1"]
-    pattern.look(20 * LOOK_SECONDS)
-    pattern.look(30 * LOOK_SECONDS)
+    pattern.refresh(20 * REFRESH_SECONDS)
+    pattern.refresh(30 * REFRESH_SECONDS)
     assert consumer.subscriptions == [["a1"], ["a1", "a2"]]
 
 
-def test_a_signal_is_noted_once_and_handlers_are_put_back() -> None:
+def test_a_signal_is_recorded_once_and_handlers_are_restored() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with Stop() as stop:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -210,7 +210,7 @@ def test_a_signal_is_noted_once_and_handlers_are_put_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("java", "told"),
+    ("java_config", "librdkafka_name"),
     [
         ("org.apache.kafka.clients.consumer.RoundRobinAssignor", "roundrobin"),
         ("org.apache.kafka.clients.consumer.CooperativeStickyAssignor", "cooperative-sticky"),
@@ -219,5 +219,8 @@ def test_a_signal_is_noted_once_and_handlers_are_put_back() -> None:
         ("roundrobin", "roundrobin"),
     ],
 )
-def test_assignors_of_java_are_told_to_librdkafka_in_its_words(java: str, told: str | None) -> None:
-    assert for_librdkafka({"partition.assignment.strategy": java}).get("partition.assignment.strategy") == told
+def test_java_assignors_are_translated_for_librdkafka(java_config: str, librdkafka_name: str | None) -> None:
+    assert (
+        for_librdkafka({"partition.assignment.strategy": java_config}).get("partition.assignment.strategy")
+        == librdkafka_name
+    )

@@ -1,4 +1,4 @@
-"""The parts of Kafka's tools that need no broker: lines read, records drawn, arguments taken apart, figures made."""
+"""The parts of Kafka's tools that need no broker: input lines, printed records, arguments, figures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from moldau.client.properties import for_librdkafka
 
 def read(line: bytes, **props: str) -> Record:
     named = {name.replace("_", "."): value for name, value in props.items()}
-    return LineReader.configured(named).record(line, 7)
+    return LineReader.from_properties(named).record(line, 7)
 
 
 class FakeRecord:
@@ -66,7 +66,7 @@ class TestLineReader:
         assert read(line, **both) == Record(None, b"v", [("h1", b"v1"), ("h2", None)])
         assert read(b"N\tk\tN", **both) == Record(b"k", None, None)
 
-    def test_what_is_missing_is_told_with_its_line(self) -> None:
+    def test_a_missing_separator_is_reported_with_its_line(self) -> None:
         with pytest.raises(ToolFailed, match="No key separator found on line number 7: 'x'"):
             read(b"x", parse_key="true")
         with pytest.raises(ToolFailed, match="No header key separator found in pair 'h' on line number 7"):
@@ -112,7 +112,7 @@ class TestFormatter:
 class TestProperties:
     def test_java_names_become_librdkafkas(self) -> None:
         jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p\\"w";'
-        java = {
+        java_config = {
             "key.serializer": "x",
             "acks": "all",
             "buffer.memory": "33554432",
@@ -122,7 +122,7 @@ class TestProperties:
             "ssl.truststore.location": "ca.pem",
             "ssl.truststore.type": "PEM",
         }
-        assert for_librdkafka(java) == {
+        assert for_librdkafka(java_config) == {
             "acks": "all",
             "queue.buffering.max.kbytes": "32768",
             "message.max.bytes": "5",
@@ -132,11 +132,11 @@ class TestProperties:
             "ssl.ca.location": "ca.pem",
         }
 
-    def test_a_jks_store_is_refused_in_words(self) -> None:
+    def test_a_jks_store_is_refused_with_a_reason(self) -> None:
         with pytest.raises(UnusableProperty, match=r"ssl\.truststore\.type=PEM"):
             for_librdkafka({"ssl.truststore.location": "trust.jks"})
 
-    def test_a_missing_file_is_told(self) -> None:
+    def test_a_missing_file_is_reported(self) -> None:
         with pytest.raises(ToolFailed, match="/no/such: No such file or directory"):
             properties.load("/no/such")
 
@@ -172,9 +172,9 @@ class TestArguments:
         [("t:1", {1}), ("t:0-2", {0, 1}), ("t:2-", {2, 3}), ("t:-2", {0, 1}), ("t", {0, 1, 2, 3}), (":3", {3})],
     )
     def test_partition_rules(self, rule: str, matched: set[int]) -> None:
-        wanted = get_offsets.parse_rule(rule)
-        assert {index for index in range(4) if wanted(Partition("t", index))} == matched
-        assert rule.startswith(":") or not wanted(Partition("other", 1))
+        matches = get_offsets.parse_rule(rule)
+        assert {index for index in range(4) if matches(Partition("t", index))} == matched
+        assert rule.startswith(":") or not matches(Partition("other", 1))
 
     def test_times(self) -> None:
         assert [get_offsets.parse_time(text) for text in ("latest", "-2", "1700000000000")] == [-1, -2, 1700000000000]
@@ -227,7 +227,7 @@ class TestPerfFigures:
             " 1 ms 50th, 1 ms 95th, 1 ms 99th, 50 ms 99.9th."
         )
 
-    def test_random_records_are_letters_of_the_size_asked_for(self) -> None:
+    def test_random_records_are_letters_of_the_requested_size(self) -> None:
         records = producer_perf.random_records(10, random.Random(0))
         assert len(set(records)) == producer_perf.POOL_RECORDS_MAX
         assert all(re.fullmatch(rb"[A-Z]{10}", record) for record in records)

@@ -1,4 +1,4 @@
-"""`moldau log dump` on files written here by the rooms that own the formats."""
+"""`moldau log dump` on files written by the packages that own the formats."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def batches() -> list[bytearray]:
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
-    """A data directory of one partition, its index laid out with zeros behind as Kafka does."""
+    """A data directory of one partition; its index is preallocated with zeros, as by Kafka."""
     directory = tmp_path / "orders-0"
     directory.mkdir()
     parts = batches()
@@ -90,7 +90,7 @@ def test_records_by_a_format_and_as_envelopes(data_dir: Path) -> None:
     assert envelopes[3]["value_base64"] == "/w=="
 
 
-def test_verify_passes_what_is_whole(data_dir: Path) -> None:
+def test_verify_accepts_undamaged_files(data_dir: Path) -> None:
     result = dump(data_dir, "--verify", "--format", "json")
     assert result.exit_code == 0, result.stderr
     rows = json.loads(result.stdout)
@@ -158,5 +158,5 @@ def test_an_empty_segment(tmp_path: Path) -> None:
 
 def test_files_that_are_not_a_brokers(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x")
-    assert "is no file that a broker writes" in dump(tmp_path / "notes.txt").stderr
+    assert "is not a file of a broker" in dump(tmp_path / "notes.txt").stderr
     assert "nothing in" in dump(tmp_path).stderr

@@ -24,7 +24,7 @@ def raised(text: str) -> Exception:
         return error
 
 
-def test_nothing_said_is_info_as_text() -> None:
+def test_the_default_is_info_as_text() -> None:
     assert choose(None, None, {}) == LogOutput("info", "text")
 
 
@@ -34,7 +34,7 @@ def test_options_win_over_the_environment() -> None:
     assert choose("debug", None, environ) == LogOutput("debug", "json")
 
 
-def test_an_empty_variable_says_nothing() -> None:
+def test_an_empty_variable_is_ignored() -> None:
     assert choose(None, None, {"MOLDAU_LOG_LEVEL": "", "MOLDAU_LOG_FORMAT": ""}) == LogOutput()
 
 
@@ -51,7 +51,7 @@ def test_a_wrong_choice_is_one_line(environ: dict[str, str], line: str) -> None:
     assert str(wrong.value) == line
 
 
-def test_a_child_is_told_the_same() -> None:
+def test_a_child_process_gets_the_same_choice() -> None:
     output = LogOutput("warning", "json")
     assert choose(None, None, output.variables()) == output
 
@@ -75,11 +75,11 @@ def test_json_is_one_object_a_line(text: str) -> None:
     line = JsonLines(7).format(record("topic %s", text, error=raised(text)))
     assert line.isascii()
     assert len(line.splitlines()) == 1
-    said = json.loads(line)
-    assert said["message"] == f"topic {text}"
-    assert (said["level"], said["logger"], said["node"]) == ("warning", "moldau.server", 7)
-    assert said["time"].endswith("Z")
-    assert f"ValueError: {text}" in said["exception"]
+    fields = json.loads(line)
+    assert fields["message"] == f"topic {text}"
+    assert (fields["level"], fields["logger"], fields["node"]) == ("warning", "moldau.server", 7)
+    assert fields["time"].endswith("Z")
+    assert f"ValueError: {text}" in fields["exception"]
 
 
 def test_json_without_a_node_or_an_exception() -> None:

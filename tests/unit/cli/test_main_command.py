@@ -1,4 +1,4 @@
-"""The door of the command line: lazy loading, help, errors in one line, addresses that do not answer."""
+"""The entry point of the command line: lazy loading, help, errors in one line, addresses that do not answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from moldau import __version__
 from moldau.cli import connect
-from moldau.cli.connect import DEFAULT_BOOTSTRAP, Broker, broker_options, broker_so_far
+from moldau.cli.connect import DEFAULT_BOOTSTRAP, Broker, broker_options, completion_broker
 from moldau.cli.main import COMMANDS, main, one_line
 
 
@@ -23,7 +23,7 @@ def moldau(*words: str) -> Result:
 
 
 def loaded_modules(*words: str) -> set[str]:
-    """The modules a fresh process has imported once the command is done."""
+    """Return the modules that a fresh process has imported when the command has ended."""
     script = (
         "import sys\nfrom moldau.cli.main import main\n"
         f"try:\n    main({list(words)!r})\nexcept SystemExit:\n    pass\n"
@@ -34,7 +34,7 @@ def loaded_modules(*words: str) -> set[str]:
 
 
 @pytest.mark.parametrize("words", [["--help"], ["start", "--help"], ["topic", "create", "--help"], ["log", "--help"]])
-def test_help_imports_neither_the_client_library_nor_the_painter(words: list[str]) -> None:
+def test_help_imports_neither_the_client_library_nor_rich(words: list[str]) -> None:
     heavy = loaded_modules(*words) & {"rich", "confluent_kafka", "uvloop", "asyncio"}
     assert heavy - ({"asyncio", "uvloop"} if words[0] == "start" else set()) == set()
 
@@ -92,16 +92,16 @@ def test_an_error_is_one_line_and_status_1(words: list[str], line: str) -> None:
 
 
 @pytest.mark.parametrize("words", [[], ["topic"], ["cluster"], ["log"]])
-def test_a_command_left_open_shows_its_help(words: list[str]) -> None:
+def test_an_incomplete_command_shows_its_help(words: list[str]) -> None:
     result = moldau(*words)
     assert result.exit_code == 1
     assert result.stdout == ""
     assert result.stderr == moldau(*words, "--help").stdout
 
 
-def test_a_library_that_is_missing_is_told_with_the_way_to_it() -> None:
+def test_a_missing_library_is_reported_with_how_to_install_it() -> None:
     missing = ModuleNotFoundError("No module named 'cramjam'", name="cramjam")
-    assert one_line(missing) == "cramjam is not installed; `make setup` in a checkout, or `pip install .`, brings it"
+    assert one_line(missing) == "cramjam is not installed; run `make setup` in a checkout, or `pip install .`"
     assert one_line(ModuleNotFoundError("No module named 'moldau.x'", name="moldau.x")).startswith("ModuleNotFound")
 
 
@@ -112,7 +112,7 @@ def test_debug_adds_the_stack_trace() -> None:
     assert result.stderr.splitlines()[-1].startswith("moldau: host:port is not an address")
 
 
-def test_a_port_where_nobody_listens_is_said_at_once() -> None:
+def test_a_port_where_nobody_listens_is_reported_at_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     result = moldau("topic", "list", "-b", f"127.0.0.1:{port}")
@@ -123,16 +123,16 @@ def test_a_port_where_nobody_listens_is_said_at_once() -> None:
     )
 
 
-def test_a_listener_that_never_answers_is_waited_for_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listener_that_never_answers_is_waited_for_and_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connect, "SLOW_SECONDS", 0.0)
     monkeypatch.setattr(connect, "METADATA_SECONDS", (0.2, 0.3, 1.5))
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         result = moldau("cluster", "info", "-b", address)
     assert result.exit_code == 1
-    waiting, said = result.stderr.splitlines()
+    waiting, error = result.stderr.splitlines()
     assert waiting == f"{address} accepts connections but does not answer yet; waiting up to 2 s"
-    assert said.startswith(f"moldau: {address} accepts connections but does not answer as a Kafka broker")
+    assert error.startswith(f"moldau: {address} accepts connections but does not answer as a Kafka broker")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -165,18 +165,18 @@ def test_completion_knows_commands_and_is_silent_without_a_broker(monkeypatch: p
         (["-b", "there:1", "-X", "nonsense"], Broker("there:1", {})),
     ],
 )
-def test_a_shell_that_completes_asks_the_broker_that_is_written_so_far(written: list[str], broker: Broker) -> None:
-    asked: list[Broker] = []
+def test_completion_uses_the_broker_of_the_unfinished_command_line(written: list[str], broker: Broker) -> None:
+    brokers: list[Broker] = []
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        asked.append(broker_so_far(ctx))
+        brokers.append(completion_broker(ctx))
         return []
 
     @click.command()
     @click.argument("name", shell_complete=complete)
     @broker_options
     def command(name: str, broker: Broker) -> None:
-        """Never called: the line is not complete."""
+        """Never called: the command line is not complete."""
 
     ShellComplete(command, {}, "command", "_COMPLETE").get_completions(written, "")
-    assert asked == [broker]
+    assert brokers == [broker]

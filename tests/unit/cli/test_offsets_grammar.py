@@ -94,7 +94,7 @@ def test_what_is_refused(text: str) -> None:
 
 
 @given(st.text(alphabet="0123456789@:+-.TZhmsdend staro", max_size=24))
-def test_any_text_is_a_range_or_a_refusal(text: str) -> None:
+def test_any_text_is_a_range_or_raises_bad_offset(text: str) -> None:
     with suppress(BadOffset):
         assert isinstance(parse_range(text, NOW_MS), OffsetRange)
 
@@ -107,7 +107,7 @@ def test_a_position_has_no_end() -> None:
             parse_position(text, NOW_MS)
 
 
-def test_times_to_ask_the_broker_for() -> None:
+def test_times_to_look_up_at_the_broker() -> None:
     assert parse_range("@-2h:-1h", NOW_MS).times == (NOW_MS - 2 * HOUR_MS, NOW_MS - HOUR_MS)
     assert parse_range("@-2h:end", NOW_MS).times == (NOW_MS - 2 * HOUR_MS,)
     assert parse_range("3:9", NOW_MS).times == ()
@@ -128,5 +128,5 @@ def test_times_to_ask_the_broker_for() -> None:
         (at(2000), 30),
     ],
 )
-def test_where_a_position_lies(position: Position, found: int) -> None:
+def test_positions_are_resolved(position: Position, found: int) -> None:
     assert resolve(position, PartitionBounds(start=10, end=30, at_time={1000: 12})) == found

@@ -67,9 +67,9 @@ def directory(file: Path) -> StateDirectory:
 
 
 def test_init_writes_a_pipeline_that_is_fine(run: Run, tmp_path: Path) -> None:
-    told = run("init", "My Shop").stdout
-    assert "wrote My Shop/pipeline.yaml" in told
-    assert told.endswith("next: moldau pipeline test 'My Shop/pipeline.yaml'\n")
+    output = run("init", "My Shop").stdout
+    assert "wrote My Shop/pipeline.yaml" in output
+    assert output.endswith("next: moldau pipeline test 'My Shop/pipeline.yaml'\n")
     assert run("validate", "--yaml-only", "My Shop").stdout.endswith("my-shop is fine as far as YAML goes\n")
     again = run("init", "My Shop", status=1)
     assert "is there already" in again.stderr
@@ -84,7 +84,7 @@ def test_validate_points_at_every_mistake(run: Run, file: Path) -> None:
     assert refused.splitlines()[-1].startswith("moldau: ")
 
 
-def test_a_file_that_is_not_there(run: Run) -> None:
+def test_a_missing_file(run: Run) -> None:
     refused = run("validate", "nothing.yaml", status=1).stderr
     assert refused == (
         "moldau: nothing.yaml does not exist; give a pipeline's file, or write one with `moldau pipeline init`\n"
@@ -98,7 +98,7 @@ def test_graph_in_three_forms(run: Run, file: Path) -> None:
     assert "<svg" in (file.parent / "flow.svg").read_text()
 
 
-def test_list_knows_pipelines_from_other_yaml(run: Run, file: Path, directory: StateDirectory) -> None:
+def test_list_distinguishes_pipelines_from_other_yaml(run: Run, file: Path, directory: StateDirectory) -> None:
     (file.parent / "compose.yaml").write_text("services: {}\n")
     inner = file.parent / "inner"
     inner.mkdir()
@@ -116,9 +116,7 @@ def test_list_knows_pipelines_from_other_yaml(run: Run, file: Path, directory: S
     assert (row["state"], row["lag"]) == ("running", 7)
 
 
-def test_list_does_not_tell_the_run_of_one_file_as_that_of_another(
-    run: Run, file: Path, directory: StateDirectory
-) -> None:
+def test_list_does_not_show_the_run_of_one_file_for_another(run: Run, file: Path, directory: StateDirectory) -> None:
     """Files of one name in one folder have one state directory, and it does not say which of them was run."""
     directory.write_status(replace(STATUS, state="stopped").to_json())
     (file.parent / "copy.yaml").write_text(SHOP)
@@ -156,9 +154,9 @@ def test_status_of_a_run(run: Run, file: Path, directory: StateDirectory) -> Non
     assert "has never been run" in run("status", status=1).stderr
     directory.write_status(STATUS.to_json())
     with directory.locked(US):
-        told = run("status").stdout.splitlines()
-        assert told[0] == "shop: running"
-        assert told[2].split() == ["big-ones", "running", "1.23k", "-", "7", "0.5", "-", "-", "-", "0"]
+        output = run("status").stdout.splitlines()
+        assert output[0] == "shop: running"
+        assert output[2].split() == ["big-ones", "running", "1.23k", "-", "7", "0.5", "-", "-", "-", "0"]
         (query,) = json.loads(run("status", "shop", "--format", "json").stdout)["queries"]
         assert (query["name"], query["lag_records"]) == ("big-ones", 7)
         assert "lag_records: 7" in run("status", "--format", "yaml").stdout
@@ -166,8 +164,8 @@ def test_status_of_a_run(run: Run, file: Path, directory: StateDirectory) -> Non
 
 def test_status_of_a_run_that_died(run: Run, file: Path, directory: StateDirectory) -> None:
     directory.write_status(STATUS.to_json())
-    told = run("status").stdout
-    assert told.startswith(f"shop: failed (process {os.getpid()} on here ended without a word")
+    output = run("status").stdout
+    assert output.startswith(f"shop: failed (process {os.getpid()} on here ended without a word")
 
 
 def test_status_of_a_name_nobody_ran(run: Run) -> None:
@@ -196,14 +194,14 @@ def test_stop_waits_for_the_run_to_end(run: Run, file: Path, directory: StateDir
     runner.join()
 
 
-def test_stop_gives_up_in_words(run: Run, file: Path, directory: StateDirectory) -> None:
+def test_stop_reports_a_timeout(run: Run, file: Path, directory: StateDirectory) -> None:
     with directory.locked(US):
         refused = run("stop", "--timeout", "0.1", status=1).stderr
     assert f"still runs after 0 s (process {os.getpid()} on here)" in refused
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--until-caught-up", "--batch"], "two ways to run"),
         (["--batch", "--from", "latest"], "there is nothing to read from latest"),
@@ -220,9 +218,9 @@ def test_stop_gives_up_in_words(run: Run, file: Path, directory: StateDirectory)
         (["-b", "127.0.0.1:1"], "No broker answers: 127.0.0.1:1"),
     ],
 )
-def test_runs_that_are_refused_before_spark_is_started(run: Run, file: Path, words: list[str], said: str) -> None:
+def test_runs_that_are_refused_before_spark_is_started(run: Run, file: Path, words: list[str], message: str) -> None:
     pytest.importorskip("pyspark")
-    assert said in run("run", str(file), *words, status=1).stderr
+    assert message in run("run", str(file), *words, status=1).stderr
 
 
 def test_a_second_run_is_refused_before_spark_is_started(run: Run, file: Path, directory: StateDirectory) -> None:
@@ -248,9 +246,7 @@ def test_completion(run: Run, file: Path) -> None:
     assert [item.value for item in complete_sinks(context, command.params[0], "b")] == ["big-ones"]
 
 
-def test_what_is_missing_is_told_with_the_extra_that_brings_it(
-    run: Run, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_library_is_reported_with_its_extra(run: Run, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: object, **more: object) -> None:
         raise ModuleNotFoundError("No module named 'yaml'", name="yaml")
 
@@ -259,7 +255,7 @@ def test_what_is_missing_is_told_with_the_extra_that_brings_it(
     assert refused == "moldau: pipelines need yaml: pip install 'moldau[spark]'\n"
 
 
-def test_a_file_of_nearly_that_name_is_named(run: Run, tmp_path: Path) -> None:
+def test_a_file_with_a_similar_name_is_suggested(run: Run, tmp_path: Path) -> None:
     (tmp_path / "lifts.yaml").write_text("name: lifts\n")
-    said = run("validate", str(tmp_path / "lifts.yml"), status=1).stderr
-    assert "lifts.yml does not exist, did you mean 'lifts.yaml'; give a pipeline's file" in said
+    message = run("validate", str(tmp_path / "lifts.yml"), status=1).stderr
+    assert "lifts.yml does not exist, did you mean 'lifts.yaml'; give a pipeline's file" in message

@@ -1,4 +1,4 @@
-"""What kafka-reassign-partitions reads, computes and says, without a cluster."""
+"""What kafka-reassign-partitions parses, computes and prints, without a cluster."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.flags import UsageError
 from moldau.cli.kafka import reassign_partitions
-from moldau.cli.kafka.reassign_partitions import checked_action
+from moldau.cli.kafka.reassign_partitions import selected_action
 from moldau.cli.kafka.reassignment import log_dir_moves
-from moldau.cli.kafka.reassignment.lines import Terse, reassignment_line, refuse, status_lines
+from moldau.cli.kafka.reassignment.lines import PlainFailure, raise_for_errors, reassignment_line, status_lines
 from moldau.cli.kafka.reassignment.plan import (
     check_for_execution,
     parse_brokers,
@@ -22,8 +22,7 @@ from moldau.cli.kafka.reassignment.plan import (
     parse_topics,
     plan_json,
 )
-from moldau.cli.kafka.reassignment.proposal import chosen_racks, propose
-from moldau.cli.kafka.reassignment.replica_placer import place
+from moldau.cli.kafka.reassignment.proposal import chosen_racks, place, propose
 from moldau.cli.kafka.reassignment.throttles import Move, proposed_moves, throttled_replicas
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client.cluster_values import BrokerNode, PartitionReplicas, Reassignment, Replica, ReplicaLogDir
@@ -44,7 +43,7 @@ class TestPlan:
         check_for_execution(plan)
 
     @pytest.mark.parametrize(
-        ("text", "said"),
+        ("text", "message"),
         [
             ("", "The input string shouldn't be empty"),
             ("{nope", "at line 1, column 2"),
@@ -66,12 +65,12 @@ class TestPlan:
             ),
         ],
     )
-    def test_what_is_not_a_plan(self, text: str, said: str) -> None:
-        with pytest.raises(ToolFailed, match=re.escape(said)):
+    def test_what_is_not_a_plan(self, text: str, message: str) -> None:
+        with pytest.raises(ToolFailed, match=re.escape(message)):
             parse_plan(text)
 
     @pytest.mark.parametrize(
-        ("rows", "said"),
+        ("rows", "message"),
         [
             ([], "Partition reassignment list cannot be empty"),
             ([(0, "[]")], "Partition replica list cannot be empty"),
@@ -83,10 +82,10 @@ class TestPlan:
             ),
         ],
     )
-    def test_what_can_be_verified_but_not_executed(self, rows: list[tuple[int, str]], said: str) -> None:
+    def test_what_can_be_verified_but_not_executed(self, rows: list[tuple[int, str]], message: str) -> None:
         listed = ",".join(f'{{"topic": "t", "partition": {index}, "replicas": {ids}}}' for index, ids in rows)
         plan = parse_plan(f'{{"partitions": [{listed}]}}')
-        with pytest.raises(ToolFailed, match=re.escape(said)):
+        with pytest.raises(ToolFailed, match=re.escape(message)):
             check_for_execution(plan)
 
     def test_it_is_written_as_kafka_writes_it(self) -> None:
@@ -114,13 +113,13 @@ class TestPlan:
 
 
 class TestThrottles:
-    def test_a_new_move_goes_from_the_replicas_there_are_to_those_there_are_not(self) -> None:
+    def test_a_new_move_goes_from_current_to_added_replicas(self) -> None:
         moves = proposed_moves({}, {T0: [2, 3]}, {T0: [1, 2]})
         assert moves == {T0: Move(frozenset({1, 2}), frozenset({3}))}
 
-    def test_a_partition_on_its_way_goes_from_where_it_was(self) -> None:
-        under_way = {T0: Reassignment((3, 1), (3,), (1,)), T1: Reassignment((2, 1), (2,), (1,))}
-        moves = proposed_moves(under_way, {T0: [4]}, {T0: [3, 1]})
+    def test_a_moving_partition_keeps_its_sources(self) -> None:
+        active = {T0: Reassignment((3, 1), (3,), (1,)), T1: Reassignment((2, 1), (2,), (1,))}
+        moves = proposed_moves(active, {T0: [4]}, {T0: [3, 1]})
         assert moves == {T0: Move(frozenset({1}), frozenset({4})), T1: Move(frozenset({1}), frozenset({2}))}
 
     def test_replicas_are_named_partition_by_partition(self) -> None:
@@ -134,30 +133,30 @@ class TestThrottles:
 
 
 class TestLines:
-    def test_how_far_partitions_are(self) -> None:
-        wanted = {T2: [1], T1: [2], T0: [3]}
-        under_way = {T2: Reassignment((1, 2), (1,), (2,))}
+    def test_the_progress_of_partitions(self) -> None:
+        target = {T2: [1], T1: [2], T0: [3]}
+        active = {T2: Reassignment((1, 2), (1,), (2,))}
         current = {T0: PartitionReplicas(3, (3,), (3,)), T2: PartitionReplicas(2, (1, 2), (2,))}
-        assert status_lines(wanted, under_way, current) == [
+        assert status_lines(target, active, current) == [
             "Reassignment of partition t-0 is completed.",
             "There is no active reassignment of partition t-1, but replica set is  rather than 2.",
             "Reassignment of partition t-2 is still in progress.",
         ]
 
-    def test_a_move_under_way(self) -> None:
+    def test_an_active_move(self) -> None:
         assert reassignment_line(T0, Reassignment((3, 1), (3,), (1,))) == "t-0: replicas: 3,1. adding: 3. removing: 1."
         assert reassignment_line(T0, Reassignment((3, 1), (3,), ())) == "t-0: replicas: 3,1. adding: 3."
 
-    def test_refusals_come_sorted_and_all_together(self) -> None:
-        refuse("title", {T0: None})
-        with pytest.raises(Terse) as told:
-            refuse(
+    def test_errors_are_sorted_and_raised_together(self) -> None:
+        raise_for_errors("title", {T0: None})
+        with pytest.raises(PlainFailure) as failure:
+            raise_for_errors(
                 "title", {T1: KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), T0: KafkaError(ErrorCode.NONE, "no")}
             )
-        assert str(told.value) == "title\nt-0: no\nt-1: This server does not host this topic-partition."
+        assert str(failure.value) == "title\nt-0: no\nt-1: This server does not host this topic-partition."
 
     @pytest.mark.parametrize(
-        ("found", "said"),
+        ("log_dir", "message"),
         [
             (ReplicaLogDir(None, None), "Partition t-0 is not found in any live log dir on broker 7."),
             (ReplicaLogDir("/new", None), "Reassignment of replica t-0-7 completed successfully."),
@@ -166,20 +165,20 @@ class TestLines:
             (ReplicaLogDir("/old", "/x"), "t-0 on broker 7 is being moved to log dir /x instead of /new."),
         ],
     )
-    def test_a_replica_between_directories(self, found: ReplicaLogDir, said: str) -> None:
-        assert said in log_dir_moves.status_line(Replica("t", 0, 7), found, "/new")
+    def test_a_replica_between_directories(self, log_dir: ReplicaLogDir, message: str) -> None:
+        assert message in log_dir_moves.status_line(Replica("t", 0, 7), log_dir, "/new")
 
 
 class TestProposal:
     @pytest.mark.parametrize("seed", range(20))
-    def test_every_broker_leads_and_holds_as_many_as_every_other(self, seed: int) -> None:
+    def test_leaders_and_replicas_are_spread_evenly(self, seed: int) -> None:
         placed = place(dict.fromkeys((1, 2, 5)), 6, 2, random.Random(seed))
         assert all(len(set(replicas)) == 2 for replicas in placed)
         assert set(Counter(replicas[0] for replicas in placed).values()) == {2}
         assert set(Counter(broker for replicas in placed for broker in replicas).values()) == {4}
 
     @pytest.mark.parametrize("seed", range(20))
-    def test_replicas_lie_in_different_racks(self, seed: int) -> None:
+    def test_replicas_are_placed_in_different_racks(self, seed: int) -> None:
         racks = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c", 6: "c"}
         placed = place(racks, 12, 3, random.Random(seed))
         assert all({racks[broker] for broker in replicas} == {"a", "b", "c"} for replicas in placed)
@@ -209,7 +208,7 @@ class TestProposal:
 
 class TestFlags:
     @pytest.mark.parametrize(
-        ("words", "said"),
+        ("words", "message"),
         [
             (SERVER, "Command must include exactly one action: --generate, --execute, --verify, --cancel, --list"),
             ([*SERVER, "--list", "--verify"], "Command must include exactly one action"),
@@ -223,12 +222,10 @@ class TestFlags:
             ),
         ],
     )
-    def test_what_does_not_go_together(self, words: list[str], said: str) -> None:
-        with pytest.raises(UsageError, match=re.escape(said)):
-            checked_action(reassign_partitions.FLAGS.parse(words))
+    def test_flags_that_exclude_each_other(self, words: list[str], message: str) -> None:
+        with pytest.raises(UsageError, match=re.escape(message)):
+            selected_action(reassign_partitions.FLAGS.parse(words))
 
-    def test_a_file_that_is_not_there_is_told_before_anybody_is_called(
-        self, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_a_missing_file_is_reported_before_connecting(self, capsys: pytest.CaptureFixture[str]) -> None:
         status = reassign_partitions.main([*SERVER, "--verify", "--reassignment-json-file", "no-such.json"])
         assert (status, capsys.readouterr().out) == (1, "Error: Unable to read file no-such.json\n")

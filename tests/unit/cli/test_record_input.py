@@ -54,6 +54,6 @@ def test_headers_for_all_come_first() -> None:
         b'{"headers": [{"value": "1"}]}', b'{"partition": "0"}', b'{"partition": -1}', b'{"timestamp": true}', b"\xff",
     ],
 )  # fmt: skip
-def test_lines_that_are_no_envelope(line: bytes) -> None:
+def test_invalid_envelopes(line: bytes) -> None:
     with pytest.raises(BadRecord):
         envelope_parser(None)(line)

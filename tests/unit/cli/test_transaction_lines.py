@@ -1,4 +1,4 @@
-"""kafka-transactions and `moldau transaction` without a broker: flags, tables, words, and which transactions hang.
+"""kafka-transactions and `moldau transaction` without a broker: flags, tables, messages, and which transactions hang.
 
 The tables and lines are those that Apache Kafka's own tool printed for the same state of a cluster.
 """
@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.kafka import transactions
-from moldau.cli.kafka.java import order as java_order
-from moldau.cli.kafka.log_dump.transaction_log_lines import transaction_log_formatter, transaction_log_words
+from moldau.cli.kafka.java import hash_order
+from moldau.cli.kafka.log_dump.transaction_log_lines import transaction_log_formatter, transaction_log_texts
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.kafka.transaction import failures as transaction_failures
 from moldau.cli.kafka.transaction.tables import described_table, hanging_table, listed_table, producers_table
@@ -50,7 +50,7 @@ def producer(producer_id: int, start: int | None = 0, last_ms: int = NOW_MS - 60
 
 class TestFlags:
     @pytest.mark.parametrize(
-        ("words", "said"),
+        ("words", "message"),
         [
             ("", "too few arguments"),
             ("--bootstrap-server x:1", "too few arguments"),
@@ -75,14 +75,14 @@ class TestFlags:
             ),
         ],
     )
-    def test_what_the_parser_refuses(self, capsys: pytest.CaptureFixture[str], words: str, said: str) -> None:
+    def test_what_the_parser_refuses(self, capsys: pytest.CaptureFixture[str], words: str, message: str) -> None:
         assert transactions.main(words.split()) == 1
-        told = capsys.readouterr()
-        assert told.err.startswith("usage: kafka-transactions.sh ")
-        assert told.err.splitlines()[-1] == f"kafka-transactions.sh: error: {said}"
-        assert told.out == ""
+        captured = capsys.readouterr()
+        assert captured.err.startswith("usage: kafka-transactions.sh ")
+        assert captured.err.splitlines()[-1] == f"kafka-transactions.sh: error: {message}"
+        assert captured.out == ""
 
-    def test_an_unknown_command_is_told_all_there_are(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_the_error_for_an_unknown_command_lists_all_commands(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert transactions.main([*NOWHERE, "foo"]) == 1
         assert (
             capsys.readouterr()
@@ -91,7 +91,7 @@ class TestFlags:
         )
 
     @pytest.mark.parametrize(
-        ("words", "said"),
+        ("words", "message"),
         [
             (
                 "abort --topic a --partition 0",
@@ -115,18 +115,18 @@ class TestFlags:
             ),
         ],
     )
-    def test_what_is_refused_before_anybody_is_asked(
-        self, capsys: pytest.CaptureFixture[str], words: str, said: str
+    def test_arguments_refused_before_connecting(
+        self, capsys: pytest.CaptureFixture[str], words: str, message: str
     ) -> None:
         assert transactions.main([*NOWHERE, *words.split()]) == 1
-        assert tuple(capsys.readouterr()) == ("", f"{said}\n")
+        assert tuple(capsys.readouterr()) == ("", f"{message}\n")
 
     def test_help_ends_with_1_and_the_version_with_0(self, capsys: pytest.CaptureFixture[str]) -> None:
         for words in (["--help"], ["abort", "--help"]):
             assert transactions.main(words) == 1
-            told = capsys.readouterr()
-            assert told.out.startswith("usage: kafka-transactions.sh ")
-            assert told.err == ""
+            captured = capsys.readouterr()
+            assert captured.out.startswith("usage: kafka-transactions.sh ")
+            assert captured.err == ""
         assert transactions.main(["-v"]) == 0
         assert capsys.readouterr().out.startswith("4.3.1 ")
 
@@ -159,11 +159,11 @@ class TestTables:
         ]
 
     def test_producers(self) -> None:
-        told = [
+        producers = [
             ActiveProducer(0, 0, -1, 1, 1_794_775_456_699, 0),
             ActiveProducer(2, 0, 0, 0, 1_794_775_457_030, None),
         ]
-        assert producers_table(told).splitlines() == [
+        assert producers_table(producers).splitlines() == [
             "ProducerId\tProducerEpoch\tLatestCoordinatorEpoch\tLastSequence\tLastTimestamp"
             "\tCurrentTransactionStartOffset\t",
             "0         \t0            \t-1                    \t1           \t1794775456699"
@@ -172,7 +172,7 @@ class TestTables:
             "\tNone                         \t",
         ]
 
-    def test_hanging_transactions_come_in_the_order_of_a_javas_map(self) -> None:
+    def test_hanging_transactions_come_in_the_order_of_a_java_map(self) -> None:
         found = [OpenTransaction(T0, producer(33)), OpenTransaction(T1, producer(2)), OpenTransaction(T1, producer(33))]
         rows = hanging_table(found, NOW_MS).splitlines()
         assert rows[0] == (
@@ -187,29 +187,29 @@ class TestTables:
 
     def test_long_numbers_are_hashed_as_java_does(self) -> None:
         # 2**32 + 1 hashes to 1 ^ 1 = 0, before 1; 16 shares the bucket of 0 and keeps its place behind it.
-        assert java_order.longs([1, 2**32 + 1, 16]) == [2**32 + 1, 16, 1]
+        assert hash_order.longs([1, 2**32 + 1, 16]) == [2**32 + 1, 16, 1]
 
 
 class TestHanging:
     def test_only_what_is_open_and_idle_for_long(self) -> None:
-        told = {
+        producers = {
             T0: [producer(1, last_ms=NOW_MS - 1001), producer(2, last_ms=NOW_MS - 1000), producer(3, start=None)],
             T1: [],
         }
-        assert open_for_long(told, NOW_MS, 1000) == [OpenTransaction(T0, producer(1, last_ms=NOW_MS - 1001))]
+        assert open_for_long(producers, NOW_MS, 1000) == [OpenTransaction(T0, producer(1, last_ms=NOW_MS - 1001))]
 
     def test_a_coordinator_that_waits_for_the_partition_will_end_it(self) -> None:
         found = [OpenTransaction(T0, producer(7)), OpenTransaction(T1, producer(7))]
         assert hanging(found, {7: "he-open"}, {"he-open": described(T0)}) == [found[1]]
 
-    def test_nobody_will_if_the_producer_or_its_id_is_forgotten(self) -> None:
+    def test_it_hangs_if_the_producer_or_its_id_is_forgotten(self) -> None:
         found = [OpenTransaction(T0, producer(7))]
         assert hanging(found, {}, {"he-open": described(T0)}) == found
         assert hanging(found, {7: "he-open"}, {"he-open": None}) == found
 
 
 @pytest.mark.parametrize(
-    ("why", "said"),
+    ("why", "message"),
     [
         (
             transaction_failures.listing(BrokerRefused(3, ErrorCode.INVALID_REGULAR_EXPRESSION)),
@@ -242,8 +242,8 @@ class TestHanging:
         ),
     ],
 )
-def test_why_something_failed_is_told_in_the_words_of_kafkas_clients(why: str, said: str) -> None:
-    assert why == said
+def test_failures_in_the_words_of_kafkas_clients(why: str, message: str) -> None:
+    assert why == message
 
 
 class TestTheTransactionLog:
@@ -278,30 +278,30 @@ class TestTheTransactionLog:
 
     def test_as_dump_log_prints_it(self) -> None:
         key = f'{{"type":"0","data":{self.KEY_JSON}}}'
-        assert transaction_log_words(self.record(self.ONGOING)) == (key, f'{{"version":"1","data":{self.DATA}}}')
-        assert transaction_log_words(self.record(self.EMPTY, 0)) == (
+        assert transaction_log_texts(self.record(self.ONGOING)) == (key, f'{{"version":"1","data":{self.DATA}}}')
+        assert transaction_log_texts(self.record(self.EMPTY, 0)) == (
             key,
             f'{{"version":"0","data":{self.EMPTY_DATA}}}',
         )
-        assert transaction_log_words(self.record(None)) == (key, "<DELETE>")
+        assert transaction_log_texts(self.record(None)) == (key, "<DELETE>")
 
     def test_as_the_console_consumers_formatter_prints_it(self) -> None:
         unknown = Fetched(b"\0\x09rest", None)
         keyless = Fetched(None, b"v")
-        told = transaction_log_formatter().lines(
+        text = transaction_log_formatter().lines(
             [Fetched.of(self.record(self.ONGOING)), unknown, keyless, Fetched.of(self.record(None))]
         )
         key = f'"key":{{"type":0,"data":{self.KEY_JSON}}}'
-        assert told.decode() == f'{{{key},"value":{{"version":1,"data":{self.DATA}}}}}{{{key},"value":null}}'
+        assert text.decode() == f'{{{key},"value":{{"version":1,"data":{self.DATA}}}}}{{{key},"value":null}}'
 
-    def test_what_cannot_be_read_says_where_it_is(self) -> None:
+    def test_an_undecodable_record_is_reported_with_its_offset(self) -> None:
         broken = Fetched(self.record(None).key, b"\0\x63")
         with pytest.raises(ToolFailed, match="Could not read record at offset 7 due to: "):
             transaction_log_formatter().lines([broken])
 
 
 class Fetched:
-    """A record as librdkafka hands it over."""
+    """A record with the methods of librdkafka's messages."""
 
     def __init__(self, key: bytes | None, value: bytes | None) -> None:
         self._key, self._value = key, value
@@ -321,34 +321,34 @@ class Fetched:
 
 
 @pytest.mark.parametrize(("text", "length_ms"), [("15m", 900_000), ("1h30m", 5_400_000), ("500ms", 500), ("0s", 0)])
-def test_lengths_of_time(text: str, length_ms: int) -> None:
+def test_durations(text: str, length_ms: int) -> None:
     assert parse_duration(text) == length_ms
 
 
 @pytest.mark.parametrize("text", ["", "5", "-5m", "5 m", "m", "1w"])
-def test_what_is_no_length_of_time(text: str) -> None:
+def test_invalid_durations(text: str) -> None:
     with pytest.raises(BadOffset):
         parse_duration(text)
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
-        ("abort", "say which: ID, or --at TOPIC:PARTITION and --start OFFSET"),
-        ("abort checkout --at orders:0 --start 1", "say which"),
-        ("abort --at orders:0", "say which"),
-        ("list --longer-than soon", "'soon' is no length of time"),
+        ("abort", "name one: ID, or --at TOPIC:PARTITION and --start OFFSET"),
+        ("abort checkout --at orders:0 --start 1", "name one"),
+        ("abort --at orders:0", "name one"),
+        ("list --longer-than soon", "'soon' is not a duration"),
         ("list --state Sleeping", "Invalid value for '--state'"),
         ("hanging --longer-than 5", "write 15m, 1h30m or 500ms"),
     ],
 )
-def test_wrong_usage_of_the_command_is_told_without_asking_anybody(words: str, said: str) -> None:
+def test_wrong_usage_is_reported_without_connecting(words: str, message: str) -> None:
     result: Any = CliRunner(env={"MOLDAU_BOOTSTRAP": "127.0.0.1:1"}).invoke(main, ["transaction", *words.split()])
     assert result.exit_code == 1
-    assert said in result.stderr
+    assert message in result.stderr
     assert "See `moldau transaction" in result.stderr
 
 
-def test_a_state_younger_than_this_tool_is_unknown() -> None:
+def test_a_state_newer_than_this_tool_is_unknown() -> None:
     assert state_name("Ongoing") == "Ongoing"
     assert state_name("Dreaming") == "Unknown"

@@ -1,5 +1,5 @@
-"""`moldau cluster`: a cluster of real processes on this machine, started, watched, hurt and mended; and what any
-cluster tells of itself (`info`, `describe`).
+"""`moldau cluster`: start, watch, kill, pause and restart a cluster of processes on this machine; and show any cluster
+(`info`, `describe`).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from moldau.cli.cluster.directory import (
 from moldau.cli.cluster.info import info
 from moldau.cli.cluster.processes import (
     LOOK_EVERY_S,
-    Born,
     NodeProcess,
     NodeState,
-    foreground,
+    ProcessIdentity,
     last_process,
     live_process,
     live_processes,
+    running_foreground,
     spawn,
 )
 from moldau.cli.cluster.stopping import quorum_leader, stop_all, stop_one
@@ -57,7 +57,7 @@ def _complete_nodes(ctx: click.Context, param: click.Parameter, incomplete: str)
 
 
 def _refuse_windows(ctx: click.Context, param: click.Parameter, data_dir: str) -> str:
-    """Whoever names the directory of a cluster means processes of this machine."""
+    """Refuse on Windows: a command with the directory of a cluster deals with processes of this machine."""
     if line := refusal(f"`{ctx.command_path}`"):
         raise CommandFailed(line)
     return data_dir
@@ -71,14 +71,14 @@ data_dir_option: Callable[[F], F] = click.option(
     type=click.Path(file_okay=False),
     show_default=f"./{DEFAULT_DIRECTORY}",
     callback=_refuse_windows,
-    help="Where the cluster is kept; its name for all commands.",
+    help="The directory of the cluster, which identifies it to all commands.",
 )
 node_argument: Callable[[F], F] = click.argument("node", metavar="N", type=int, shell_complete=_complete_nodes)
 
 
 @click.group()
 def cluster() -> None:
-    """Start a cluster on this machine, hurt and mend it, and show who leads and follows what."""
+    """Start a cluster on this machine, kill and restart its nodes, and show who leads and follows what."""
 
 
 @cluster.command(short_help="Start a cluster of several brokers on this machine.")
@@ -102,9 +102,9 @@ def start(
 ) -> None:
     """Start a cluster of several brokers, each a process of its own, and serve until Ctrl-C.
 
-    Nodes are numbered from 1, their ports follow each other. All of them are brokers and controllers. Their
-    server.properties are written when the cluster is new; edit them as you like. A node that dies is told, not
-    restarted: `moldau cluster restart` does that.
+    Nodes are numbered from 1, with consecutive ports. Every node is broker and controller. Their server.properties
+    are written when the cluster is new; edit them as you like. A node that dies is reported, not restarted:
+    `moldau cluster restart` does that.
 
     \b
     moldau cluster start
@@ -120,8 +120,8 @@ def start(
     description = directory.plan(nodes, base_port, _overrides(overrides), random_uuid(), log_variables)
     refuse_busy_ports(description)
     directory.lay_out(description)
-    with screen() as shown:
-        ctx.exit(Foreground(directory, description, shown).run())
+    with screen() as cluster_screen:
+        ctx.exit(Foreground(directory, description, cluster_screen).run())
 
 
 def _overrides(texts: tuple[str, ...]) -> dict[str, str]:
@@ -129,8 +129,8 @@ def _overrides(texts: tuple[str, ...]) -> dict[str, str]:
 
     try:
         return dict(parse_override(text) for text in texts)
-    except SettingsError as wrong:
-        raise CommandFailed(str(wrong)) from wrong
+    except SettingsError as error:
+        raise CommandFailed(str(error)) from error
 
 
 def _log_variables(level: str | None, format: str | None) -> dict[str, str]:
@@ -138,15 +138,15 @@ def _log_variables(level: str | None, format: str | None) -> dict[str, str]:
 
     try:
         return choose(level, format, os.environ).variables()
-    except WrongLogChoice as wrong:
-        raise CommandFailed(str(wrong)) from wrong
+    except WrongLogChoice as error:
+        raise CommandFailed(str(error)) from error
 
 
 def _refuse_running(directory: ClusterDirectory) -> None:
-    at_work = foreground(directory)
-    if at_work is not None:
+    runner = running_foreground(directory)
+    if runner is not None:
         raise CommandFailed(
-            f"the cluster in {directory.path} runs already (process {at_work.pid}); `moldau cluster stop` stops it"
+            f"the cluster in {directory.path} is running already (process {runner.pid}); `moldau cluster stop` stops it"
         )
     try:
         alive = live_processes(directory, directory.description())
@@ -154,7 +154,9 @@ def _refuse_running(directory: ClusterDirectory) -> None:
         return
     if alive:
         nodes = ", ".join(str(process.node_id) for process in alive)
-        raise CommandFailed(f"of the cluster in {directory.path}, node {nodes} runs; `moldau cluster stop` stops it")
+        raise CommandFailed(
+            f"node {nodes} of the cluster in {directory.path} is running; `moldau cluster stop` stops it"
+        )
 
 
 @cluster.command(short_help="Stop all nodes in order.")
@@ -167,15 +169,15 @@ def stop(data_dir: str) -> None:
     """
     directory = ClusterDirectory(Path(data_dir))
     description = directory.description()
-    at_work = foreground(directory)
-    if at_work is not None:
-        at_work.signal(signal.SIGTERM)
-        _await(lambda: not at_work.lives, f"process {at_work.pid} does not end")
+    runner = running_foreground(directory)
+    if runner is not None:
+        runner.signal(signal.SIGTERM)
+        _await(lambda: not runner.is_alive, f"process {runner.pid} does not end")
     alive = live_processes(directory, description)
-    if at_work is None and not alive:
-        raise CommandFailed(f"the cluster in {directory.path} does not run")
+    if runner is None and not alive:
+        raise CommandFailed(f"the cluster in {directory.path} is not running")
     if not stop_all(description, alive, lambda line: click.echo(line, err=True)):
-        raise CommandFailed("not all nodes stopped in order; what was not written to disk is recovered at their start")
+        raise CommandFailed("some nodes were killed; they recover what was not written to disk when they start")
     click.echo("stopped")
 
 
@@ -204,10 +206,10 @@ def _status_row(
     address = description.node(node_id).address
     if process is None:
         return node_id, None, "broker,controller", address, NodeState.DOWN.value, None, None
-    state, memory = process.state(), PROCESSES.memory_bytes(process.born.pid)
+    state, memory = process.state(), PROCESSES.memory_bytes(process.identity.pid)
     quorum = None if leader_id is None else "leader" if node_id == leader_id else "follower"
-    shown = Bytes(memory) if memory is not None else None
-    return node_id, process.born.pid, "broker,controller", address, state.value, quorum, shown
+    size = Bytes(memory) if memory is not None else None
+    return node_id, process.identity.pid, "broker,controller", address, state.value, quorum, size
 
 
 @cluster.command(short_help="Kill a node as a crash would (SIGKILL).")
@@ -223,49 +225,50 @@ def kill(node: int, data_dir: str) -> None:
     click.echo(f"node {node} is killed; `moldau cluster restart {node}` brings it back")
 
 
-@cluster.command(short_help="Make a node stand still (SIGSTOP).")
+@cluster.command(short_help="Suspend a node (SIGSTOP).")
 @node_argument
 @data_dir_option
 def pause(node: int, data_dir: str) -> None:
-    """Make node N stand still with SIGSTOP: its connections stay open, and it says nothing.
+    """Suspend node N with SIGSTOP: its connections stay open, but it does not answer.
 
     \b
     moldau cluster pause 2
     """
     _signal(data_dir, node, signal.SIGSTOP)
-    click.echo(f"node {node} stands still; `moldau cluster resume {node}` lets it go on")
+    click.echo(f"node {node} is paused; `moldau cluster resume {node}` resumes it")
 
 
-@cluster.command(short_help="Let a paused node go on (SIGCONT).")
+@cluster.command(short_help="Resume a paused node (SIGCONT).")
 @node_argument
 @data_dir_option
 def resume(node: int, data_dir: str) -> None:
-    """Let node N go on that `moldau cluster pause` made stand still.
+    """Resume node N after `moldau cluster pause`.
 
     \b
     moldau cluster resume 2
     """
     _signal(data_dir, node, signal.SIGCONT)
-    click.echo(f"node {node} goes on")
+    click.echo(f"node {node} is resumed")
 
 
 def _signal(data_dir: str, node_id: int, number: int) -> None:
     directory = ClusterDirectory(Path(data_dir))
     directory.description().node(node_id)
     process = live_process(directory, node_id)
-    if process is None or not process.born.signal(number):
-        raise CommandFailed(f"node {node_id} does not run; `moldau cluster restart {node_id}` starts it")
+    if process is None or not process.identity.signal(number):
+        raise CommandFailed(f"node {node_id} is not running; `moldau cluster restart {node_id}` starts it")
     if number == signal.SIGKILL:
-        _await(lambda: not process.born.lives, f"node {node_id} does not end")
+        _await(lambda: not process.identity.is_alive, f"node {node_id} does not end")
 
 
 @cluster.command(short_help="Start a node again, stopping it first if it runs.")
 @node_argument
 @data_dir_option
 def restart(node: int, data_dir: str) -> None:
-    """Start node N again; if it runs, it is stopped in order first.
+    """Start node N again; if it is running, stop it in order first.
 
-    Under a running `moldau cluster start` it is started there; else in the background, until `moldau cluster stop`.
+    If `moldau cluster start` is running, it starts the node; else the node runs in the background until
+    `moldau cluster stop`.
 
     \b
     moldau cluster restart 2
@@ -274,29 +277,29 @@ def restart(node: int, data_dir: str) -> None:
     description = directory.description()
     description.node(node)
     began = time.monotonic()
-    at_work = foreground(directory)
-    process = _restart_there(directory, node, at_work) if at_work else _restart_here(directory, description, node)
+    runner = running_foreground(directory)
+    process = _restart_by_runner(directory, node, runner) if runner else _restart_here(directory, description, node)
     _await(
-        lambda: process.is_ready or not process.born.lives,
-        f"node {node} is not ready yet; what it does is in {process.log_path}",
+        lambda: process.is_ready or not process.identity.is_alive,
+        f"node {node} is not ready yet; see its log {process.log_path}",
     )
-    if not process.born.lives:
+    if not process.identity.is_alive:
         raise CommandFailed(f"node {node} ended before it was ready; its log is {process.log_path}")
-    click.echo(f"node {node} is up again after {time.monotonic() - began:.1f} s (process {process.born.pid})")
+    click.echo(f"node {node} is up again after {time.monotonic() - began:.1f} s (process {process.identity.pid})")
 
 
-def _restart_there(directory: ClusterDirectory, node_id: int, at_work: Born) -> NodeProcess:
-    """Asks the foreground by a file, and waits until there is a process that was not there before."""
+def _restart_by_runner(directory: ClusterDirectory, node_id: int, runner: ProcessIdentity) -> NodeProcess:
+    """Ask the running `moldau cluster start` by a file, and wait until the node has a new process."""
     before = last_process(directory, node_id)
     write_text(directory.restart_path(node_id), "")
     request = directory.restart_path(node_id)
     _await(
-        lambda: not request.exists() or not at_work.lives,
-        f"process {at_work.pid}, which runs the cluster, does not see to it",
+        lambda: not request.exists() or not runner.is_alive,
+        f"process {runner.pid}, which runs the cluster, does not react to {request}",
     )
     after = last_process(directory, node_id)
     if after is None or after == before:
-        raise CommandFailed("the cluster was stopped meanwhile")
+        raise CommandFailed("the cluster was stopped in the meantime")
     return after
 
 
@@ -307,9 +310,9 @@ def _restart_here(directory: ClusterDirectory, description: Description, node_id
     return spawn(directory, description, node_id)[0]
 
 
-def _await(holds: Callable[[], bool], complaint: str) -> None:
+def _await(is_done: Callable[[], bool], complaint: str) -> None:
     deadline = time.monotonic() + PATIENCE_S
-    while not holds():
+    while not is_done():
         if time.monotonic() > deadline:
             raise CommandFailed(complaint)
         time.sleep(LOOK_EVERY_S)

@@ -1,5 +1,5 @@
-"""How a command reaches a whole cluster over our own channel, where confluent-kafka has no such call, and how a refusal
-is told in one line.
+"""How a command connects to a whole cluster over our own channel, for calls that confluent-kafka lacks, and how an
+error response becomes one line.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ D = TypeVar("D")
 Described = Mapping[str, D | KafkaError]
 ANSWER_SECONDS: Final = 20.0
 COORDINATOR_MS: Final = 10_000
-"""A coordinator that moves or loads is waited for so long."""
+"""How long to wait for a coordinator that is moving or loading."""
 SHOW_GROUPS: Final = "`moldau group list` shows the groups there are"
 SHOW_TRANSACTIONS: Final = "`moldau transaction list` shows the transactional ids there are"
 SHOW_TOPICS: Final = "`moldau topic list` shows the topics there are"
@@ -24,7 +24,7 @@ NEXT_STEPS: Final = {
     ErrorCode.GROUP_ID_NOT_FOUND: SHOW_GROUPS,
     ErrorCode.NON_EMPTY_GROUP: "`moldau group describe` shows its members; stop them first",
     ErrorCode.UNKNOWN_MEMBER_ID: "it has active members again: stop them first",
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: "its coordinator is not there; try again in a moment",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "its coordinator is not available; try again in a moment",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "ask for an ACL on the group",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "ask for an ACL on the topic",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ask for an ACL on the cluster",
@@ -37,7 +37,7 @@ NEXT_STEPS: Final = {
 
 @contextmanager
 def answering_cluster(broker: Broker, answer_seconds: float = ANSWER_SECONDS) -> Iterator[Cluster]:
-    """A cluster that answers; whatever goes wrong inside is told in one line."""
+    """Yield a cluster that answers; turn any failure inside the block into one line."""
     answering = first_answering(broker.bootstrap_servers)
     host, port = split_address(answering)
     try:
@@ -51,21 +51,22 @@ def answering_cluster(broker: Broker, answer_seconds: float = ANSWER_SECONDS) ->
         except (OSError, MalformedData) as error:
             raise CommandFailed(
                 f"{answering} accepts connections but does not answer as a Kafka broker ({error});"
-                " check that the port is a broker's and that -X says what it asks of clients (TLS, SASL)"
+                " check that the port is a broker's and that -X has the security settings it requires (TLS, SASL)"
             ) from error
         yield cluster
     except KafkaError as error:
-        raise told(error) from error
+        raise kafka_failure(error) from error
     except (OSError, MalformedData) as error:
         raise CommandFailed(f"the cluster at {broker.bootstrap_servers} stopped answering: {error}") from error
     finally:
         cluster.close()
 
 
-def told(error: KafkaError, subject: str = "") -> CommandFailed:
-    said = error.message or error.code.name.lower().replace("_", " ")
+def kafka_failure(error: KafkaError, subject: str = "") -> CommandFailed:
+    """Return the error as one line with the next step."""
+    message = error.message or error.code.name.lower().replace("_", " ")
     step = NEXT_STEPS.get(error.code)
-    return CommandFailed((f"{subject}: " if subject else "") + said.rstrip(".") + (f"; {step}" if step else ""))
+    return CommandFailed((f"{subject}: " if subject else "") + message.rstrip(".") + (f"; {step}" if step else ""))
 
 
 def existing(
@@ -75,16 +76,16 @@ def existing(
     kind: str,
     next_step: str,
 ) -> list[D]:
-    """What is described by these names, in their order; says which of them do not exist."""
+    """Return the descriptions of these names, in their order; fail with the names that do not exist."""
     names = list(dict.fromkeys(names))
     described = describe(names)
     unknown = [name for name in names if is_unknown(described[name])]
     if unknown:
         raise CommandFailed(f"no {kind} {', '.join(unknown)}; {next_step}")
-    found = []
+    existing_values = []
     for name in names:
-        said = described[name]
-        if isinstance(said, KafkaError):
-            raise told(said, f"{kind} {name}")
-        found.append(said)
-    return found
+        description = described[name]
+        if isinstance(description, KafkaError):
+            raise kafka_failure(description, f"{kind} {name}")
+        existing_values.append(description)
+    return existing_values

@@ -1,7 +1,4 @@
-"""`moldau cluster describe`: who is in the cluster, who leads it, and who leads and follows which partition.
-
-`describe` is a command for the group `moldau cluster`: `cluster.add_command(describe)`.
-"""
+"""`moldau cluster describe`: the brokers, the active controller, and who leads and follows which partition."""
 
 from __future__ import annotations
 
@@ -13,11 +10,10 @@ import click
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.cli.cluster import drawing as cluster_drawing
-from moldau.cli.cluster import view as cluster_view
+from moldau.cli.cluster import drawing, view
 from moldau.cli.cluster.view import ClusterView
+from moldau.cli.completion import complete_groups
 from moldau.cli.connect import NEXT_STEPS, Broker, CommandFailed, broker_options, complete_topics
-from moldau.cli.group.completion import complete_groups
 from moldau.cli.output import format_option, has_colours, show
 from moldau.client.cluster_values import Quorum, Reassignment, TopicReplicas
 from moldau.client.group_values import DescribedGroup
@@ -26,8 +22,8 @@ if TYPE_CHECKING:
     from moldau.client.cluster_admin import ClusterAdmin
 
 ANSWER_MS = 10_000
-NOT_FOR_US = (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-"""A broker that has no quorum to tell of, or tells not everybody: the rest is shown all the same."""
+HIDDEN_FROM_US = (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+"""The broker has no quorum, or may not show it to this user: show the rest."""
 
 
 @click.command(short_help="Draw brokers, the controller, and who leads and follows which partition.")
@@ -44,12 +40,12 @@ def describe(broker: Broker, names: tuple[str, ...], group_id: str | None, inter
     moldau cluster describe --topic orders --group readers
     moldau cluster describe --format json | jq '.partitions[] | select(.leader == null)'
     """
-    view = _view(broker, names, group_id, internal)
-    signs = cluster_drawing.DRAWN if has_colours() else cluster_drawing.LETTERS
-    show(output_format, *cluster_drawing.tables(view, signs), data=cluster_view.as_data(view))
+    cluster_view = _load_view(broker, names, group_id, internal)
+    signs = drawing.DRAWN if has_colours() else drawing.LETTERS
+    show(output_format, *drawing.tables(cluster_view, signs), data=view.as_data(cluster_view))
 
 
-def _view(broker: Broker, names: Sequence[str], group_id: str | None, internal: bool) -> ClusterView:
+def _load_view(broker: Broker, names: Sequence[str], group_id: str | None, internal: bool) -> ClusterView:
     from moldau.cli.group.connect import existing_groups, group_client
     from moldau.client.cluster_admin import ClusterAdmin
 
@@ -59,16 +55,16 @@ def _view(broker: Broker, names: Sequence[str], group_id: str | None, internal: 
         topics = admin.topics()
         quorum, moves = _quorum(admin), _moves(admin)
         group = existing_groups(client, [group_id])[0] if group_id else None
-    readers = cluster_view.readers_of(group)
+    readers = view.readers_of(group)
     now_ms = time.time_ns() // 1_000_000
     return ClusterView(
         cluster.cluster_id,
-        cluster_view.broker_rows(cluster, topics.values()),
+        view.broker_rows(cluster, topics.values()),
         quorum,
-        cluster_view.controller_rows(quorum, now_ms) if quorum is not None else [],
-        cluster_view.partition_rows(chosen_topics(topics, names, group, internal), moves, readers),
+        view.controller_rows(quorum, now_ms) if quorum is not None else [],
+        view.partition_rows(chosen_topics(topics, names, group, internal), moves, readers),
         group,
-        cluster_view.idle_members(group),
+        view.idle_members(group),
     )
 
 
@@ -76,7 +72,7 @@ def _quorum(admin: ClusterAdmin) -> Quorum | None:
     try:
         return admin.quorum()
     except KafkaError as error:
-        if error.code in NOT_FOR_US:
+        if error.code in HIDDEN_FROM_US:
             return None
         raise
 
@@ -85,7 +81,7 @@ def _moves(admin: ClusterAdmin) -> Mapping[TopicPartition, Reassignment]:
     try:
         return admin.reassignments()
     except KafkaError as error:
-        if error.code in NOT_FOR_US:
+        if error.code in HIDDEN_FROM_US:
             return {}
         raise
 
@@ -93,13 +89,13 @@ def _moves(admin: ClusterAdmin) -> Mapping[TopicPartition, Reassignment]:
 def chosen_topics(
     topics: Mapping[str, TopicReplicas], names: Sequence[str], group: DescribedGroup | None, internal: bool
 ) -> list[TopicReplicas]:
-    """Those named; else those the group reads; else all, the cluster's own only if asked for."""
+    """Return the named topics; else those the group reads; else all, with internal topics only if `internal`."""
     missing = [name for name in names if name not in topics]
     if missing:
         raise CommandFailed(f"no topic {', '.join(missing)}; {NEXT_STEPS['_UNKNOWN_TOPIC']}")
-    wanted = set(names)
-    if not wanted and group is not None:
-        wanted = {where.topic for where in cluster_view.readers_of(group)}
-    if wanted:
-        return [topics[name] for name in sorted(wanted) if name in topics]
+    selected = set(names)
+    if not selected and group is not None:
+        selected = {where.topic for where in view.readers_of(group)}
+    if selected:
+        return [topics[name] for name in sorted(selected) if name in topics]
     return [topic for name, topic in sorted(topics.items()) if internal or not topic.is_internal]

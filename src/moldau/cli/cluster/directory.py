@@ -1,14 +1,14 @@
-"""The directory of a cluster on this machine: what `moldau cluster` keeps in it, and which ports its nodes have.
+"""The directory of a cluster on this machine: its files, and the ports of its nodes.
 
     <dir>/cluster.json              JSON: the cluster's id, its nodes with their ports, overrides of the last start
     <dir>/foreground.json           the process of `moldau cluster start`, while it runs
     <dir>/node-N/server.properties  written once, with Kafka's names; edit it as you like
     <dir>/node-N/process.json       the node's last process, and where its lines in the log begin
-    <dir>/node-N/server.log         what the node says, of all its runs
-    <dir>/node-N/restart            made by `moldau cluster restart`: seen by the foreground, which starts the node anew
+    <dir>/node-N/server.log         the output of the node, of all its runs
+    <dir>/node-N/restart            created by `moldau cluster restart`: the foreground sees it and restarts the node
     <dir>/node-N/data/              log.dirs
 
-Files that others read are written aside and renamed. Nothing here starts or ends a process.
+Files that other processes read are written to a temporary file and renamed. This module starts and ends no process.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Description:
     nodes: tuple[NodeAddress, ...]
     overrides: Mapping[str, str] = field(default_factory=dict)
     log_variables: Mapping[str, str] = field(default_factory=dict)
-    """Variables that say how the nodes write their log lines; those of the last start, like the overrides."""
+    """Environment variables that set the nodes' log output; those of the last start, like the overrides."""
 
     @property
     def bootstrap_servers(self) -> str:
@@ -79,27 +79,27 @@ class ClusterDirectory:
         return self.path / FOREGROUND
 
     def description(self) -> Description:
-        """What the directory holds; CommandFailed if it holds no cluster."""
-        found = self._read_description()
-        if found is None:
+        """Return the cluster in the directory; CommandFailed if there is none."""
+        description = self._read_description()
+        if description is None:
             raise CommandFailed(
                 f"there is no cluster in {self.path}; `moldau cluster start` makes one, --data-dir names another place"
             )
-        return found
+        return description
 
     def _read_description(self) -> Description | None:
-        said = read_json(self.path / DESCRIPTION)
-        if said is None:
+        content = read_json(self.path / DESCRIPTION)
+        if content is None:
             return None
         try:
-            nodes = tuple(NodeAddress(**node) for node in said["nodes"])
+            nodes = tuple(NodeAddress(**node) for node in content["nodes"])
             return Description(
-                str(said["cluster_id"]), nodes, dict(said["overrides"]), dict(said.get("log_variables", {}))
+                str(content["cluster_id"]), nodes, dict(content["overrides"]), dict(content.get("log_variables", {}))
             )
-        except (KeyError, TypeError, ValueError) as bad:
+        except (KeyError, TypeError, ValueError) as error:
             raise CommandFailed(
-                f"{self.path / DESCRIPTION} cannot be understood ({bad}); choose another --data-dir"
-            ) from bad
+                f"{self.path / DESCRIPTION} is not a valid cluster description ({error}); choose another --data-dir"
+            ) from error
 
     def plan(
         self,
@@ -109,14 +109,14 @@ class ClusterDirectory:
         new_id: bytes,
         log_variables: Mapping[str, str] | None = None,
     ) -> Description:
-        """The cluster that is to be started: the one in the directory, or a new one. Nothing is written yet."""
-        found = self._read_description()
-        if found is None:
-            self._refuse_what_is_not_ours()
-            found = _new_description(nodes or DEFAULT_NODES, base_port or DEFAULT_BASE_PORT, uuid_text(new_id))
+        """Return the cluster to start: the one in the directory, or a new one. Write nothing yet."""
+        description = self._read_description()
+        if description is None:
+            self._refuse_foreign_content()
+            description = _new_description(nodes or DEFAULT_NODES, base_port or DEFAULT_BASE_PORT, uuid_text(new_id))
         else:
-            _refuse_another_shape(self.path, found, nodes, base_port)
-        return Description(found.cluster_id, found.nodes, dict(overrides), dict(log_variables or {}))
+            _refuse_other_shape(self.path, description, nodes, base_port)
+        return Description(description.cluster_id, description.nodes, dict(overrides), dict(log_variables or {}))
 
     def lay_out(self, description: Description) -> None:
         for node in description.nodes:
@@ -126,9 +126,9 @@ class ClusterDirectory:
                 write_text(properties, properties_text(description, node, self.node_path(node.id) / "data"))
         write_json(self.path / DESCRIPTION, asdict(description))
 
-    def _refuse_what_is_not_ours(self) -> None:
+    def _refuse_foreign_content(self) -> None:
         if "," in str(self.path.absolute()):
-            raise CommandFailed(f"{self.path.absolute()} has a comma in it, which log.dirs takes for two directories")
+            raise CommandFailed(f"{self.path.absolute()} contains a comma, which separates directories in log.dirs")
         if self.path.is_file():
             raise CommandFailed(f"{self.path} is a file; choose another --data-dir")
         if self.path.is_dir() and any(self.path.iterdir()):
@@ -137,14 +137,14 @@ class ClusterDirectory:
             )
 
 
-def _refuse_another_shape(path: Path, found: Description, nodes: int | None, base_port: int | None) -> None:
-    if nodes not in (None, len(found.nodes)):
+def _refuse_other_shape(path: Path, description: Description, nodes: int | None, base_port: int | None) -> None:
+    if nodes not in (None, len(description.nodes)):
         raise CommandFailed(
-            f"{path} holds a cluster of {len(found.nodes)} nodes; leave --nodes out, or choose another --data-dir"
+            f"{path} holds a cluster of {len(description.nodes)} nodes; leave --nodes out, or choose another --data-dir"
         )
-    if base_port not in (None, found.nodes[0].port):
+    if base_port not in (None, description.nodes[0].port):
         raise CommandFailed(
-            f"the cluster in {path} has its ports from {found.nodes[0].port} on; leave --base-port out,"
+            f"the cluster in {path} has its ports from {description.nodes[0].port} on; leave --base-port out,"
             " or choose another --data-dir"
         )
 
@@ -158,18 +158,18 @@ def _new_description(count: int, base_port: int, cluster_id: str) -> Description
     return Description(cluster_id, tuple(nodes))
 
 
-def _controller_ports(wished: Sequence[int], taken: set[int]) -> list[int]:
-    """The ports wished for where they are free, else the next that are. Not any that the system would give: those it
-    also gives to connections, and a node that restarts must find its port free."""
-    found: list[int] = []
-    for port in wished:
+def _controller_ports(preferred: Sequence[int], taken: set[int]) -> list[int]:
+    """Return the preferred ports where they are free, else the next free ones. Not ephemeral ports: the system also
+    uses those for connections, and a node that restarts must find its port free."""
+    ports: list[int] = []
+    for port in preferred:
         candidates = (each for each in range(port, PORT_MAX + 1) if each not in taken)
         free = next((each for each in candidates if is_free(each)), None)
         if free is None:
             raise CommandFailed(f"no port above {port} is free for a controller; choose a lower --base-port")
         taken.add(free)
-        found.append(free)
-    return found
+        ports.append(free)
+    return ports
 
 
 def is_free(port: int) -> bool:
@@ -194,29 +194,29 @@ def refuse_busy_ports(description: Description) -> None:
 
 
 def properties_text(description: Description, node: NodeAddress, data: Path) -> str:
-    """The server.properties of one node. A backslash in a path would mean something else there."""
-    said = node_properties(node, description.nodes, str(data.absolute()))
-    return "".join(f"{key}={value}\n" for key, value in said.items()).replace("\\", "\\\\")
+    """Return the server.properties of one node, with backslashes escaped."""
+    properties = node_properties(node, description.nodes, str(data.absolute()))
+    return "".join(f"{key}={value}\n" for key, value in properties.items()).replace("\\", "\\\\")
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a file, None if there is no such file or it is no object."""
+    """Return the object in a JSON file; None if there is no such file or it holds no object."""
     try:
-        said = json.loads(path.read_text())
+        content = json.loads(path.read_text())
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
-    return said if isinstance(said, dict) else None
+    return content if isinstance(content, dict) else None
 
 
-def write_json(path: Path, said: Mapping[str, Any]) -> None:
-    write_text(path, json.dumps(said, indent=2) + "\n")
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    write_text(path, json.dumps(content, indent=2) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
-    """Aside first, then renamed: whoever reads sees the old text or the new one."""
-    aside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    aside.write_text(text)
-    aside.replace(path)
+    """Write a temporary file and rename it, so that readers see the old text or the new one."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(text)
+    temporary.replace(path)
 
 
 def remove(path: Path) -> None:

@@ -1,6 +1,6 @@
 """How `moldau cluster describe` draws a cluster: brokers, controllers, and a grid of partitions and brokers.
 
-Signs and colours on a terminal, letters in a pipe or where NO_COLOR is set. Pure: tables in the terms of output.py.
+Symbols and colours on a terminal, letters in a pipe or with NO_COLOR. Pure: returns the tables of output.py.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def tables(view: ClusterView, signs: Signs) -> list[Table]:
 
 
 def summary(view: ClusterView) -> str:
-    """One line: how many of everything, and whether all is well."""
+    """Return one line: how many brokers, topics and partitions, and whether all are in sync."""
     up = sum(row.state == "up" for row in view.brokers)
     brokers = counted(len(view.brokers), "broker")
     counts = ", ".join(
@@ -97,7 +97,7 @@ def _controllers(view: ClusterView) -> Table:
 
 
 def _grid(view: ClusterView, signs: Signs) -> Table:
-    """A row for each partition, a column for each broker."""
+    """Return a row for each partition with a column for each broker."""
     brokers = [row.id for row in view.brokers]
     columns = ["TOPIC", "PARTITION", *map(str, brokers), "ISR"]
     if view.group is not None:
@@ -123,9 +123,9 @@ def _title(view: ClusterView, signs: Signs) -> str:
         return signs.legend()
     group = view.group
     members = counted(len(group.members), "member")
-    told = f"group {group.group_id}: {group.state}, {members}, coordinated by broker {group.coordinator.node_id}"
+    state = f"group {group.group_id}: {group.state}, {members}, coordinated by broker {group.coordinator.node_id}"
     idle = f", reading nothing: {', '.join(view.idle)}" if view.idle else ""
-    return f"{told}{idle}\n{signs.legend()}"
+    return f"{state}{idle}\n{signs.legend()}"
 
 
 def sign(row: PartitionRow, broker: int, signs: Signs) -> Styled:

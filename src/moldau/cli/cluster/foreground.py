@@ -1,7 +1,7 @@
-"""`moldau cluster start` while it runs: it starts the nodes, shows what they say, tells who died, and stops them all.
+"""`moldau cluster start` while it runs: it starts the nodes, shows their output, reports those that die, and stops all.
 
-It looks at everything a few times a second instead of being told: nodes may be killed, paused and started again from
-other terminals, by `moldau cluster` or by `kill`.
+It polls everything a few times a second: nodes may be killed, paused and restarted from other terminals, by
+`moldau cluster` or by `kill`.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ class Foreground:
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._tails: dict[int, Tail] = {}
         self._states: dict[int, NodeState] = {}
-        self._told_to_stop = 0
+        self._stop_requests = 0
         self._is_announced = False
-        self._is_slow_told = False
+        self._is_delay_reported = False
         self._status = 0
 
     def run(self) -> int:
-        """Until a signal; gives the exit status."""
-        # What a script in the background or `nohup` was told to ignore, it goes on ignoring.
-        stops = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        heeded = [number for number in stops if signal.getsignal(number) is not signal.SIG_IGN]
-        before = {number: signal.signal(number, self._note) for number in heeded}
+        """Run until a signal; return the exit status."""
+        # Keep ignoring the signals that a background job or `nohup` ignores.
+        stop_signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        handled = [number for number in stop_signals if signal.getsignal(number) is not signal.SIG_IGN]
+        previous_handlers = {number: signal.signal(number, self._on_signal) for number in handled}
         us = this_process()
         write_json(self._directory.foreground_path, {"pid": us.pid, "born": us.time})
         try:
@@ -53,21 +53,21 @@ class Foreground:
             for node in self._description.nodes:
                 remove(self._directory.restart_path(node.id))
                 self._start(node.id)
-            while not self._told_to_stop:
-                self._look()
+            while not self._stop_requests:
+                self._poll()
                 time.sleep(LOOK_EVERY_S)
         finally:
             self._stop()
             remove(self._directory.foreground_path)
-            for number, handler in before.items():
+            for number, handler in previous_handlers.items():
                 signal.signal(number, handler)
         return self._status
 
-    def _note(self, number: int, _frame: object) -> None:
-        self._told_to_stop += 1
-        if self._told_to_stop > 1:
+    def _on_signal(self, number: int, _frame: object) -> None:
+        self._stop_requests += 1
+        if self._stop_requests > 1:
             for process in self._processes.values():
-                process.born.signal(signal.SIGKILL)
+                process.identity.signal(signal.SIGKILL)
 
     def _start(self, node_id: int) -> None:
         process, child = spawn(self._directory, self._description, node_id)
@@ -75,14 +75,14 @@ class Foreground:
         self._tails[node_id] = Tail(process.log_path, process.log_position)
         self._states[node_id] = NodeState.STARTING
 
-    # --- looking ------------------------------------------------------------------------------------------------
+    # --- polling ------------------------------------------------------------------------------------------------
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         for node_id in list(self._processes):
             self._show_lines(node_id)
             if self._directory.restart_path(node_id).exists():
                 self._restart(node_id)
-            self._look_at(node_id)
+            self._update_state(node_id)
         self._screen.states(self._states)
         if not self._is_announced:
             self._announce_or_wait()
@@ -91,47 +91,47 @@ class Foreground:
         for line in self._tails[node_id].lines():
             self._screen.line(f"[{node_id}] {line}")
 
-    def _look_at(self, node_id: int) -> None:
-        was = self._states[node_id]
-        ended = self._children[node_id].poll()
-        state = self._state(node_id, was) if ended is None else NodeState.DOWN
-        if state is was:
+    def _update_state(self, node_id: int) -> None:
+        previous = self._states[node_id]
+        exit_status = self._children[node_id].poll()
+        state = self._state(node_id, previous) if exit_status is None else NodeState.DOWN
+        if state is previous:
             return
         self._states[node_id] = state
-        if ended is not None:
+        if exit_status is not None:
             self._show_lines(node_id)
-            self._tell_of_end(node_id, ended, was)
-        elif was is NodeState.PAUSED or state is NodeState.PAUSED or self._is_announced:
-            self._tell(f"node {node_id} is {state.value}")
+            self._report_end(node_id, exit_status, previous)
+        elif previous is NodeState.PAUSED or state is NodeState.PAUSED or self._is_announced:
+            self._print(f"node {node_id} is {state.value}")
 
-    def _state(self, node_id: int, was: NodeState) -> NodeState:
-        """A node that was ready stays so: its log is not read again each time."""
+    def _state(self, node_id: int, previous: NodeState) -> NodeState:
+        """Return the node's state. A node that was ready stays ready: its log is not read again."""
         process = self._processes[node_id]
-        state = process.state() if was is not NodeState.UP else NodeState.UP
+        state = process.state() if previous is not NodeState.UP else NodeState.UP
         return NodeState.PAUSED if state is NodeState.UP and process.is_paused else state
 
-    def _tell_of_end(self, node_id: int, status: int, was: NodeState) -> None:
+    def _report_end(self, node_id: int, status: int, previous: NodeState) -> None:
         how = f"was killed ({signal.Signals(-status).name})" if status < 0 else f"ended with status {status}"
-        again = _command(self._directory, f"restart {node_id}")
-        if was is NodeState.STARTING and not self._is_announced:
-            self._tell(f"node {node_id} {how} before it was ready; its log is {self._directory.log_path(node_id)}")
-            self._told_to_stop += 1
+        restart = _command(self._directory, f"restart {node_id}")
+        if previous is NodeState.STARTING and not self._is_announced:
+            self._print(f"node {node_id} {how} before it was ready; its log is {self._directory.log_path(node_id)}")
+            self._stop_requests += 1
             self._status = 1
         else:
-            self._tell(f"node {node_id} {how}; `{again}` brings it back")
+            self._print(f"node {node_id} {how}; `{restart}` restarts it")
 
     def _restart(self, node_id: int) -> None:
         process = self._processes[node_id]
         if self._children[node_id].poll() is None:
-            self._tell(f"node {node_id} is stopped, to be started again")
-            stop_one(process, self._tell)
+            self._print(f"node {node_id} is being stopped, to be restarted")
+            stop_one(process, self._print)
             self._children[node_id].wait()
             self._show_lines(node_id)
         self._start(node_id)
         remove(self._directory.restart_path(node_id))
-        self._tell(f"node {node_id} is started again")
+        self._print(f"node {node_id} is restarted")
 
-    # --- telling ------------------------------------------------------------------------------------------------
+    # --- printing -----------------------------------------------------------------------------------------------
 
     def _announce_or_wait(self) -> None:
         waited_s = time.monotonic() - self._began
@@ -140,24 +140,24 @@ class Foreground:
             self._is_announced = True
             for line in announcement(self._directory, self._description, waited_s):
                 self._screen.line(line)
-        elif waited_s > SLOW_START_S and not self._is_slow_told:
-            self._is_slow_told = True
+        elif waited_s > SLOW_START_S and not self._is_delay_reported:
+            self._is_delay_reported = True
             names = ", ".join(map(str, late))
-            self._tell(f"still waiting for node {names}; what it does is in {self._directory.log_path(late[0])}")
+            self._print(f"still waiting for node {names}; see the log {self._directory.log_path(late[0])}")
 
-    def _tell(self, line: str) -> None:
+    def _print(self, line: str) -> None:
         self._screen.line(f"moldau cluster: {line}")
 
     def _stop(self) -> None:
         running = [process for node_id, process in self._processes.items() if self._children[node_id].poll() is None]
         if running:
-            self._tell("stopping; Ctrl-C once more kills")
-        if not stop_all(self._description, running, self._tell):
+            self._print("stopping; press Ctrl-C again to kill the nodes")
+        if not stop_all(self._description, running, self._print):
             self._status = 1
         for node_id, child in self._children.items():
             child.wait()
             self._show_lines(node_id)
-        self._tell("stopped" if not self._status else "stopped, not in order")
+        self._print("stopped" if not self._status else "stopped, but not all nodes in order")
 
 
 def announcement(directory: ClusterDirectory, description: Description, seconds: float) -> list[str]:

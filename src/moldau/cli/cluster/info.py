@@ -1,4 +1,4 @@
-"""`moldau cluster info`: who is in the cluster, and who its controller is."""
+"""`moldau cluster info`: the brokers of a cluster, and its active controller."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def info(broker: Broker, output_format: str) -> None:
     """
     metadata = broker.metadata()
     topics = [topic for name, topic in metadata.topics.items() if not is_internal(name)]
-    led = [p.leader for topic in metadata.topics.values() for p in topic.partitions.values()]
+    leaders = [p.leader for topic in metadata.topics.values() for p in topic.partitions.values()]
     rows = [
-        (node.id, f"{node.host}:{node.port}", node.id == metadata.controller_id, led.count(node.id))
+        (node.id, f"{node.host}:{node.port}", node.id == metadata.controller_id, leaders.count(node.id))
         for _, node in sorted(metadata.brokers.items())
     ]
     partitions = sum(len(topic.partitions) for topic in topics)

@@ -1,6 +1,6 @@
-"""What `moldau cluster start` shows: the nodes' lines behind their numbers, and on a terminal a line of who is up.
+"""What `moldau cluster start` shows: the nodes' output prefixed with their ids, and on a terminal a status line.
 
-Without a terminal there is no such line and no escape code: changes are lines of their own.
+Without a terminal there is no status line and no escape code: state changes are printed as lines.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class PlainScreen:
         click.echo(text)
 
     def states(self, states: Mapping[int, NodeState]) -> None:
-        """Whoever reads a file reads what changed as lines: the foreground says it."""
+        """Nothing: in a file, the foreground prints state changes as lines."""
 
 
 class LiveScreen:
-    """Lines scroll, the state of all nodes stays at the bottom."""
+    """Output scrolls, the states of all nodes stay at the bottom."""
 
     def __init__(self, live: Any) -> None:
         self._live = live
@@ -75,7 +75,7 @@ def screen() -> Iterator[Screen]:
 
 
 class Tail:
-    """The lines that a file gets from a position on."""
+    """Reads the lines that are appended to a file after a position."""
 
     def __init__(self, path: Path, position: int) -> None:
         self._path = path
@@ -83,7 +83,7 @@ class Tail:
         self._rest = b""
 
     def lines(self) -> list[str]:
-        """The whole lines since the last look."""
+        """Return the complete lines since the last call."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._position)

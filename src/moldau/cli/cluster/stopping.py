@@ -1,7 +1,7 @@
-"""How a whole cluster is stopped in order, and who leads its quorum: the one that is stopped last.
+"""How a whole cluster is stopped in order: the leader of the quorum last.
 
-Every node hands over what it leads before it goes, and the controller must be there to see to it. So the others go
-first, all at once, and the leader of the quorum when they are gone.
+Every node hands over its leaderships before it stops, which needs an active controller. So all other nodes stop first,
+in parallel, and then the leader of the quorum.
 """
 
 from __future__ import annotations
@@ -16,48 +16,48 @@ from moldau.base.names import METADATA_TOPIC
 from moldau.cli.cluster.directory import Description
 from moldau.cli.cluster.processes import NodeProcess, NodeState, ask_to_stop, await_end
 
-ASK_SECONDS: Final = 1.0
+REQUEST_SECONDS: Final = 1.0
 STOP_SECONDS: Final = 15.0
-"""A node answers what it was asked for ten seconds at most, then closes its logs."""
+"""A stopping node answers pending requests for ten seconds at most, then closes its logs."""
 
-Tell = Callable[[str], None]
+Print = Callable[[str], None]
 
 
-def stop_all(description: Description, processes: Sequence[NodeProcess], tell: Tell) -> bool:
-    """Whether all stopped by themselves; those that did not are killed."""
+def stop_all(description: Description, processes: Sequence[NodeProcess], print_line: Print) -> bool:
+    """Stop all nodes; kill those that do not stop. Return whether all stopped by themselves."""
     leader_id = quorum_leader(description, processes)
     leaders = [process for process in processes if process.node_id == leader_id]
     others = [process for process in processes if process.node_id != leader_id]
-    # All, not the first that fails to: `and` would leave the leader running.
-    return all([_stop(others, tell), _stop(leaders, tell)])
+    # A list, not `and`: the leader has to be stopped even if another node was killed.
+    return all([_stop(others, print_line), _stop(leaders, print_line)])
 
 
-def _stop(processes: Sequence[NodeProcess], tell: Tell) -> bool:
+def _stop(processes: Sequence[NodeProcess], print_line: Print) -> bool:
     for process in processes:
         ask_to_stop(process)
-    left = await_end(processes, STOP_SECONDS)
-    for process in left:
-        tell(f"node {process.node_id} did not stop within {STOP_SECONDS:.0f} s and is killed")
-        process.born.signal(signal.SIGKILL)
-    await_end(left, STOP_SECONDS)
-    return not left
+    running = await_end(processes, STOP_SECONDS)
+    for process in running:
+        print_line(f"node {process.node_id} did not stop within {STOP_SECONDS:.0f} s and is killed")
+        process.identity.signal(signal.SIGKILL)
+    await_end(running, STOP_SECONDS)
+    return not running
 
 
-def stop_one(process: NodeProcess, tell: Tell) -> bool:
-    return _stop([process], tell)
+def stop_one(process: NodeProcess, print_line: Print) -> bool:
+    return _stop([process], print_line)
 
 
 def quorum_leader(description: Description, processes: Iterable[NodeProcess]) -> int | None:
-    """Asked of each node that is up, until one knows."""
+    """Ask each node that is up, until one knows the leader of the quorum."""
     for process in processes:
         if process.state() is NodeState.UP:
-            leader_id = _told_leader(description.node(process.node_id).port)
+            leader_id = _request_leader(description.node(process.node_id).port)
             if leader_id is not None:
                 return leader_id
     return None
 
 
-def _told_leader(port: int) -> int | None:
+def _request_leader(port: int) -> int | None:
     from moldau.client.channel import Channel
     from moldau.wire.apis import ApiKey
     from moldau.wire.messages.describe_quorum import (
@@ -69,9 +69,9 @@ def _told_leader(port: int) -> int | None:
 
     request = DescribeQuorumRequest(topics=[RequestTopicData(METADATA_TOPIC, [RequestPartitionData(0)])])
     try:
-        with Channel(HOST, port, timeout_seconds=ASK_SECONDS) as channel:
-            told = channel.ask(ApiKey.DESCRIBE_QUORUM, request, DescribeQuorumResponse)
+        with Channel(HOST, port, timeout_seconds=REQUEST_SECONDS) as channel:
+            response = channel.ask(ApiKey.DESCRIBE_QUORUM, request, DescribeQuorumResponse)
     except (OSError, KafkaError, MalformedData):
         return None
-    leaders = [partition.leader_id for topic in told.topics for partition in topic.partitions]
-    return leaders[0] if leaders and leaders[0] >= 0 and not told.error_code else None
+    leaders = [partition.leader_id for topic in response.topics for partition in topic.partitions]
+    return leaders[0] if leaders and leaders[0] >= 0 and not response.error_code else None

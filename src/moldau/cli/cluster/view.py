@@ -1,7 +1,6 @@
-"""What `moldau cluster describe` shows, worked out of what a cluster tells of itself. Pure.
+"""What `moldau cluster describe` shows, computed from the cluster's responses. Pure.
 
-Counts, states and notes come to be here; how they are drawn is drawing.py, how they are asked for
-describe.py.
+Counts, states and notes are made here; drawing.py draws them, describe.py requests the data.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class BrokerRow(NamedTuple):
     address: str | None
     rack: str | None
     state: str
-    """up, fenced, or gone: a replica's broker that the cluster does not know any more."""
+    """up, fenced, or gone: a replica's broker that is no longer registered."""
     leads: int
     replicas: int
 
@@ -82,7 +81,7 @@ class ClusterView:
 
 
 def broker_rows(cluster: DescribedCluster, topics: Iterable[TopicReplicas]) -> list[BrokerRow]:
-    """All brokers, those too that are gone and still have replicas to their name."""
+    """Return all brokers, including unregistered ones that still have replicas."""
     partitions = [partition for topic in topics for partition in topic.partitions.values()]
     leads = Counter(partition.leader for partition in partitions)
     holds = Counter(broker for partition in partitions for broker in partition.replicas)
@@ -98,7 +97,7 @@ def broker_rows(cluster: DescribedCluster, topics: Iterable[TopicReplicas]) -> l
 
 
 def controller_rows(quorum: Quorum, now_ms: int) -> list[ControllerRow]:
-    """The leader first, then voters, then those who only watch."""
+    """Return the leader first, then the voters, then the observers."""
     leader_first = sorted(quorum.voters, key=lambda voter: (voter is not quorum.leader, voter.replica_id))
     rows = []
     for each, role in [(voter, "voter") for voter in leader_first] + [(each, "observer") for each in quorum.observers]:
@@ -134,7 +133,7 @@ def partition_rows(
 
 
 def note_of(partition: PartitionReplicas, move: Reassignment | None) -> str:
-    """What is not as it should be, in a few words; nothing if all is well."""
+    """Return in a few words what is wrong with a partition; empty if nothing is."""
     notes = []
     if partition.leader < 0:
         notes.append("no leader")
@@ -149,12 +148,12 @@ def note_of(partition: PartitionReplicas, move: Reassignment | None) -> str:
 
 
 def member_names(members: Sequence[Member]) -> dict[str, str]:
-    """A short name for each member id: its instance or client id, with the end of its member id where two share it."""
-    shown = {member.member_id: member.instance_id or member.client_id for member in members}
-    often = Counter(shown.values())
+    """Return a short name for each member id: its instance or client id, and the end of the member id if not unique."""
+    names = {member.member_id: member.instance_id or member.client_id for member in members}
+    counts = Counter(names.values())
     return {
-        member_id: name if often[name] == 1 else f"{name}-{member_id[-MEMBER_ID_TAIL:]}"
-        for member_id, name in shown.items()
+        member_id: name if counts[name] == 1 else f"{name}-{member_id[-MEMBER_ID_TAIL:]}"
+        for member_id, name in names.items()
     }
 
 
@@ -173,7 +172,7 @@ def idle_members(group: DescribedGroup | None) -> list[str]:
 
 
 def as_data(view: ClusterView) -> dict[str, Any]:
-    """For programs."""
+    """Return the view for JSON and YAML."""
     data: dict[str, Any] = {
         "cluster_id": view.cluster_id,
         "brokers": [row._asdict() for row in view.brokers],

@@ -1,6 +1,6 @@
 """`moldau group`: list, describe, delete; `reset` is in reset.py.
 
-A coordinator's answer becomes a table here; how it is asked is `client.groups`, how lag is found is lag.py.
+This module turns the coordinators' responses into tables; `client.groups` sends the requests, lag.py computes lag.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ import click
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.cli.cluster.connect import told
+from moldau.cli.cluster.connect import kafka_failure
+from moldau.cli.completion import complete_groups
 from moldau.cli.connect import Broker, CommandFailed, broker_options
-from moldau.cli.group import lag as group_lag
-from moldau.cli.group.completion import complete_groups
 from moldau.cli.group.connect import (
     KEEPS_BATCH_NUMBERS,
     GroupClient,
@@ -26,7 +25,7 @@ from moldau.cli.group.connect import (
     host_of,
     refuse_active,
 )
-from moldau.cli.group.lag import PartitionLag
+from moldau.cli.group.lag import PartitionLag, log_ends, partition_lags
 from moldau.cli.group.reset import reset
 from moldau.cli.output import Table, confirm, format_option, show
 from moldau.client.cluster import by_topic
@@ -47,10 +46,10 @@ group.add_command(reset)
 @format_option
 @broker_options
 def list_groups(broker: Broker, output_format: str) -> None:
-    """List the groups, with their states, members, topics, and how many records wait for each.
+    """List the groups, with their states, members, topics, and how many records each has still to consume.
 
-    A group in the state "batch numbers" reads nothing and has no lag: in it a Spark query keeps the number of the last
-    micro-batch that it wrote.
+    A group in the state "batch numbers" consumes nothing and has no lag: in it a Spark query stores the number of the
+    last micro-batch that it wrote.
 
     \b
     moldau group list
@@ -64,24 +63,24 @@ def list_groups(broker: Broker, output_format: str) -> None:
 
 
 def _list_rows(client: GroupClient, listed: Sequence[ListedGroup]) -> Iterable[tuple[Any, ...]]:
-    """One question for each kind of answer, however many groups there are."""
-    consumers = [each.group_id for each in listed if each.is_consumer_group]
+    """Yield the rows; each kind of request is sent once for all groups, not once for each."""
+    consumers = [entry.group_id for entry in listed if entry.is_consumer_group]
     described = client.groups.described(consumers)
     committed = client.groups.committed(consumers)
     readers = [offsets for offsets in committed.values() if not holds_batch_numbers(offsets)]
-    ends = group_lag.log_ends(client.cluster, (where for offsets in readers for where in offsets))
-    for each in listed:
-        known = described.get(each.group_id)
-        offsets = committed.get(each.group_id, {})
-        if not isinstance(known, DescribedGroup):
-            yield each.group_id, each.state or None, each.type or None, None, None, None
+    ends = log_ends(client.cluster, (where for offsets in readers for where in offsets))
+    for entry in listed:
+        description = described.get(entry.group_id)
+        offsets = committed.get(entry.group_id, {})
+        if not isinstance(description, DescribedGroup):
+            yield entry.group_id, entry.state or None, entry.type or None, None, None, None
             continue
-        topics = {where.topic for where in _partitions(known, offsets)}
+        topics = {where.topic for where in _partitions(description, offsets)}
         if holds_batch_numbers(offsets):
-            yield each.group_id, BATCH_NUMBERS, known.type, len(known.members), len(topics), None
+            yield entry.group_id, BATCH_NUMBERS, description.type, len(description.members), len(topics), None
             continue
-        lag = _total(PartitionLag(where, there.offset, ends[where], None) for where, there in offsets.items())
-        yield each.group_id, known.state, known.type, len(known.members), len(topics), lag
+        lag = _total(PartitionLag(where, position.offset, ends[where], None) for where, position in offsets.items())
+        yield entry.group_id, description.state, description.type, len(description.members), len(topics), lag
 
 
 def _partitions(described: DescribedGroup, committed: CommittedOffsets) -> set[TopicPartition]:
@@ -89,7 +88,7 @@ def _partitions(described: DescribedGroup, committed: CommittedOffsets) -> set[T
 
 
 def _total(lags: Iterable[PartitionLag]) -> int | None:
-    """All that is known added up; None where nothing is."""
+    """Return the sum of the known lags; None if none is known."""
     known = [lag.records for lag in lags if lag.records is not None]
     return sum(known) if known else None
 
@@ -103,8 +102,8 @@ def describe(broker: Broker, names: tuple[str, ...], output_format: str) -> None
 
     LAG is how many records of a partition the group has still to consume: the end of its log less the offset the group
     committed, markers of transactions included. LAG SECONDS is how long the first of those records has been waiting:
-    the time of now less its timestamp. Both are 0 where the group is at the end, and unknown (-) where it has not
-    committed yet. Of a whole group, LAG is the sum and LAG SECONDS the longest.
+    now less its timestamp. Both are 0 where the group is at the end, and unknown (-) where it has not
+    committed yet. For a whole group, LAG is the sum and LAG SECONDS the longest.
 
     \b
     moldau group describe billing
@@ -118,10 +117,13 @@ def describe(broker: Broker, names: tuple[str, ...], output_format: str) -> None
             are_batches = holds_batch_numbers(committed)
             if are_batches:
                 described = replace(described, state=BATCH_NUMBERS)
-                lags = [PartitionLag(where, there.offset, None, None) for where, there in sorted(committed.items())]
+                lags = [
+                    PartitionLag(where, committed_offset.offset, None, None)
+                    for where, committed_offset in sorted(committed.items())
+                ]
             else:
                 now_ms = time.time_ns() // 1_000_000
-                lags = group_lag.lags(client.cluster, _partitions(described, committed), committed, now_ms)
+                lags = partition_lags(client.cluster, _partitions(described, committed), committed, now_ms)
             summary, offsets, members = _summary(described, lags), _offsets(described, lags), _members(described)
             tables += [summary, _batches(described, lags)] if are_batches else [summary, offsets, members]
             data.append({**summary.records()[0], "partitions": offsets.records(), "members": members.records()})
@@ -133,7 +135,7 @@ def _seconds(lag: PartitionLag) -> float | None:
 
 
 def _summary(described: DescribedGroup, lags: Sequence[PartitionLag]) -> Table:
-    seconds = [known for lag in lags if (known := _seconds(lag)) is not None]
+    seconds = [value for lag in lags if (value := _seconds(lag)) is not None]
     row = (
         described.group_id,
         described.state,
@@ -153,20 +155,20 @@ def _offsets(described: DescribedGroup, lags: Sequence[PartitionLag]) -> Table:
     rows = []
     for lag in lags:
         reader = readers.get(lag.where)
-        who = reader and (reader.instance_id or reader.member_id)
-        rows.append((*lag.where, lag.committed, lag.log_end, lag.records, _seconds(lag), who))
+        member_name = reader and (reader.instance_id or reader.member_id)
+        rows.append((*lag.where, lag.committed, lag.log_end, lag.records, _seconds(lag), member_name))
     columns = ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "LAG SECONDS", "MEMBER")
     return Table(columns, rows, empty="no offsets committed, nothing assigned")
 
 
 def _batches(described: DescribedGroup, lags: Sequence[PartitionLag]) -> Table:
-    """What is in the place of offsets: of each topic the last batch that was written to it."""
+    """Return, in place of the offsets, the last batch that was written to each topic."""
     title = f"{described.group_id} {KEEPS_BATCH_NUMBERS}, no offsets: leave it alone"
     return Table(("TOPIC", "BATCH"), [(lag.where.topic, lag.committed) for lag in lags], title)
 
 
 class Assigned(dict[str, list[int]]):
-    """Partitions by topic: for programs as such, for people in a line."""
+    """Partitions by topic: a mapping for programs, one line for people."""
 
     def __str__(self) -> str:
         return "; ".join(f"{topic}: {','.join(map(str, indexes))}" for topic, indexes in self.items())
@@ -205,6 +207,6 @@ def delete(broker: Broker, names: tuple[str, ...], yes: bool) -> None:
             if code is ErrorCode.NONE:
                 click.echo(f"deleted {name}")
             else:
-                failures.append(told(KafkaError(code), f"group {name}"))
+                failures.append(kafka_failure(KafkaError(code), f"group {name}"))
         if failures:
             raise CommandFailed(" | ".join(failure.message for failure in failures))

@@ -1,4 +1,4 @@
-"""How `moldau group` reaches the groups of a cluster, and what it says of those that are not there or have members."""
+"""How `moldau group` connects to the groups of a cluster, and what it prints if they do not exist or have members."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ class GroupClient(NamedTuple):
 
 @contextmanager
 def group_client(broker: Broker, answer_seconds: float = ANSWER_SECONDS) -> Iterator[GroupClient]:
-    """The groups of a cluster that answers; whatever goes wrong inside is told in one line."""
+    """Yield the groups of a cluster that answers; turn any failure inside the block into one line."""
     with answering_cluster(broker, answer_seconds) as cluster:
         yield GroupClient(Groups(cluster, COORDINATOR_MS), cluster)
 
 
 def existing_groups(client: GroupClient, names: Iterable[str]) -> list[DescribedGroup]:
-    """The groups of these names, in their order; says which of them do not exist."""
+    """Return the groups with these names, in their order; fail with the names that do not exist."""
     return existing(names, client.groups.described, is_unknown, "group", SHOW_GROUPS)
 
 
-def is_unknown(said: DescribedGroup | KafkaError) -> bool:
-    if isinstance(said, KafkaError):
-        return said.code is ErrorCode.GROUP_ID_NOT_FOUND
-    return said.state == "Dead"
+def is_unknown(description: DescribedGroup | KafkaError) -> bool:
+    if isinstance(description, KafkaError):
+        return description.code is ErrorCode.GROUP_ID_NOT_FOUND
+    return description.state == "Dead"
 
 
 def refuse_active(group: DescribedGroup) -> None:
-    """A group with members does not let anybody else change it: says who they are."""
+    """Fail if the group has members, and name them: such a group cannot be changed by anybody else."""
     if not group.members:
         return
     count = len(group.members)
@@ -58,5 +58,5 @@ def member_name(member: Member) -> str:
 
 
 def host_of(member: Member) -> str:
-    """Kafka writes an address as Java does, with a slash before it."""
+    """Return the host without the slash that Java puts before an address."""
     return member.host.removeprefix("/")

@@ -1,8 +1,8 @@
 """How far a group is behind: in records, and in seconds.
 
-Seconds are the age of the first record that the group has not consumed yet: how long it has been waiting by now. No
-broker tells that, so the record is fetched to read its timestamp. Where nothing waits it is 0; where the group never
-committed, or the record has no timestamp, it is unknown.
+Seconds are the age of the first record that the group has not consumed: how long it has been waiting. No broker
+returns that, so the record is fetched to read its timestamp. It is 0 where no record waits, and unknown where the
+group never committed or the record has no timestamp.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchRespon
 from moldau.wire.records import decode_records
 
 PARTITION_BYTES_MAX: Final = 64 << 10
-"""A batch that is larger comes whole all the same, one in each answer."""
+"""A larger batch is returned whole all the same, one in each response."""
 FETCH_BYTES_MAX: Final = 16 << 20
 
 
 class PartitionLag(NamedTuple):
-    """One partition of a group. None: not known, or not committed."""
+    """The lag in one partition. None: unknown, or not committed."""
 
     where: TopicPartition
     committed: int | None
@@ -40,74 +40,73 @@ class PartitionLag(NamedTuple):
 
 
 def log_ends(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-    """The ends of the logs; None where a partition has no leader now, or no topic any more."""
+    """Return the log end offsets; None where a partition has no leader now, or its topic was deleted."""
     partitions = set(partitions)
     if not partitions:
         return {}
-    known = led(cluster, partitions)
-    found: dict[TopicPartition, int | None] = dict.fromkeys(partitions)
-    return found | cluster.latest(known)
+    ends: dict[TopicPartition, int | None] = dict.fromkeys(partitions)
+    return ends | cluster.latest(partitions_with_leader(cluster, partitions))
 
 
-def led(cluster: Cluster, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """Those of the partitions that have a leader to ask."""
+def partitions_with_leader(cluster: Cluster, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """Return those of the partitions that have a leader."""
     partitions = list(partitions)
     cluster.refresh({where.topic for where in partitions})
     nodes = cluster.nodes()
-    found = []
+    led = []
     for where in partitions:
         try:
             if cluster.topic(where.topic).leaders.get(where.partition) in nodes:
-                found.append(where)
+                led.append(where)
         except KafkaError as error:
             if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
-    return found
+    return led
 
 
-def lags(
+def partition_lags(
     cluster: Cluster, partitions: Iterable[TopicPartition], committed: CommittedOffsets, now_ms: int
 ) -> list[PartitionLag]:
-    """The lag in each of these partitions, sorted."""
+    """Return the lag in each of these partitions, sorted."""
     ordered = sorted(set(partitions) | set(committed))
     ends = log_ends(cluster, ordered)
     behind = {
-        where: there.offset
-        for where, there in committed.items()
-        if (end := ends[where]) is not None and there.offset < end
+        where: committed_offset.offset
+        for where, committed_offset in committed.items()
+        if (end := ends[where]) is not None and committed_offset.offset < end
     }
-    times = waiting_since(cluster, behind)
-    found = []
+    timestamps = first_timestamps(cluster, behind)
+    lags = []
     for where in ordered:
         offset = committed[where].offset if where in committed else None
         seconds = None if offset is None or ends[where] is None else 0.0
         if where in behind:
-            seconds = None if where not in times else max(0, now_ms - times[where]) / 1000
-        found.append(PartitionLag(where, offset, ends[where], seconds))
-    return found
+            seconds = None if where not in timestamps else max(0, now_ms - timestamps[where]) / 1000
+        lags.append(PartitionLag(where, offset, ends[where], seconds))
+    return lags
 
 
-def waiting_since(cluster: Cluster, at: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """The timestamp of the first record at or after an offset, where there is one that has a timestamp."""
+def first_timestamps(cluster: Cluster, at: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Return the timestamp of the first record at or after each offset, where there is one with a timestamp."""
     pending = dict(at)
-    found: dict[TopicPartition, int] = {}
+    timestamps: dict[TopicPartition, int] = {}
     while pending:
         before = dict(pending)
-        for where, data in _fetched(cluster, before):
-            _look(cluster, where, data, pending, found)
+        for where, data in _fetch(cluster, before):
+            _take_timestamp(cluster, where, data, pending, timestamps)
         if pending == before:
             break
-    return {where: timestamp for where, timestamp in found.items() if timestamp >= 0}
+    return {where: timestamp for where, timestamp in timestamps.items() if timestamp >= 0}
 
 
-def _look(
+def _take_timestamp(
     cluster: Cluster,
     where: TopicPartition,
     data: PartitionData,
     pending: dict[TopicPartition, int],
-    found: dict[TopicPartition, int],
+    timestamps: dict[TopicPartition, int],
 ) -> None:
-    """One partition's answer: its first record, or where to look on."""
+    """Take the timestamp of the partition's first record, or advance its offset in `pending`."""
     if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
         start = cluster.list_offsets({where: EARLIEST})[where]
         if pending[where] < start:
@@ -121,13 +120,13 @@ def _look(
     for header, batch in whole_batches(data.records):
         timestamp = first_timestamp(header, batch, pending[where])
         if timestamp is not None:
-            found[where] = timestamp
+            timestamps[where] = timestamp
             del pending[where]
             return
         pending[where] = max(pending[where], header.next_offset)
 
 
-def _fetched(cluster: Cluster, at: Mapping[TopicPartition, int]) -> Iterator[tuple[TopicPartition, PartitionData]]:
+def _fetch(cluster: Cluster, at: Mapping[TopicPartition, int]) -> Iterator[tuple[TopicPartition, PartitionData]]:
     for node, partitions in cluster.by_leader(at).items():
         topics = [
             FetchTopic(
@@ -146,15 +145,15 @@ def _fetched(cluster: Cluster, at: Mapping[TopicPartition, int]) -> Iterator[tup
         ]
         names = {cluster.topic(name).topic_id: name for name in by_topic(partitions)}
         request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=FETCH_BYTES_MAX, topics=topics)
-        answer = cluster.channel(node).ask(ApiKey.FETCH, request, FetchResponse)
-        for topic in answer.responses:
+        response = cluster.channel(node).ask(ApiKey.FETCH, request, FetchResponse)
+        for topic in response.responses:
             name = topic.topic or names[bytes(topic.topic_id)]
             for data in topic.partitions:
                 yield TopicPartition(name, data.partition_index), data
 
 
 def whole_batches(records: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The batches of a fetch; one that is cut off at its end is left out."""
+    """Yield the batches of a fetch response, without an incomplete one at its end."""
     position = 0
     while len(records) - position >= BATCH_HEADER_BYTES:
         header = read_header(records, position)
@@ -166,7 +165,7 @@ def whole_batches(records: memoryview) -> Iterator[tuple[BatchHeader, memoryview
 
 
 def first_timestamp(header: BatchHeader, batch: memoryview, offset: int) -> int | None:
-    """When the first record of a batch at or after an offset is from; None if none is, or the batch is a marker."""
+    """Return the timestamp of a batch's first record at or after an offset; None if there is none, or for a marker."""
     if header.is_control or header.last_offset < offset:
         return None
     is_complete = header.record_count == header.last_offset_delta + 1

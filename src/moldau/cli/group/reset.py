@@ -1,5 +1,5 @@
-"""`moldau group reset`: the plan of new offsets as a table and, with --execute, the doing. Where a group can be sent to
-is the grammar of targets.py, or a CSV file as kafka-consumer-groups writes it.
+"""`moldau group reset`: show the plan of new offsets as a table and, with --execute, commit them. The new position is
+written in the grammar of targets.py, or in a CSV file as kafka-consumer-groups writes it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ import click
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli import offsets
-from moldau.cli.cluster.connect import SHOW_GROUPS, told
+from moldau.cli.cluster.connect import SHOW_GROUPS, kafka_failure
+from moldau.cli.completion import complete_groups
 from moldau.cli.connect import Broker, CommandFailed, broker_options, complete_topics
-from moldau.cli.group import targets as group_targets
-from moldau.cli.group.completion import complete_groups
 from moldau.cli.group.connect import (
     KEEPS_BATCH_NUMBERS,
     GroupClient,
@@ -24,7 +23,7 @@ from moldau.cli.group.connect import (
     is_unknown,
     refuse_active,
 )
-from moldau.cli.group.targets import Kind, Target
+from moldau.cli.group.targets import Kind, Target, parse_target, parse_topic, resolve
 from moldau.cli.kafka.group_offsets import reset_plan
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.output import Table, format_option, show
@@ -33,7 +32,7 @@ from moldau.client.group_values import CommittedOffsets, holds_batch_numbers
 
 
 class Move(NamedTuple):
-    """A partition, where the group is in it (None: nowhere yet), where it shall be, and the end of the log."""
+    """A partition, the group's offset in it (None: not committed), its new offset, and the log end offset."""
 
     where: TopicPartition
     before: int | None
@@ -43,7 +42,7 @@ class Move(NamedTuple):
 
 @click.command(short_help="Move a group to other offsets.")
 @click.argument("name", metavar="GROUP", shell_complete=complete_groups)
-@click.option("--to", "target", metavar="WHERE", help="Where to go; see above.")
+@click.option("--to", "target_text", metavar="WHERE", help="The new position; see above.")
 @click.option("--from-file", type=click.File(encoding="utf-8"), help="A CSV of TOPIC,PARTITION,OFFSET lines instead.")
 @click.option(
     "-t",
@@ -54,21 +53,21 @@ class Move(NamedTuple):
     shell_complete=complete_topics,
     help="Only this topic, or these partitions of it. Repeatable. Default: all that the group has offsets in.",
 )
-@click.option("--execute", is_flag=True, help="Do it. Without this the plan is only shown.")
-@click.option("--new", is_flag=True, help="The group need not exist: it begins there when it comes.")
+@click.option("--execute", is_flag=True, help="Commit the offsets. Without this the plan is only shown.")
+@click.option("--new", is_flag=True, help="The group need not exist yet: it will begin at these offsets.")
 @format_option
 @broker_options
 def reset(
     broker: Broker,
     name: str,
-    target: str | None,
+    target_text: str | None,
     from_file: IO[str] | None,
     topics: tuple[str, ...],
     execute: bool,
     new: bool,
     output_format: str,
 ) -> None:
-    """Move a group without members to other offsets: shows the plan, and with --execute does it.
+    """Move a group without members to other offsets: show the plan, and with --execute commit it.
 
     \b
     moldau group reset billing --to earliest
@@ -76,26 +75,26 @@ def reset(
     moldau group reset billing --to -100 --topic orders:0,1
 
     \b
-    WHERE  earliest  latest  N (an offset)  +N  -N (so many records forward or back from where it is)
+    WHERE  earliest  latest  N (an offset)  +N  -N (this many records forward or back)
            @TIME; TIME is milliseconds, 2026-11-15, 2026-11-15T08:30:00Z, or -1h (ago)
-           current (where it is, and the end where it is nowhere yet)
+           current (the committed offset, or the end where there is none)
     """
-    if (target is None) == (from_file is None):
-        raise click.UsageError("say where to go: --to WHERE, or --from-file CSV", click.get_current_context())
-    wanted = None if target is None else _target(target)
-    chosen = [_topic(topic) for topic in topics]
+    if (target_text is None) == (from_file is None):
+        raise click.UsageError("choose one: --to WHERE, or --from-file CSV", click.get_current_context())
+    target = None if target_text is None else _target(target_text)
+    selections = [_topic(topic) for topic in topics]
     with group_client(broker) as client:
         _check_group(client, name, new)
         committed = client.groups.committed([name])[name]
         if holds_batch_numbers(committed):
             raise CommandFailed(
-                f"group {name} {KEEPS_BATCH_NUMBERS}; with other numbers batches would be written twice or left out"
+                f"group {name} {KEEPS_BATCH_NUMBERS}; other numbers would make it write batches twice or skip them"
             )
-        if wanted is None:
+        if target is None:
             assert from_file is not None
-            moves = _planned(client.cluster, name, from_file.read(), committed)
+            moves = _moves_from_file(client.cluster, name, from_file.read(), committed)
         else:
-            moves = _moves(client.cluster, _partitions(client.cluster, chosen, committed, name), wanted, committed)
+            moves = _moves(client.cluster, _partitions(client.cluster, selections, committed, name), target, committed)
         if execute:
             _commit(client, name, moves)
     _show(output_format, name, moves, execute)
@@ -103,46 +102,48 @@ def reset(
 
 def _target(text: str) -> Target:
     try:
-        return group_targets.parse_target(text, time.time_ns() // 1_000_000)
+        return parse_target(text, time.time_ns() // 1_000_000)
     except offsets.BadOffset as error:
         raise click.BadParameter(str(error), click.get_current_context(), param_hint="--to") from error
 
 
 def _topic(text: str) -> tuple[str, list[int]]:
     try:
-        return group_targets.parse_topic(text)
+        return parse_topic(text)
     except offsets.BadOffset as error:
         raise click.BadParameter(str(error), click.get_current_context(), param_hint="--topic") from error
 
 
 def _check_group(client: GroupClient, name: str, new: bool) -> None:
-    said = client.groups.described([name])[name]
-    if is_unknown(said):
+    description = client.groups.described([name])[name]
+    if is_unknown(description):
         if not new:
-            raise CommandFailed(f"no group {name}; {SHOW_GROUPS}, --new sets the offsets of one that is yet to come")
-    elif isinstance(said, KafkaError):
-        raise told(said, f"group {name}")
+            raise CommandFailed(
+                f"no group {name}; {SHOW_GROUPS}, --new sets the offsets of one that does not exist yet"
+            )
+    elif isinstance(description, KafkaError):
+        raise kafka_failure(description, f"group {name}")
     else:
-        refuse_active(said)
+        refuse_active(description)
 
 
 def _partitions(
-    cluster: Cluster, chosen: Sequence[tuple[str, list[int]]], committed: CommittedOffsets, name: str
+    cluster: Cluster, selections: Sequence[tuple[str, list[int]]], committed: CommittedOffsets, name: str
 ) -> list[TopicPartition]:
-    """Those that were named, or all the group has an offset in."""
-    if not chosen:
+    """Return the selected partitions, or without a selection all in which the group has an offset."""
+    if not selections:
         if not committed:
             raise CommandFailed(f"group {name} has no offsets yet; name a topic with --topic")
         return sorted(committed)
-    found: set[TopicPartition] = set()
-    for topic, indexes in chosen:
-        known = _leaders(cluster, topic)
-        missing = [index for index in indexes if index not in known]
+    partitions: set[TopicPartition] = set()
+    for topic, indexes in selections:
+        indexes_of_topic = _leaders(cluster, topic)
+        missing = [index for index in indexes if index not in indexes_of_topic]
         if missing:
             listed = ", ".join(map(str, missing))
-            raise CommandFailed(f"{topic} has no partition {listed}; it has 0 to {len(known) - 1}")
-        found.update(TopicPartition(topic, index) for index in indexes or known)
-    return sorted(found)
+            raise CommandFailed(f"{topic} has no partition {listed}; it has 0 to {len(indexes_of_topic) - 1}")
+        partitions.update(TopicPartition(topic, index) for index in indexes or indexes_of_topic)
+    return sorted(partitions)
 
 
 def _leaders(cluster: Cluster, topic: str) -> set[int]:
@@ -157,17 +158,17 @@ def _leaders(cluster: Cluster, topic: str) -> set[int]:
 def _moves(
     cluster: Cluster, partitions: Sequence[TopicPartition], target: Target, committed: CommittedOffsets
 ) -> list[Move]:
-    known = _bounds(cluster, partitions, target)
+    bounds = _bounds(cluster, partitions, target)
     moves = []
     for where in partitions:
         before = committed[where].offset if where in committed else None
-        after = group_targets.resolve(target, before, known[where])
+        after = resolve(target, before, bounds[where])
         if after is None:
             raise CommandFailed(
                 f"{where.topic} partition {where.partition} has no offset to count from; name others with --topic,"
-                " or say --to N"
+                " or use --to N"
             )
-        moves.append(Move(where, before, after, known[where].end))
+        moves.append(Move(where, before, after, bounds[where].end))
     return moves
 
 
@@ -189,26 +190,26 @@ def _bounds(
     }
 
 
-def _planned(cluster: Cluster, name: str, text: str, committed: CommittedOffsets) -> list[Move]:
-    """The moves a file asks for."""
+def _moves_from_file(cluster: Cluster, name: str, text: str, committed: CommittedOffsets) -> list[Move]:
+    """Return the moves that a CSV file lists."""
     try:
         plan = reset_plan.parse_plan(text, [name])
     except ToolFailed as error:
-        said = str(error).partition("\n")[0].rpartition("Exception: ")[2]
-        raise CommandFailed(f"--from-file: {said}; lines are TOPIC,PARTITION,OFFSET") from error
+        message = str(error).partition("\n")[0].rpartition("Exception: ")[2]
+        raise CommandFailed(f"--from-file: {message}; lines are TOPIC,PARTITION,OFFSET") from error
     if name not in plan:
         raise CommandFailed(f"--from-file: there is no line for group {name}")
-    wanted = plan[name]
-    chosen = [(where.topic, [where.partition]) for where in wanted]
-    bounds = _bounds(cluster, _partitions(cluster, chosen, committed, name), None)
+    offset_of = plan[name]
+    selections = [(where.topic, [where.partition]) for where in offset_of]
+    bounds = _bounds(cluster, _partitions(cluster, selections, committed, name), None)
     return [
         Move(
             where,
             committed[where].offset if where in committed else None,
-            min(max(wanted[where], bounds[where].start), bounds[where].end),
+            min(max(offset_of[where], bounds[where].start), bounds[where].end),
             bounds[where].end,
         )
-        for where in sorted(wanted)
+        for where in sorted(offset_of)
     ]
 
 
@@ -216,7 +217,7 @@ def _commit(client: GroupClient, name: str, moves: Sequence[Move]) -> None:
     try:
         client.groups.commit(name, {move.where: move.after for move in moves})
     except KafkaError as error:
-        raise told(error, f"group {name}") from error
+        raise kafka_failure(error, f"group {name}") from error
 
 
 def _show(output_format: str, name: str, moves: Sequence[Move], executed: bool) -> None:
@@ -230,7 +231,7 @@ def _show(output_format: str, name: str, moves: Sequence[Move], executed: bool) 
         )
         for move in moves
     ]
-    title = f"{name}: offsets are set" if executed else f"{name}: nothing is changed yet; --execute does it"
+    title = f"{name}: offsets are set" if executed else f"{name}: nothing is changed yet; use --execute"
     table = Table(("TOPIC", "PARTITION", "BEFORE", "AFTER", "MOVE", "LAG"), rows, title)
     partitions = [
         {**record, "move": None if record["move"] is None else int(record["move"])} for record in table.records()

@@ -1,8 +1,8 @@
-"""Where a group shall go, as a person writes it: the grammar of `moldau group reset --to`. Pure.
+"""The position a group is reset to, as a person writes it: the grammar of `moldau group reset --to`. Pure.
 
 earliest, start    the oldest record               latest, end      only records yet to come
-N                  offset N                        current          where it is; the end where it is nowhere yet
-+N                 N records forward of where it is     -N          N records back
+N                  offset N                        current          the committed offset; the end where there is none
++N                 N records forward               -N               N records back
 @T                 records from time T on, T as in `moldau consume -o` (offsets.py)
 """
 
@@ -49,33 +49,33 @@ def parse_target(text: str, now_ms: int) -> Target:
     sign = text[:1] if text[:1] in ("+", "-") else ""
     digits = text[len(sign) :]
     if not (digits.isascii() and digits.isdigit()) or int(digits) > offsets.OFFSET_MAX:
-        raise BadOffset(f"{text!r} is no place to go to; use earliest, latest, current, N, +N, -N, @TIME or @-1h")
+        raise BadOffset(f"{text!r} is not a position; use earliest, latest, current, N, +N, -N, @TIME or @-1h")
     if not sign:
         return Target(Kind.OFFSET, int(digits))
     return Target(Kind.SHIFT, int(digits) if sign == "+" else -int(digits))
 
 
 def resolve(target: Target, committed: int | None, bounds: offsets.PartitionBounds) -> int | None:
-    """The offset a target means in one partition, kept inside the log; None where there is nothing to count from."""
-    wanted: int | None
+    """Return the offset of a target in one partition, clamped to the log; None if +N or -N has no committed offset."""
+    offset: int | None
     match target.kind:
         case Kind.START:
-            wanted = bounds.start
+            offset = bounds.start
         case Kind.END:
-            wanted = bounds.end
+            offset = bounds.end
         case Kind.OFFSET:
-            wanted = target.value
+            offset = target.value
         case Kind.CURRENT:
-            wanted = bounds.end if committed is None else committed
+            offset = bounds.end if committed is None else committed
         case Kind.SHIFT:
-            wanted = None if committed is None else committed + target.value
+            offset = None if committed is None else committed + target.value
         case Kind.TIME:
-            wanted = bounds.at_time.get(target.value, bounds.end)
-    return None if wanted is None else min(max(wanted, bounds.start), bounds.end)
+            offset = bounds.at_time.get(target.value, bounds.end)
+    return None if offset is None else min(max(offset, bounds.start), bounds.end)
 
 
 def parse_topic(text: str) -> tuple[str, list[int]]:
-    """`orders` or `orders:0,3`; no partitions named stands for all."""
+    """Parse `orders` or `orders:0,3`; an empty list stands for all partitions."""
     topic, colon, indexes = text.partition(":")
     if not colon:
         return topic, []

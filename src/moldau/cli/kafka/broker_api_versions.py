@@ -1,6 +1,6 @@
-"""kafka-broker-api-versions: what each broker of a cluster can be asked, and in which versions.
+"""kafka-broker-api-versions: the APIs of each broker of a cluster, and their versions.
 
-One block a broker; `usable` is the highest version that broker and tool have in common.
+One block for each broker; `usable` is the highest version that broker and tool have in common.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from moldau.cli.flags import Flag, Flags, Given
+from moldau.cli.flags import Arguments, Flag, Flags
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.tool import ToolFailed, run
 from moldau.wire.apis import APIS, ApiKey
@@ -30,7 +30,7 @@ NOT_FOR_CLIENTS: Final = frozenset(
         ApiKey.UPDATE_RAFT_VOTER,
     }
 )
-"""Asked by brokers of controllers; a broker that lacks them lacks nothing."""
+"""Requests between brokers and controllers; a broker need not offer them."""
 
 FLAGS = Flags(
     "This tool helps to retrieve broker version information.",
@@ -45,18 +45,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run("kafka-broker-api-versions", FLAGS, _main, argv)
 
 
-def _main(given: Given) -> int:
+def _main(arguments: Arguments) -> int:
     from moldau.wire.messages.metadata import MetadataRequest, MetadataResponse
 
-    given.require("bootstrap-server")
-    java = properties.load(given.text("command-config"))
-    with clients.channel(given.text("bootstrap-server") or "", java) as channel:
+    arguments.require("bootstrap-server")
+    java_config = properties.load(arguments.text("command-config"))
+    with clients.channel(arguments.text("bootstrap-server") or "", java_config) as channel:
         nodes = channel.ask(ApiKey.METADATA, MetadataRequest(topics=[]), MetadataResponse).brokers
     for node in nodes:
         rack = "null" if node.rack is None else node.rack
         title = f"{node.host}:{node.port} (id: {node.node_id} rack: {rack} isFenced: false)"
         try:
-            with clients.channel_to(node.host, node.port, java) as channel:
+            with clients.channel_to(node.host, node.port, java_config) as channel:
                 print(f"{title} -> (\n{table(channel.versions)}\n)")
         except ToolFailed as error:
             print(f"{title} -> ERROR: {error}")
@@ -69,7 +69,7 @@ def table(versions: Mapping[int, tuple[int, int]]) -> str:
 
 
 def _line(key: int, offered: tuple[int, int] | None) -> str:
-    """`Fetch(1): 4 to 18 [usable: 18]`."""
+    """Return a line such as `Fetch(1): 4 to 18 [usable: 18]`."""
     name = APIS[key].name if key in APIS else "UNKNOWN"
     if offered is None:
         return f"{name}({key}): UNSUPPORTED"

@@ -1,6 +1,6 @@
-"""kafka-cluster: the cluster's id, its endpoints, and the unregistration of a broker that will not come back.
+"""kafka-cluster: prints the cluster's id and its endpoints, and unregisters a broker that will not come back.
 
-One verb before the flags, unlike the other tools; errors are worded as Kafka's parser for verbs words them.
+Unlike in the other tools, a verb stands before the flags; errors are worded as in Kafka's parser for verbs.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.cli.flags import Flag, Flags, Given, UsageError
-from moldau.cli.kafka.connection import admin as admin_connection
+from moldau.cli.flags import Arguments, Flag, Flags, UsageError
 from moldau.cli.kafka.connection import properties
-from moldau.cli.kafka.java.errors import shown
+from moldau.cli.kafka.connection.admin import connect
+from moldau.cli.kafka.java.exceptions import exception_text
 from moldau.cli.kafka.tool import ToolFailed, complain, run
 from moldau.client.cluster_values import BrokerNode
 
@@ -51,58 +51,58 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{USAGE}\n\nThe Kafka cluster tool.\n\n{summaries}")
         return 1
     if not verb:
-        said = "too few arguments"
+        message = "too few arguments"
     elif verb.startswith("-"):
-        said = f"unrecognized arguments: '{verb}'"
+        message = f"unrecognized arguments: '{verb}'"
     else:
-        said = f"invalid choice: '{verb}' (choose from {', '.join(repr(name) for name in VERBS)})"
-    complain(f"{USAGE}\nkafka-cluster: error: {said}")
+        message = f"invalid choice: '{verb}' (choose from {', '.join(repr(name) for name in VERBS)})"
+    complain(f"{USAGE}\nkafka-cluster: error: {message}")
     return 1
 
 
-def _admin(given: Given) -> ClusterAdmin:
-    if given.has("bootstrap-server") == given.has("bootstrap-controller"):
+def _admin(arguments: Arguments) -> ClusterAdmin:
+    if arguments.has("bootstrap-server") == arguments.has("bootstrap-controller"):
         raise UsageError(
             "kafka-cluster: error: one of the arguments --bootstrap-server/-b --bootstrap-controller/-C is required"
         )
-    java = properties.load(given.text("command-config"))
-    return admin_connection.connected(given.text("bootstrap-server"), given.text("bootstrap-controller"), java)
+    java_config = properties.load(arguments.text("command-config"))
+    return connect(arguments.text("bootstrap-server"), arguments.text("bootstrap-controller"), java_config)
 
 
-def _cluster_id(given: Given) -> int:
-    with _admin(given) as admin:
+def _cluster_id(arguments: Arguments) -> int:
+    with _admin(arguments) as admin:
         print(f"Cluster ID: {admin.described().cluster_id}")
     return 0
 
 
-def _unregister(given: Given) -> int:
-    broker = given.integer("id")
+def _unregister(arguments: Arguments) -> int:
+    broker = arguments.integer("id")
     if broker is None:
         raise UsageError("kafka-cluster: error: argument --id/-i is required")
-    with _admin(given) as admin:
+    with _admin(arguments) as admin:
         try:
             admin.unregister_broker(broker)
         except KafkaError as error:
             if error.code is not ErrorCode.UNSUPPORTED_VERSION:
-                raise ToolFailed(shown(error)) from error
+                raise ToolFailed(exception_text(error)) from error
             print("The target cluster does not support the broker unregistration API.")
             return 0
     print(f"Broker {broker} is no longer registered.")
     return 0
 
 
-def _list_endpoints(given: Given) -> int:
-    fenced_too, of_controllers = given.has("include-fenced-brokers"), given.has("bootstrap-controller")
+def _list_endpoints(arguments: Arguments) -> int:
+    fenced_too, of_controllers = arguments.has("include-fenced-brokers"), arguments.has("bootstrap-controller")
     if fenced_too and of_controllers:
         raise ToolFailed("The option --include-fenced-brokers is only supported with --bootstrap-server option")
-    with _admin(given) as admin:
+    with _admin(arguments) as admin:
         nodes = list(admin.described(fenced_too).nodes.values())
     print("\n".join(endpoint_lines(nodes, of_controllers)))
     return 0
 
 
 def endpoint_lines(nodes: Sequence[BrokerNode], of_controllers: bool) -> list[str]:
-    """Only hosts and racks make their columns wider, and only those of nodes: the headers may overhang them."""
+    """Return the rows. Only hosts and racks of nodes widen their columns, so headers may be wider than the columns."""
     host_width = max((len(node.host) for node in nodes), default=100)
     rack_width = max((len(node.rack) for node in nodes if node.rack is not None), default=10)
     rows = [("ID", "HOST", "PORT", "RACK", "STATE", "ENDPOINT_TYPE")]
@@ -118,7 +118,7 @@ def endpoint_lines(nodes: Sequence[BrokerNode], of_controllers: bool) -> list[st
     ]
 
 
-ACTIONS: Final[dict[str, Callable[[Given], int]]] = {
+ACTIONS: Final[dict[str, Callable[[Arguments], int]]] = {
     "cluster-id": _cluster_id,
     "unregister": _unregister,
     "list-endpoints": _list_endpoints,

@@ -1,4 +1,4 @@
-"""The part of kafka-configs that is about users, clients and addresses: quotas, and users' SCRAM credentials.
+"""The part of kafka-configs for users, clients and addresses: quotas, and users' SCRAM credentials.
 
 A password is hashed here and only the hash is sent (KIP-554); it is never printed.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from moldau.client.channel import Channel
     from moldau.wire.messages.alter_user_scram_credentials import ScramCredentialUpsertion
 
-Named = Sequence[tuple[str, str | None]]
+EntityNames = Sequence[tuple[str, str | None]]
 """Kinds and names of entities: an empty name is the default of its kind, None stands for all."""
 
 QUOTA_ENTITIES: Final = {"users": "user", "clients": "client-id", "ips": "ip"}
@@ -34,11 +34,11 @@ CLIENT_QUOTAS: Final = frozenset(
 IP_QUOTAS: Final = frozenset({"connection_creation_rate"})
 MECHANISMS: Final = {"SCRAM-SHA-256": (1, "sha256"), "SCRAM-SHA-512": (2, "sha512")}
 SCRAM_ITERATIONS: Final = 4096
-"""Kafka's default and its least number."""
+"""Kafka's default and minimum."""
 SALT_BYTES: Final = 16
 
 
-def describe(channel: Channel, entities: Named) -> None:
+def describe(channel: Channel, entities: EntityNames) -> None:
     for line in _quota_lines(channel, entities):
         print(line)
     kinds = {kind for kind, _ in entities}
@@ -47,7 +47,7 @@ def describe(channel: Channel, entities: Named) -> None:
         _describe_credentials(channel, [name for name in names if name is not None])
 
 
-def _quota_lines(channel: Channel, entities: Named) -> list[str]:
+def _quota_lines(channel: Channel, entities: EntityNames) -> list[str]:
     from moldau.wire.messages.describe_client_quotas import (
         ComponentData,
         DescribeClientQuotasRequest,
@@ -63,14 +63,14 @@ def _quota_lines(channel: Channel, entities: Named) -> list[str]:
         for kind, name in entities
     ]
     request = DescribeClientQuotasRequest(components=components, strict=True)
-    answer = channel.ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, request, DescribeClientQuotasResponse)
-    clients.refuse(answer.error_code, answer.error_message)
+    response = channel.ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, request, DescribeClientQuotasResponse)
+    clients.raise_for_error(response.error_code, response.error_message)
     lines = []
-    for entry in answer.entries or ():
+    for entry in response.entries or ():
         parts = {part.entity_type: part.entity_name for part in entry.entity}
-        who = ", ".join(_title(kind, parts[kind]) for kind in TITLES if kind in parts)
+        entity = ", ".join(_title(kind, parts[kind]) for kind in TITLES if kind in parts)
         values = ", ".join(f"{value.key}={value.value}" for value in sorted(entry.values, key=lambda value: value.key))
-        lines.append(f"Quota configs for {who} are {values}")
+        lines.append(f"Quota configs for {entity} are {values}")
     return lines
 
 
@@ -86,13 +86,13 @@ def _describe_credentials(channel: Channel, users: Sequence[str]) -> None:
     )
 
     request = DescribeUserScramCredentialsRequest(users=[UserName(name=user) for user in users] or None)
-    answer = channel.ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, request, DescribeUserScramCredentialsResponse)
-    clients.refuse(answer.error_code, answer.error_message)
+    response = channel.ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, request, DescribeUserScramCredentialsResponse)
+    clients.raise_for_error(response.error_code, response.error_message)
     names = {number: name for name, (number, _) in MECHANISMS.items()}
-    for result in answer.results:
+    for result in response.results:
         if result.error_code == ErrorCode.RESOURCE_NOT_FOUND:
             continue
-        clients.refuse(result.error_code, result.error_message)
+        clients.raise_for_error(result.error_code, result.error_message)
         infos = ", ".join(f"{names[info.mechanism]}=iterations={info.iterations}" for info in result.credential_infos)
         print(f"SCRAM credential configs for user-principal '{result.user}' are {infos}")
 
@@ -131,9 +131,9 @@ def _alter_quotas(
     changes += [OpData(key=key, remove=True) for key in removed]
     entity = [RequestEntityData(entity_type=QUOTA_ENTITIES[kind], entity_name=name or None) for kind, name in entities]
     request = AlterClientQuotasRequest(entries=[RequestEntryData(entity=entity, ops=changes)])
-    answer = channel.ask(ApiKey.ALTER_CLIENT_QUOTAS, request, AlterClientQuotasResponse)
-    for entry in answer.entries:
-        clients.refuse(entry.error_code, entry.error_message)
+    response = channel.ask(ApiKey.ALTER_CLIENT_QUOTAS, request, AlterClientQuotasResponse)
+    for entry in response.entries:
+        clients.raise_for_error(entry.error_code, entry.error_message)
 
 
 def _rate(key: str, value: str) -> float:
@@ -165,26 +165,26 @@ def _alter_credentials(
         deletions=[ScramCredentialDeletion(name=user, mechanism=MECHANISMS[name][0]) for name in removed],
         upsertions=[credential(user, name, text) for name, text in added.items()],
     )
-    answer = channel.ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, request, AlterUserScramCredentialsResponse)
-    for result in answer.results:
-        clients.refuse(result.error_code, result.error_message)
+    response = channel.ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, request, AlterUserScramCredentialsResponse)
+    for result in response.results:
+        clients.raise_for_error(result.error_code, result.error_message)
 
 
 def credential(user: str, mechanism: str, text: str) -> ScramCredentialUpsertion:
-    """`[iterations=8192,]password=secret` as the salted hash that is sent."""
+    """Parse `[iterations=8192,]password=secret`; return the salted hash to send."""
     from moldau.wire.messages.alter_user_scram_credentials import ScramCredentialUpsertion
 
-    found = re.fullmatch(r"(?:iterations=(-?\d*),)?password=(.*)", text, re.DOTALL)
-    if found is None:
+    match = re.fullmatch(r"(?:iterations=(-?\d*),)?password=(.*)", text, re.DOTALL)
+    if match is None:
         raise ToolFailed(f"Invalid credential property {mechanism}; write {mechanism}=[iterations=4096,password=...]")
-    iterations = SCRAM_ITERATIONS if found[1] in (None, "", "-1") else int(found[1])
+    iterations = SCRAM_ITERATIONS if match[1] in (None, "", "-1") else int(match[1])
     if iterations < SCRAM_ITERATIONS:
         raise ToolFailed(
             f"Iterations {iterations} is less than the minimum {SCRAM_ITERATIONS} required for {mechanism}"
         )
     number, digest = MECHANISMS[mechanism]
     salt = os.urandom(SALT_BYTES)
-    salted = hashlib.pbkdf2_hmac(digest, found[2].encode(), salt, iterations)
+    salted = hashlib.pbkdf2_hmac(digest, match[2].encode(), salt, iterations)
     return ScramCredentialUpsertion(
         name=user, mechanism=number, iterations=iterations, salt=salt, salted_password=salted
     )

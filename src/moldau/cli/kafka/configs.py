@@ -1,7 +1,7 @@
-"""kafka-configs: shows and alters the settings of topics, brokers, groups, clients and users.
+"""kafka-configs: shows and alters the configs of topics, brokers, groups, clients and users.
 
-Here are the flags, what entity they name, and the settings that travel as DescribeConfigs and IncrementalAlterConfigs.
-Quotas and SCRAM credentials, which have requests of their own, are in config_quotas.py.
+This module has the flags, the entities they name, and the configs sent by DescribeConfigs and IncrementalAlterConfigs.
+config_quotas.py has quotas and SCRAM credentials, which have requests of their own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from moldau.cli.flags import Flag, Flags, Given, UsageError
+from moldau.cli.flags import Arguments, Flag, Flags, UsageError
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.tool import ToolFailed, run, trace
 from moldau.wire.apis import ApiKey
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of entity with settings of its own: Kafka's number of it, and the source that those settings have."""
+    """A kind of entity with configs: Kafka's number for it, and the source of configs set on such an entity."""
 
     resource_type: int
     dynamic_source: int | None
@@ -91,7 +91,7 @@ FLAGS = Flags(
         Flag("add-config", "Settings to make: 'k1=v1,k2=[v1,v2],k3=v3', brackets around values with commas.", "String"),
         Flag("add-config-file", "A properties file of settings to make.", "String"),
         Flag("delete-config", "Settings to remove: 'k1,k2'.", "String"),
-        Flag("force", "Accepted; nothing is ever asked."),
+        Flag("force", "Accepted and ignored: this tool never asks."),
         *(Flag(name, f"Short for --entity-type {kind} --entity-name.", "String") for name, kind in SHORT_FLAGS.items()),
         *(Flag(name, f"Short for --entity-type {kind} --entity-default.") for name, kind in DEFAULTS_FLAGS.items()),
     ),
@@ -101,31 +101,31 @@ FLAGS = Flags(
 def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
 
-    def body(given: Given) -> int:
-        return _main(given, words)
+    def body(arguments: Arguments) -> int:
+        return _main(arguments, words)
 
     return run("kafka-configs", FLAGS, body, words)
 
 
-def _main(given: Given, words: Sequence[str]) -> int:
-    if given.has("describe") == given.has("alter"):
+def _main(arguments: Arguments, words: Sequence[str]) -> int:
+    if arguments.has("describe") == arguments.has("alter"):
         raise UsageError("Command must include exactly one action: --describe, --alter")
-    entities = named_entities(given)
-    _check(given, entities)
-    servers = given.text("bootstrap-server") or given.text("bootstrap-controller") or ""
-    java = properties.load(given.text("command-config"))
-    change = _change(given)
-    with clients.channel(servers, java) as channel:
-        command = Command(channel, java, entities)
+    entities = named_entities(arguments)
+    _check(arguments, entities)
+    servers = arguments.text("bootstrap-server") or arguments.text("bootstrap-controller") or ""
+    java_config = properties.load(arguments.text("command-config"))
+    change = _change(arguments)
+    with clients.channel(servers, java_config) as channel:
+        command = Command(channel, java_config, entities)
         try:
-            if given.has("describe"):
-                command.describe(given.has("all"))
+            if arguments.has("describe"):
+                command.describe(arguments.has("all"))
             else:
                 command.alter(*change)
-        except clients.Refusal as error:
+        except clients.ResponseError as error:
             trace()
-            shown = re.sub(r"(password=)[^,\]\s]*", r"\1[hidden]", " ".join(words))
-            raise ToolFailed(f"Error while executing config command with args '{shown}': {error}") from error
+            command_line = re.sub(r"(password=)[^,\]\s]*", r"\1[hidden]", " ".join(words))
+            raise ToolFailed(f"Error while executing config command with args '{command_line}': {error}") from error
     return 0
 
 
@@ -133,18 +133,18 @@ def _main(given: Given, words: Sequence[str]) -> int:
 class Entity:
     kind: str
     name: str | None = None
-    """Empty: the default of its kind. None: every one."""
+    """Empty: the default of its kind. None: all entities of the kind."""
 
 
-def named_entities(given: Given) -> list[Entity]:
-    """What the flags name, in their order: names belong to types by position."""
-    types = [Entity(value) for flag, value in given.order if flag == "entity-type"]
-    names = [value for flag, value in given.order if flag in ("entity-name", "entity-default")]
+def named_entities(arguments: Arguments) -> list[Entity]:
+    """Return the entities that the flags name, in their order: names belong to types by position."""
+    types = [Entity(value) for flag, value in arguments.order if flag == "entity-type"]
+    names = [value for flag, value in arguments.order if flag in ("entity-name", "entity-default")]
     if len(names) > len(types):
         raise ToolFailed("An entity type must be specified with every entity name")
     for entity, name in zip(types, names, strict=False):
         entity.name = name
-    for flag, value in given.order:
+    for flag, value in arguments.order:
         if flag in SHORT_FLAGS:
             types.append(Entity(SHORT_FLAGS[flag], value))
         elif flag in DEFAULTS_FLAGS:
@@ -152,10 +152,10 @@ def named_entities(given: Given) -> list[Entity]:
     return types
 
 
-def _check(given: Given, entities: list[Entity]) -> None:
-    if not given.has("bootstrap-server") and not given.has("bootstrap-controller"):
+def _check(arguments: Arguments, entities: list[Entity]) -> None:
+    if not arguments.has("bootstrap-server") and not arguments.has("bootstrap-controller"):
         raise ToolFailed("Either --bootstrap-server or --bootstrap-controller must be specified.")
-    if given.has("bootstrap-server") and given.has("bootstrap-controller"):
+    if arguments.has("bootstrap-server") and arguments.has("bootstrap-controller"):
         raise ToolFailed("Only one of --bootstrap-server or --bootstrap-controller can be specified.")
     if not entities:
         raise ToolFailed("At least one entity type must be specified")
@@ -172,27 +172,27 @@ def _check(given: Given, entities: list[Entity]) -> None:
     kinds = [entity.kind for entity in entities]
     if len(entities) > 1 and sorted(kinds) != ["clients", "users"]:
         raise ToolFailed("Only 'users' and 'clients' entity types may be specified together")
-    if not given.has("alter"):
+    if not arguments.has("alter"):
         return
     for entity in entities:
         if entity.name is None:
             raise ToolFailed(f"An entity name must be specified with --alter of {','.join(kinds)}")
-    if not any(map(given.has, ("add-config", "add-config-file", "delete-config"))):
+    if not any(map(arguments.has, ("add-config", "add-config-file", "delete-config"))):
         raise ToolFailed(
             "At least one of --add-config, --add-config-file, or --delete-config must be specified with --alter"
         )
 
 
-def _change(given: Given) -> tuple[dict[str, str], list[str]]:
-    """Settings to make, and names of settings to remove."""
-    added = properties.load(given.text("add-config-file"))
-    added.update(parse_added(given.text("add-config")))
-    removed = [name.strip() for text in given.texts("delete-config") for name in text.split(",")]
+def _change(arguments: Arguments) -> tuple[dict[str, str], list[str]]:
+    """Return the configs to set, and the names of configs to remove."""
+    added = properties.load(arguments.text("add-config-file"))
+    added.update(parse_added(arguments.text("add-config")))
+    removed = [name.strip() for text in arguments.texts("delete-config") for name in text.split(",")]
     return added, removed
 
 
 def parse_added(text: str | None) -> dict[str, str]:
-    """`k1=v1,k2=[v1,v2]`: commas and equals signs inside brackets do not divide."""
+    """Parse `k1=v1,k2=[v1,v2]`: commas and equals signs inside brackets do not separate."""
     if text is None:
         return {}
     outside = r"(?=[^\]]*(?:\[|$))"
@@ -210,10 +210,10 @@ def parse_added(text: str | None) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One call of the tool: a connection, and the entities it is about."""
+    """One call of the tool: a connection, and the entities to show or alter."""
 
     channel: Channel
-    java: Mapping[str, str]
+    java_config: Mapping[str, str]
     entities: list[Entity]
 
     def describe(self, everything: bool) -> None:
@@ -240,11 +240,11 @@ class Command:
         head = self.entities[0]
         name = head.name or ""
         if head.kind in QUOTAS:
-            named = [(entity.kind, entity.name or "") for entity in self.entities]
-            config_quotas.alter(self.channel, named, added, removed)
+            names_by_kind = [(entity.kind, entity.name or "") for entity in self.entities]
+            config_quotas.alter(self.channel, names_by_kind, added, removed)
         else:
             self._alter_resource(head.kind, name, added, removed)
-        # Of a user and a client together, Kafka names the client.
+        # For a user and a client together, Kafka prints the client.
         last = next((entity for entity in self.entities if entity.kind == "clients"), head)
         if last.name:
             print(f"Completed updating config for {last.kind[:-1]} {last.name}.")
@@ -252,18 +252,18 @@ class Command:
             print(f"Completed updating default config for {last.kind} in the cluster.")
 
     def _names(self, entity: Entity) -> list[str]:
-        """The entities to show; says so when the one asked for does not exist."""
+        """Return the names of the entities to show; print a line if the named one does not exist."""
         if entity.name == "":
             return [""]
-        known = self._known(entity.kind)
+        existing = self._existing(entity.kind)
         if entity.name is None:
-            return [*known, ""] if entity.kind == "brokers" else known
-        if entity.name in known:
+            return [*existing, ""] if entity.kind == "brokers" else existing
+        if entity.name in existing:
             return [entity.name]
         print(f"The {entity.kind[:-1]} '{entity.name}' doesn't exist and doesn't have dynamic config.")
         return []
 
-    def _known(self, kind: str) -> list[str]:
+    def _existing(self, kind: str) -> list[str]:
         if kind == "topics":
             return sorted(topic.name or "" for topic in self._metadata().topics)
         if kind in ("brokers", "broker-loggers"):
@@ -280,31 +280,31 @@ class Command:
 
         if not self.channel.offers(ApiKey.LIST_CONFIG_RESOURCES):
             return set()
-        asked = RESOURCES[kind].resource_type
-        request = ListConfigResourcesRequest(resource_types=[asked])
-        answer = self.channel.ask(ApiKey.LIST_CONFIG_RESOURCES, request, ListConfigResourcesResponse)
-        return {found.resource_name for found in answer.config_resources if found.resource_type == asked}
+        resource_type = RESOURCES[kind].resource_type
+        request = ListConfigResourcesRequest(resource_types=[resource_type])
+        response = self.channel.ask(ApiKey.LIST_CONFIG_RESOURCES, request, ListConfigResourcesResponse)
+        return {each.resource_name for each in response.config_resources if each.resource_type == resource_type}
 
     def _groups(self) -> set[str]:
         from moldau.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
         if not self.channel.offers(ApiKey.LIST_GROUPS):
             return set()
-        answer = self.channel.ask(ApiKey.LIST_GROUPS, ListGroupsRequest(), ListGroupsResponse)
-        return {group.group_id for group in answer.groups}
+        response = self.channel.ask(ApiKey.LIST_GROUPS, ListGroupsRequest(), ListGroupsResponse)
+        return {group.group_id for group in response.groups}
 
     @contextmanager
     def _node(self, kind: str, name: str) -> Iterator[Channel]:
-        """A broker's own settings are known to that broker alone."""
+        """Yield the connection to use: a broker's own configs are known to that broker alone."""
         if kind not in ("brokers", "broker-loggers") or name == "":
             yield self.channel
             return
         for broker in self._metadata().brokers:
             if str(broker.node_id) == name:
-                with clients.channel_to(broker.host, broker.port, self.java) as channel:
+                with clients.channel_to(broker.host, broker.port, self.java_config) as channel:
                     yield channel
                 return
-        raise clients.Refusal(f"The broker '{name}' does not exist.")
+        raise clients.ResponseError(f"The broker '{name}' does not exist.")
 
     def _entries(self, kind: str, name: str) -> Sequence[DescribeConfigsResourceResult]:
         from moldau.wire.messages.describe_configs import (
@@ -316,10 +316,10 @@ class Command:
         resource = DescribeConfigsResource(resource_type=RESOURCES[kind].resource_type, resource_name=name)
         request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
         with self._node(kind, name) as node:
-            answer = node.ask(ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse)
-        for result in answer.results:
-            clients.refuse(result.error_code, result.error_message)
-        return answer.results[0].configs
+            response = node.ask(ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse)
+        for result in response.results:
+            clients.raise_for_error(result.error_code, result.error_message)
+        return response.results[0].configs
 
     def _alter_resource(self, kind: str, name: str, added: Mapping[str, str], removed: Sequence[str]) -> None:
         from moldau.wire.messages.incremental_alter_configs import (
@@ -336,21 +336,22 @@ class Command:
         )
         request = IncrementalAlterConfigsRequest(resources=[resource])
         with self._node(kind, name) as node:
-            answer = node.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request, IncrementalAlterConfigsResponse)
-        for result in answer.responses:
-            clients.refuse(result.error_code, result.error_message)
+            response = node.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request, IncrementalAlterConfigsResponse)
+        for result in response.responses:
+            clients.raise_for_error(result.error_code, result.error_message)
 
 
 def entry_line(entry: DescribeConfigsResourceResult) -> str:
-    """`  name=value sensitive=false synonyms={SOURCE:name=value, ...}`. A secret is never sent, so it is null."""
+    """Return `  name=value sensitive=false synonyms={SOURCE:name=value, ...}`. Brokers send secrets as null."""
     synonyms = ", ".join(
-        f"{SOURCES.get(synonym.source, 'UNKNOWN')}:{synonym.name}={_shown(synonym.value)}" for synonym in entry.synonyms
+        f"{SOURCES.get(synonym.source, 'UNKNOWN')}:{synonym.name}={_or_null(synonym.value)}"
+        for synonym in entry.synonyms
     )
     sensitive = "true" if entry.is_sensitive else "false"
-    return f"  {entry.name}={_shown(entry.value)} sensitive={sensitive} synonyms={{{synonyms}}}"
+    return f"  {entry.name}={_or_null(entry.value)} sensitive={sensitive} synonyms={{{synonyms}}}"
 
 
-def _shown(value: str | None) -> str:
+def _or_null(value: str | None) -> str:
     return "null" if value is None else value
 
 

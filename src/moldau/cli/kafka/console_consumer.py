@@ -1,7 +1,7 @@
 """kafka-console-consumer: prints the records of topics as they come.
 
-It is a member of a group like any other: of the one it is told, or of one with a name made up for this once, where it
-commits nothing. Only a single partition is read without a group. How a record is printed is in console/record_lines.py.
+It joins the group named by a flag, or a group with a random name, in which it commits nothing. Only a single partition
+is read without a group. console/record_lines.py defines how a record is printed.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 
-from moldau.cli.flags import Flag, Flags, Given, UsageError, key_values
+from moldau.cli.flags import Arguments, Flag, Flags, UsageError, key_values
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.console.record_lines import Formatter
-from moldau.cli.kafka.tool import ToolFailed, complain, forget_stdout, run
+from moldau.cli.kafka.tool import ToolFailed, complain, discard_stdout, run
 from moldau.cli.stop_signals import Stop
 from moldau.cli.stored_offsets import MEMBER_CONFIG, store_printed
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from moldau.client.confluent import Consumer
 
 POLL_SECONDS: Final = 0.2
-"""The longest that Ctrl-C waits."""
+"""The longest time until Ctrl-C is noticed."""
 RECORDS_AT_ONCE: Final = 1000
 ISOLATION_LEVELS: Final = ("read_committed", "read_uncommitted")
 FORMATTERS: Final = (
@@ -34,7 +34,7 @@ FORMATTERS: Final = (
     "OffsetsMessageFormatter",
     "GroupMetadataMessageFormatter",
 )
-"""By the last part of the class name; the last three are for the logs of coordinators."""
+"""By the last part of the class name; the last three are for the coordinators' logs."""
 GROUP_MISMATCH: Final = (
     "The group ids provided in different places (directly using '--group', via '--consumer-property', or via"
     " '--consumer.config') do not match. Detected group ids: {ids}"
@@ -58,9 +58,9 @@ FLAGS = Flags(
             "Integer",
         ),
         Flag("offset", "Where to begin: a number, earliest or latest.", "consume offset", default="latest"),
-        Flag("from-beginning", "Begin with the first record that is kept, not with the next that comes."),
-        Flag("max-messages", "End after so many records.", "num_messages", "Integer"),
-        Flag("timeout-ms", "End when no record came for so long.", "timeout_ms", "Long"),
+        Flag("from-beginning", "Begin with the oldest record, not with the next new one."),
+        Flag("max-messages", "End after this many records.", "num_messages", "Integer"),
+        Flag("timeout-ms", "End when no record came for this long.", "timeout_ms", "Long"),
         Flag("skip-message-on-error", "Leave out a record that cannot be printed."),
         Flag("group", "Read as a member of this consumer group.", "consumer group id"),
         Flag(
@@ -94,7 +94,7 @@ OWN_CONFIG: Final = {
     "client.id": "console-consumer",
     "allow.auto.create.topics": True,
     "topic.metadata.refresh.interval.ms": 10_000,
-    # librdkafka's own second of rest when its queue is full would be most of the time it takes to read a long topic.
+    # When its queue is full, librdkafka waits a second by default: most of the time of reading a long topic.
     "fetch.queue.backoff.ms": 5,
 }
 
@@ -103,33 +103,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run("kafka-console-consumer", FLAGS, _main, argv)
 
 
-def _main(given: Given) -> int:
-    java = properties.load(given.text("command-config"))
-    java.update(key_values(given.texts("command-property")))
-    _check(given, java)
-    group = _group(given, java)
-    start = _start(given, java)
-    formatter = _formatter(given)
-    limit = given.integer("max-messages")
-    timeout_ms = given.integer("timeout-ms")
-    servers = given.text("bootstrap-server") or ""
+def _main(arguments: Arguments) -> int:
+    java_config = properties.load(arguments.text("command-config"))
+    java_config.update(key_values(arguments.texts("command-property")))
+    _check(arguments, java_config)
+    group = _group(arguments, java_config)
+    start = _start(arguments, java_config)
+    formatter = _formatter(arguments)
+    limit = arguments.integer("max-messages")
+    timeout_ms = arguments.integer("timeout-ms")
+    servers = arguments.text("bootstrap-server") or ""
     if group is not None:
-        clients.require_groups(servers, java)
-    # Beyond the end or before the first record of a partition, librdkafka goes where the reading began.
+        clients.require_groups(servers, java_config)
+    # Outside the range of a partition's offsets, librdkafka restarts at the end where reading began.
     own = {**OWN_CONFIG, "auto.offset.reset": "earliest" if start == "earliest" else "latest"}
-    own["isolation.level"] = given.text("isolation-level")
-    own |= MEMBER_CONFIG | {"group.id": group} if group else _passing_group(java)
-    consumer = clients.consumer(servers, {name: java[name] for name in java if name != "auto.offset.reset"}, own)
-    reading = Reading(
-        consumer, formatter, limit, timeout_ms, given.has("skip-message-on-error"), is_member=group is not None
+    own["isolation.level"] = arguments.text("isolation-level")
+    own |= MEMBER_CONFIG | {"group.id": group} if group else _temporary_group(java_config)
+    consumer = clients.consumer(
+        servers, {name: java_config[name] for name in java_config if name != "auto.offset.reset"}, own
     )
-    return _read(given, reading, _source(given, consumer, start))
+    reading = Reading(
+        consumer, formatter, limit, timeout_ms, arguments.has("skip-message-on-error"), is_member=group is not None
+    )
+    return _read(arguments, reading, _source(arguments, consumer, start))
 
 
-def _passing_group(java: dict[str, str]) -> dict[str, Any]:
-    """Without a name for its group Kafka's console consumer makes one up, and commits nothing there. What it has read
-    must therefore stay its own through a rebalance, or it would begin anew."""
-    is_server_side = java.get("group.protocol", "classic").lower() == "consumer"
+def _temporary_group(java_config: dict[str, str]) -> dict[str, Any]:
+    """Return the config of a group with a random name, as Kafka's console consumer uses it. It commits nothing, so it
+    must keep its partitions through a rebalance, or it would begin again."""
+    is_server_side = java_config.get("group.protocol", "classic").lower() == "consumer"
     return {
         "group.id": f"console-consumer-{random.randrange(100_000)}",
         "enable.auto.commit": False,
@@ -137,45 +139,45 @@ def _passing_group(java: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _check(given: Given, java: dict[str, str]) -> None:
-    given.require_one("topic", "include")
-    given.require("bootstrap-server")
-    if given.has("partition") and not given.has("topic"):
+def _check(arguments: Arguments, java_config: dict[str, str]) -> None:
+    arguments.require_one("topic", "include")
+    arguments.require("bootstrap-server")
+    if arguments.has("partition") and not arguments.has("topic"):
         raise UsageError("The topic is required when partition is specified.")
-    if given.has("offset") and not given.has("partition"):
+    if arguments.has("offset") and not arguments.has("partition"):
         raise UsageError("The partition is required when offset is specified.")
-    if given.has("from-beginning") and given.has("offset"):
+    if arguments.has("from-beginning") and arguments.has("offset"):
         raise UsageError("Options from-beginning and offset cannot be specified together.")
-    if given.has("group") and given.has("partition"):
+    if arguments.has("group") and arguments.has("partition"):
         raise UsageError("Options group and partition cannot be specified together.")
-    if given.has("from-beginning") and java.get("auto.offset.reset", "earliest") != "earliest":
-        said = java["auto.offset.reset"]
+    if arguments.has("from-beginning") and java_config.get("auto.offset.reset", "earliest") != "earliest":
+        reset = java_config["auto.offset.reset"]
         raise ToolFailed(
-            f"Can't simultaneously specify --from-beginning and 'auto.offset.reset={said}', please remove one option"
+            f"Can't simultaneously specify --from-beginning and 'auto.offset.reset={reset}', please remove one option"
         )
-    level = given.text("isolation-level")
+    level = arguments.text("isolation-level")
     if level not in ISOLATION_LEVELS:
         listed = ", ".join(ISOLATION_LEVELS)
         raise ToolFailed(f"Invalid value {level} for configuration isolation.level: String must be one of: {listed}")
 
 
-def _group(given: Given, java: dict[str, str]) -> str | None:
-    """The group asked for by flag or property; None reads without one."""
-    asked = sorted({group for group in (given.text("group"), java.get("group.id")) if group is not None})
-    if len(asked) > 1:
-        raise UsageError(GROUP_MISMATCH.format(ids=", ".join(f"'{group}'" for group in asked)))
-    if asked and given.has("partition"):
+def _group(arguments: Arguments, java_config: dict[str, str]) -> str | None:
+    """Return the group named by flag or property; None to read without one."""
+    group_ids = sorted({group for group in (arguments.text("group"), java_config.get("group.id")) if group is not None})
+    if len(group_ids) > 1:
+        raise UsageError(GROUP_MISMATCH.format(ids=", ".join(f"'{group}'" for group in group_ids)))
+    if group_ids and arguments.has("partition"):
         raise UsageError("Options group and partition cannot be specified together.")
-    return asked[0] if asked else None
+    return group_ids[0] if group_ids else None
 
 
-def _start(given: Given, java: dict[str, str]) -> int | str:
-    """An offset, `earliest` or `latest`."""
-    if given.has("from-beginning"):
+def _start(arguments: Arguments, java_config: dict[str, str]) -> int | str:
+    """Return an offset, `earliest` or `latest`."""
+    if arguments.has("from-beginning"):
         return "earliest"
-    if not given.has("offset"):
-        return java.get("auto.offset.reset", "latest")
-    text = given.text("offset") or ""
+    if not arguments.has("offset"):
+        return java_config.get("auto.offset.reset", "latest")
+    text = arguments.text("offset") or ""
     if text.lower() in ("earliest", "latest"):
         return text.lower()
     if not text.isdecimal():
@@ -192,10 +194,10 @@ class RecordFormatter(Protocol):
     def lines(self, records: Iterable[Any]) -> bytes: ...
 
 
-def _formatter(given: Given) -> RecordFormatter | None:
-    name = (given.text("formatter") or FORMATTERS[0]).rpartition(".")[2]
+def _formatter(arguments: Arguments) -> RecordFormatter | None:
+    name = (arguments.text("formatter") or FORMATTERS[0]).rpartition(".")[2]
     if name not in FORMATTERS:
-        raise ToolFailed(f"--formatter {name}: there are {', '.join(FORMATTERS)}")
+        raise ToolFailed(f"--formatter {name} is unknown; use one of {', '.join(FORMATTERS)}")
     match name:
         case "NoOpMessageFormatter":
             return None
@@ -207,28 +209,28 @@ def _formatter(given: Given) -> RecordFormatter | None:
             from moldau.cli.kafka.log_dump.offsets_lines import group_metadata_formatter, offsets_formatter
 
             return offsets_formatter() if name.startswith("Offsets") else group_metadata_formatter()
-    props = {**properties.load(given.text("formatter-config")), **key_values(given.texts("formatter-property"))}
+    props = {**properties.load(arguments.text("formatter-config")), **key_values(arguments.texts("formatter-property"))}
     for flag in ("key-deserializer", "value-deserializer"):
-        if given.has(flag):
-            props[flag.replace("-", ".")] = given.text(flag) or ""
+        if arguments.has(flag):
+            props[flag.replace("-", ".")] = arguments.text(flag) or ""
     return Formatter(props)
 
 
-def _source(given: Given, consumer: Consumer, start: int | str) -> Any:
-    """Something that is asked to look for new topics, or None where librdkafka does that by itself."""
-    from moldau.cli.kafka.console.group_member import subscribed
-    from moldau.cli.kafka.console.standalone_consumer import first_offset, whole_partition
+def _source(arguments: Arguments, consumer: Consumer, start: int | str) -> Any:
+    """Return a subscription to refresh, or None if librdkafka finds new partitions by itself."""
+    from moldau.cli.kafka.console.group_member import subscribe
+    from moldau.cli.kafka.console.standalone_consumer import assign_partition, first_offset
 
-    topic = given.text("topic")
-    index = given.integer("partition")
+    topic = arguments.text("topic")
+    index = arguments.integer("partition")
     if index is None:
-        return subscribed(consumer, topic, given.text("include"))
-    whole_partition(consumer, topic or "", index, first_offset(start))
+        return subscribe(consumer, topic, arguments.text("include"))
+    assign_partition(consumer, topic or "", index, first_offset(start))
     return None
 
 
 class Reading:
-    """The loop: takes records, prints them, counts them, and knows when to end."""
+    """The loop: polls records, prints and counts them, until the limit or the timeout."""
 
     def __init__(
         self,
@@ -245,20 +247,20 @@ class Reading:
         self._timeout = None if timeout_ms is None or timeout_ms < 0 else timeout_ms / 1000
         self._skip_errors = skip_errors
         self._is_member = is_member
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self.count = 0
 
-    def run(self, source: Any, stop: Stop) -> None:
+    def run(self, subscription: Any, stop: Stop) -> None:
         out = sys.stdout.buffer
         last = time.monotonic()
         while not stop.status and (self._limit is None or self._limit < 0 or self.count < self._limit):
             now = time.monotonic()
             if self._timeout is not None and now - last >= self._timeout:
                 return
-            if source is not None:
-                source.look(now)
+            if subscription is not None:
+                subscription.refresh(now)
             wait = POLL_SECONDS if self._timeout is None else min(POLL_SECONDS, self._timeout - (now - last))
-            records = self._take(wait)
+            records = self._poll(wait)
             if records:
                 self._print(out, records)
                 last = time.monotonic()
@@ -266,8 +268,8 @@ class Reading:
     def close(self) -> None:
         self._consumer.close()
 
-    def _take(self, wait_seconds: float) -> list[Any]:
-        """Waits for a first record, then takes along what is there already."""
+    def _poll(self, wait_seconds: float) -> list[Any]:
+        """Wait for a first record, then take those that have arrived too."""
         room = RECORDS_AT_ONCE
         if self._limit is not None and self._limit >= 0:
             room = min(room, self._limit - self.count)
@@ -275,18 +277,18 @@ class Reading:
         if first is None:
             return []
         records = [first, *self._consumer.consume(room - 1, 0)] if room > 1 else [first]
-        return [record for record in records if self._sound(record)]
+        return [record for record in records if self._is_record(record)]
 
-    def _sound(self, record: Any) -> bool:
-        """A record, and not an error in a record's place. Errors are told once and waited out."""
+    def _is_record(self, record: Any) -> bool:
+        """Return whether this is a record, not an error in place of one. Non-fatal errors are reported once."""
         error = record.error()
         if error is None:
             return True
-        line = clients.words(error)
+        line = clients.describe_error(error)
         if error.fatal():
-            raise clients.Refused(error)
-        if line not in self._told:
-            self._told.add(line)
+            raise clients.ClientError(error)
+        if line not in self._reported:
+            self._reported.add(line)
             complain(f"WARN {line}")
         return False
 
@@ -296,18 +298,18 @@ class Reading:
         except ToolFailed:
             self._print_one_by_one(out, records)
             return
-        # Counted before it can be seen: Ctrl-C may come in between.
+        # Count before writing: Ctrl-C may come in between.
         self.count += len(records)
         out.write(lines)
         out.flush()
-        self._done(records)
+        self._store_offsets(records)
 
-    def _done(self, records: list[Any]) -> None:
+    def _store_offsets(self, records: list[Any]) -> None:
         if self._is_member:
             store_printed(self._consumer, records)
 
     def _print_one_by_one(self, out: IO[bytes], records: list[Any]) -> None:
-        """One of them cannot be read: those before it are printed, and it ends the tool or is left out."""
+        """Print the records before the one that cannot be printed; then fail, or skip it if asked to."""
         assert self._formatter is not None
         for record in records:
             self.count += 1
@@ -316,33 +318,33 @@ class Reading:
             except ToolFailed as error:
                 if not self._skip_errors:
                     raise
-                complain(f"WARN {error}; the record is left out")
+                complain(f"WARN {error}; the record is skipped")
             finally:
-                # Also one that cannot be printed: or else a group would never get beyond it.
-                self._done([record])
+                # Also for one that cannot be printed; else the group would never get past it.
+                self._store_offsets([record])
             out.flush()
 
 
-def _read(given: Given, reading: Reading, source: Any) -> int:
-    """Runs the loop to its end, whichever it is, and says how many records there were."""
+def _read(arguments: Arguments, reading: Reading, subscription: Any) -> int:
+    """Run the loop to its end, and print how many records were read."""
     stop = Stop()
     try:
         with stop:
-            reading.run(source, stop)
+            reading.run(subscription, stop)
     except BrokenPipeError:
-        # `| head` has seen enough. Kafka ends with status 0 then.
+        # `| head` closed the pipe. Kafka ends with status 0 then.
         reading.close()
-        forget_stdout()
+        discard_stdout()
         return 0
     except BaseException:
-        _farewell(given, reading)
+        _finish(arguments, reading)
         raise
-    _farewell(given, reading)
+    _finish(arguments, reading)
     return stop.status
 
 
-def _farewell(given: Given, reading: Reading) -> None:
-    if given.has("enable-systest-events"):
+def _finish(arguments: Arguments, reading: Reading) -> None:
+    if arguments.has("enable-systest-events"):
         print("shutdown_complete")
     reading.close()
     complain(f"Processed a total of {reading.count} messages")

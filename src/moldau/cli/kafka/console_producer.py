@@ -1,7 +1,7 @@
 """kafka-console-producer: every line of standard input becomes a record.
 
-Lines go to librdkafka one call each and nothing more: it reports only failures, so a piped file of millions of lines
-is not held up by callbacks. What a line means is in console/line_reader.py.
+Each line is one call into librdkafka and nothing more: it reports only failures, so that no callbacks slow down a
+piped file of millions of lines. console/line_reader.py parses lines.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from moldau.cli.flags import Flag, Flags, Given, UsageError, key_values
+from moldau.cli.flags import Arguments, Flag, Flags, UsageError, key_values
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.console.line_reader import LineReader, without_line_end
 from moldau.cli.kafka.tool import ToolFailed, complain, run
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS: Final = ("all", "-1", "0", "1")
 FAILURES_SHOWN: Final = 10
-"""Failed records told one by one; a million lines to a dead topic shall not print a million lines."""
+"""How many failed records are reported one by one, so that millions of failures do not print millions of lines."""
 FULL_QUEUE_SECONDS: Final = 0.05
 
-AGAINST_IDEMPOTENCE: Final = frozenset({"enable.idempotence", "retries", "max.in.flight.requests.per.connection"})
+NOT_IDEMPOTENT: Final = frozenset({"enable.idempotence", "retries", "max.in.flight.requests.per.connection"})
 
 TO_PROPERTY: Final = {
     "batch-size": "batch.size",
@@ -39,7 +39,7 @@ TO_PROPERTY: Final = {
     "max-memory-bytes": "buffer.memory",
     "socket-buffer-size": "send.buffer.bytes",
 }
-"""Flags that are a client's property under another name."""
+"""Flags that are client properties under another name."""
 
 OWN_CONFIG: Final = {
     "client.id": "console-producer",
@@ -108,50 +108,56 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run("kafka-console-producer", FLAGS, _main, argv)
 
 
-def _main(given: Given) -> int:
-    given.require("topic")
-    if not given.has("bootstrap-server"):
+def _main(arguments: Arguments) -> int:
+    arguments.require("topic")
+    if not arguments.has("bootstrap-server"):
         raise UsageError('Missing required argument "[bootstrap-server]"')
-    topic = given.text("topic") or ""
-    line_reader = given.text("line-reader")
+    topic = arguments.text("topic") or ""
+    line_reader = arguments.text("line-reader")
     if line_reader is not None and not line_reader.endswith("LineMessageReader"):
-        raise ToolFailed(f"{line_reader}: only LineMessageReader can read lines here; leave --line-reader out")
-    reader = LineReader.configured(
-        {**properties.load(given.text("reader-config")), **key_values(given.texts("reader-property"))}
+        raise ToolFailed(f"{line_reader} is not available here; leave --line-reader out to use LineMessageReader")
+    reader = LineReader.from_properties(
+        {**properties.load(arguments.text("reader-config")), **key_values(arguments.texts("reader-property"))}
     )
     failures = Failures()
     own: dict[str, Any] = {**OWN_CONFIG, "on_delivery": failures.delivered}
-    java = _java(given)
-    # As Java's producer: idempotent, unless the properties ask for what rules it out.
-    own["enable.idempotence"] = java.get("acks", "all") in ("all", "-1") and not AGAINST_IDEMPOTENCE & java.keys()
-    producer = clients.producer(given.text("bootstrap-server") or "", java, own)
+    java_config = _java_config(arguments)
+    # Like Java's producer: idempotent, unless the properties rule it out.
+    own["enable.idempotence"] = (
+        java_config.get("acks", "all") in ("all", "-1") and not NOT_IDEMPOTENT & java_config.keys()
+    )
+    producer = clients.producer(arguments.text("bootstrap-server") or "", java_config, own)
     with Poller(producer):
         try:
-            _send(producer, topic, reader, sync=given.has("sync"))
+            _send(producer, topic, reader, sync=arguments.has("sync"))
         finally:
-            # What was read before a wrong line or Ctrl-C is still sent.
-            unsent = producer.flush((given.integer("max-block-ms") or 0) / 1000)
+            # Records read before a wrong line or Ctrl-C are still sent.
+            unsent = producer.flush((arguments.integer("max-block-ms") or 0) / 1000)
     return failures.summary(unsent)
 
 
-def _java(given: Given) -> dict[str, str]:
-    """The producer's properties: a file's, then single ones, then those that are flags."""
-    java = properties.load(given.text("command-config"))
-    java.update(key_values(given.texts("command-property")))
+def _java_config(arguments: Arguments) -> dict[str, str]:
+    """Return the producer's properties: from the file, then single ones, then those that are flags."""
+    java_config = properties.load(arguments.text("command-config"))
+    java_config.update(key_values(arguments.texts("command-property")))
     for flag, name in TO_PROPERTY.items():
-        if given.has(flag):
-            java[name] = str(given.text(flag) if flag == "request-required-acks" else given.integer(flag))
-    if given.has("compression-codec"):
-        java["compression.type"] = given.text("compression-codec") or "gzip"
+        if arguments.has(flag):
+            java_config[name] = str(
+                arguments.text(flag) if flag == "request-required-acks" else arguments.integer(flag)
+            )
+    if arguments.has("compression-codec"):
+        java_config["compression.type"] = arguments.text("compression-codec") or "gzip"
     for name, choices in (("compression.type", CODECS), ("acks", ACKS)):
-        if name in java and java[name] not in choices:
+        if name in java_config and java_config[name] not in choices:
             listed = ", ".join(choices)
-            raise ToolFailed(f"Invalid value {java[name]} for configuration {name}: String must be one of: {listed}")
-    return java
+            raise ToolFailed(
+                f"Invalid value {java_config[name]} for configuration {name}: String must be one of: {listed}"
+            )
+    return java_config
 
 
 def _send(producer: Producer, topic: str, reader: LineReader, sync: bool) -> None:
-    produce = _patient(producer)
+    produce = _blocking_produce(producer)
     lines = _lines()
     if reader.plain and not sync:
         for line in lines:
@@ -164,7 +170,7 @@ def _send(producer: Producer, topic: str, reader: LineReader, sync: bool) -> Non
 
 
 def _lines() -> Iterator[bytes]:
-    """Standard input by lines, with Kafka's prompt when a person sits there."""
+    """Yield the lines of standard input; on a terminal, print Kafka's prompt."""
     stdin: IO[bytes] = sys.stdin.buffer
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         yield from stdin
@@ -177,8 +183,8 @@ def _lines() -> Iterator[bytes]:
         yield line
 
 
-def _patient(producer: Producer) -> Callable[..., None]:
-    """`produce` that waits while the queue is full."""
+def _blocking_produce(producer: Producer) -> Callable[..., None]:
+    """Return a `produce` that waits while the queue is full."""
     from moldau.client.confluent import KafkaException
 
     direct = producer.produce
@@ -191,33 +197,33 @@ def _patient(producer: Producer) -> Callable[..., None]:
             except BufferError:
                 producer.poll(FULL_QUEUE_SECONDS)
             except KafkaException as error:
-                raise clients.Refused(error.args[0]) from error
+                raise clients.ClientError(error.args[0]) from error
 
     return produce
 
 
 class Poller:
-    """Serves callbacks while the main thread waits for lines, so that a failure is told when it happens."""
+    """Serves callbacks while the main thread waits for lines, so that failures are reported when they happen."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
-        self._over = threading.Event()
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="delivery reports", daemon=True)
 
     def __enter__(self) -> None:
         self._thread.start()
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
+        self._stopped.set()
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._over.is_set():
+        while not self._stopped.is_set():
             self._producer.poll(0.1)
 
 
 class Failures:
-    """Records that did not arrive: the first ones told, all counted."""
+    """Counts records that were not delivered, and reports the first ones."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -231,7 +237,7 @@ class Failures:
             value = "null" if message.value() is None else f"{len(message.value())} bytes"
             complain(
                 f"ERROR Error when sending message to topic {message.topic()} with key: {key},"
-                f" value: {value} with error: {clients.words(error)}"
+                f" value: {value} with error: {clients.describe_error(error)}"
             )
 
     def summary(self, unsent: int) -> int:

@@ -1,8 +1,8 @@
 """kafka-consumer-groups: lists, describes and deletes consumer groups, and resets or deletes their offsets.
 
-What Kafka's tool prints is kept to the letter, and so are its exit statuses: a command line it does not understand ends
-with 1, an error of the cluster or of a group is told on stdout and ends with 0. How lines are drawn is in
-group_offsets/lines.py, the resetting in group_offsets/reset.py; here are the flags and the other actions.
+Output and exit statuses are exactly those of Kafka's tool: a wrong command line ends with 1; an error of the cluster
+or of a group is printed on stdout and ends with 0. This module has the flags and most actions; group_offsets/lines.py
+makes the lines, group_offsets/reset.py resets offsets.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from moldau.base.errors import KafkaError
-from moldau.cli.flags import Flag, Flags, Given, UsageError
-from moldau.cli.group import lag as group_lag
+from moldau.cli.flags import Arguments, Flag, Flags, UsageError
+from moldau.cli.group.lag import log_ends
 from moldau.cli.kafka.connection import clients, properties
-from moldau.cli.kafka.group_offsets import lines as consumer_group_lines
-from moldau.cli.kafka.group_offsets import reset as consumer_group_reset
+from moldau.cli.kafka.group_offsets import lines, reset
 from moldau.cli.kafka.group_offsets.choice import WrongArgument, chosen_groups, error_line, listed_ids
-from moldau.cli.kafka.java import errors as java_errors
-from moldau.cli.kafka.java import order as java_order
+from moldau.cli.kafka.java import hash_order
+from moldau.cli.kafka.java.exceptions import WRAPPED, exception_text, without_message
 from moldau.cli.kafka.tool import FAILURES, ToolFailed, complain, run, trace
 from moldau.client.cluster import Cluster
 from moldau.client.group_values import (
@@ -40,7 +39,7 @@ SCENARIOS: Final = (
     "to-offset", "to-datetime", "by-duration", "to-earliest", "to-latest", "to-current", "shift-by", "from-file",
 )  # fmt: skip
 CONSUMERS: Final = ("", CONSUMER_PROTOCOL)
-"""The protocol types of groups of consumers, and of groups that only hold offsets."""
+"""The protocol types of consumer groups, and of groups that only have offsets."""
 REBALANCING: Final = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
 WITHOUT_RE2: Final = (
     "--validate-regex needs google-re2, which is not installed (it has no wheel for Python 3.15 yet);"
@@ -51,7 +50,7 @@ NO_ACTION_WARNING: Final = (
     " either --dry-run or --execute to be specified. You should add the --dry-run option explicitly if you are"
     " scripting this command and want to keep the current default behavior without prompting."
 )
-RE2J_WORDS: Final = {
+RE2J_MESSAGES: Final = {
     "missing )": "missing closing )",
     "missing ]": "missing closing ]",
     "bad repetition operator": "invalid nested repetition operator",
@@ -62,7 +61,7 @@ RE2J_WORDS: Final = {
     "unexpected )": "regexp/syntax: internal error",
     "invalid named capture group": "invalid named capture",
 }
-"""What RE2 says of a bad expression, and what its Java sister, which Kafka asks, says of the same."""
+"""RE2's message about a bad expression, and the message of RE2/J, which Kafka uses."""
 
 FLAGS = Flags(
     "This tool helps to list all consumer groups, describe a consumer group, delete consumer group info, or reset"
@@ -70,15 +69,15 @@ FLAGS = Flags(
     (
         Flag("bootstrap-server", "REQUIRED, but for --validate-regex: A broker, HOST:PORT.", "server to connect to"),
         Flag("command-config", "A properties file with settings of the client.", "command config property file"),
-        Flag("timeout", "How long an answer of the cluster is waited for.", "timeout (ms)", "Long", "30000"),
+        Flag("timeout", "How long to wait for a response of the cluster.", "timeout (ms)", "Long", "30000"),
         Flag("list", "List all consumer groups."),
         Flag("describe", "Show a group's partitions, its offsets in them, and how far it lags behind."),
         Flag("delete", "Delete whole groups with all their offsets."),
-        Flag("reset-offsets", "Set the offsets of a group without members; only shown, unless --execute is given."),
+        Flag("reset-offsets", "Set the offsets of a group without members. Without --execute, only show them."),
         Flag("delete-offsets", "Delete the offsets of one group in topics."),
-        Flag("validate-regex", "Tell whether a regular expression is one of RE2's, as brokers take them.", "regex"),
+        Flag("validate-regex", "Check whether brokers accept a regular expression (RE2).", "regex"),
         Flag("group", "A group. Repeatable.", "consumer group"),
-        Flag("all-groups", "All consumer groups there are."),
+        Flag("all-groups", "All consumer groups."),
         Flag(
             "topic",
             "A topic to reset or delete the offsets of: all its partitions, or those named as in topic1:0,1,2."
@@ -86,7 +85,7 @@ FLAGS = Flags(
             "topic",
         ),
         Flag("all-topics", "Reset all partitions the group has offsets in."),
-        Flag("offsets", "With --describe: partitions and offsets. This is what is shown if nothing is said."),
+        Flag("offsets", "With --describe: partitions and offsets. The default."),
         Flag("members", "With --describe: the members."),
         Flag(
             "state",
@@ -103,15 +102,15 @@ FLAGS = Flags(
         ),
         Flag("verbose", "With --describe: epochs and assignments too."),
         Flag("dry-run", "With --reset-offsets: only show the new offsets. The default."),
-        Flag("execute", "With --reset-offsets: do it."),
+        Flag("execute", "With --reset-offsets: commit the new offsets."),
         Flag("export", "With --reset-offsets: print as CSV, for --from-file."),
         Flag("to-offset", "Reset to this offset.", "offset", "Long"),
-        Flag("to-earliest", "Reset to the first record that is kept."),
+        Flag("to-earliest", "Reset to the oldest record."),
         Flag("to-latest", "Reset to the end."),
-        Flag("to-current", "Reset to where the group is; to the end where it is nowhere yet."),
+        Flag("to-current", "Reset to the committed offset, or to the end where there is none."),
         Flag("to-datetime", "Reset to a time, 'YYYY-MM-DDThh:mm:ss.sss', UTC unless it names a zone.", "datetime"),
-        Flag("by-duration", "Reset to so long ago, 'PnDTnHnMnS'.", "duration"),
-        Flag("shift-by", "Reset by so many records forward, or back if negative.", "number-of-offsets", "Long"),
+        Flag("by-duration", "Reset to this long ago, 'PnDTnHnMnS'.", "duration"),
+        Flag("shift-by", "Reset by this many records forward, or back if negative.", "number-of-offsets", "Long"),
         Flag("from-file", "Reset to the offsets in a CSV file.", "path to CSV file"),
     ),
 )
@@ -121,14 +120,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run("kafka-consumer-groups", FLAGS, _main, argv)
 
 
-def _main(given: Given) -> int:
-    _check_available(given)
-    _check(given)
-    if given.has("validate-regex"):
-        print(regex_verdict(given.text("validate-regex") or ""))
+def _main(arguments: Arguments) -> int:
+    _check_available(arguments)
+    _check(arguments)
+    if arguments.has("validate-regex"):
+        print(regex_verdict(arguments.text("validate-regex") or ""))
         return 0
     try:
-        _act(given)
+        _act(arguments)
     except WrongArgument as error:
         raise UsageError(str(error)) from error
     except (*FAILURES, UsageError, OSError) as error:
@@ -137,123 +136,123 @@ def _main(given: Given) -> int:
     return 0
 
 
-def _act(given: Given) -> None:
-    servers = given.text("bootstrap-server") or ""
+def _act(arguments: Arguments) -> None:
+    servers = arguments.text("bootstrap-server") or ""
     for number in ("to-offset", "shift-by", "timeout"):
-        for text in given.texts(number):
-            Given(given.flags, {number: [text]}).integer(number)
-    timeout_ms = min(max(given.integer("timeout") or 0, TIMEOUT_MS_MIN), TIMEOUT_MS_MAX)
-    java = properties.load(given.text("command-config"))
-    cluster = clients.cluster(servers, java, timeout_ms / 1000)
+        for text in arguments.texts(number):
+            Arguments(arguments.flags, {number: [text]}).integer(number)
+    timeout_ms = min(max(arguments.integer("timeout") or 0, TIMEOUT_MS_MIN), TIMEOUT_MS_MAX)
+    java_config = properties.load(arguments.text("command-config"))
+    cluster = clients.cluster(servers, java_config, timeout_ms / 1000)
     groups = Groups(cluster, timeout_ms)
     try:
-        _action(given)(given, groups, cluster)
+        _action(arguments)(arguments, groups, cluster)
     finally:
         cluster.close()
 
 
-def _action(given: Given) -> Callable[[Given, Groups, Cluster], None]:
+def _action(arguments: Arguments) -> Callable[[Arguments, Groups, Cluster], None]:
     actions = {
         "list": _list,
         "describe": _describe,
         "delete": _delete,
-        "reset-offsets": consumer_group_reset.reset,
-        "delete-offsets": consumer_group_reset.delete_offsets,
+        "reset-offsets": reset.reset,
+        "delete-offsets": reset.delete_offsets,
     }
-    return next(action for name, action in actions.items() if given.has(name))
+    return next(action for name, action in actions.items() if arguments.has(name))
 
 
 # --- the command line -----------------------------------------------------------------------------------------------
 
 
-def _check_available(given: Given) -> None:
-    """Flags that mean something beside certain others only."""
-    describing, listing = given.has("describe"), given.has("list")
+def _check_available(arguments: Arguments) -> None:
+    """Check flags that are allowed only together with certain others."""
+    describing, listing = arguments.has("describe"), arguments.has("list")
     allowed = {"members": describing, "verbose": describing, "offsets": describing, "state": describing or listing}
     allowed["type"] = listing
-    wrong = [name for name, fine in allowed.items() if given.has(name) and not fine]
+    wrong = [name for name, is_allowed in allowed.items() if arguments.has(name) and not is_allowed]
     if wrong:
         raise UsageError(f"Option(s) [{', '.join(wrong)}] are unavailable given other options on the command line")
 
 
-def _check(given: Given) -> None:
-    """The rules between flags, in Kafka's order."""
-    if not given.has("validate-regex"):
-        given.require("bootstrap-server")
-    if given.has("describe"):
-        _check_describe(given)
-    if given.has("delete"):
-        _require_groups(given, "delete")
-        if given.has("topic"):
+def _check(arguments: Arguments) -> None:
+    """Check the rules between flags, in Kafka's order."""
+    if not arguments.has("validate-regex"):
+        arguments.require("bootstrap-server")
+    if arguments.has("describe"):
+        _check_describe(arguments)
+    if arguments.has("delete"):
+        _require_groups(arguments, "delete")
+        if arguments.has("topic"):
             raise UsageError("The consumer does not support topic-specific offset deletion from a consumer group.")
-    if given.has("delete-offsets") and not (given.has("group") and given.has("topic")):
+    if arguments.has("delete-offsets") and not (arguments.has("group") and arguments.has("topic")):
         raise UsageError("Option [delete-offsets] takes the following options: [group], [topic]")
-    if given.has("reset-offsets"):
-        _check_reset(given)
-    given.refuse("group", "all-groups", "list")
-    given.refuse("topic", "list", "describe")
-    if sum(map(given.has, ACTIONS)) != 1:
+    if arguments.has("reset-offsets"):
+        _check_reset(arguments)
+    arguments.refuse("group", "all-groups", "list")
+    arguments.refuse("topic", "list", "describe")
+    if sum(map(arguments.has, ACTIONS)) != 1:
         raise UsageError(f"Command must include exactly one action: {', '.join(f'--{name}' for name in ACTIONS)}")
 
 
-def _require_groups(given: Given, action: str) -> None:
-    if not given.has("group") and not given.has("all-groups"):
+def _require_groups(arguments: Arguments, action: str) -> None:
+    if not arguments.has("group") and not arguments.has("all-groups"):
         raise UsageError(f"Option [{action}] takes one of these options: [group], [all-groups]")
 
 
-def _check_describe(given: Given) -> None:
-    _require_groups(given, "describe")
-    if sum(map(given.has, ("members", "offsets", "state"))) > 1:
+def _check_describe(arguments: Arguments) -> None:
+    _require_groups(arguments, "describe")
+    if sum(map(arguments.has, ("members", "offsets", "state"))) > 1:
         raise UsageError("Option [describe] takes at most one of these options: [members], [offsets], [state]")
-    if given.texts("state"):
+    if arguments.texts("state"):
         raise UsageError("Option [describe] does not take a value for [state]")
 
 
-def _check_reset(given: Given) -> None:
-    if given.has("dry-run") and given.has("execute"):
+def _check_reset(arguments: Arguments) -> None:
+    if arguments.has("dry-run") and arguments.has("execute"):
         raise UsageError("Option [reset-offsets] only accepts one of [execute] and [dry-run]")
-    if not given.has("dry-run") and not given.has("execute"):
+    if not arguments.has("dry-run") and not arguments.has("execute"):
         complain(NO_ACTION_WARNING)
-    _require_groups(given, "reset-offsets")
+    _require_groups(arguments, "reset-offsets")
     for scenario in SCENARIOS:
-        given.refuse(scenario, *(other for other in SCENARIOS if other != scenario))
+        arguments.refuse(scenario, *(other for other in SCENARIOS if other != scenario))
 
 
 def regex_verdict(regex: str) -> str:
     try:
         import re2
-    except ModuleNotFoundError as missing:
-        raise ToolFailed(WITHOUT_RE2) from missing
-    quietly = re2.Options()
-    quietly.log_errors = False
+    except ModuleNotFoundError as error:
+        raise ToolFailed(WITHOUT_RE2) from error
+    options = re2.Options()
+    options.log_errors = False
     try:
-        re2.compile(regex, quietly)
+        re2.compile(regex, options)
     except re2.error as error:
-        said = error.args[0].decode() if isinstance(error.args[0], bytes) else str(error)
-        reason = said.partition(": ")[0]
-        return f"The regular expression `{regex}` is invalid: {RE2J_WORDS.get(reason, reason)}."
+        message = error.args[0].decode() if isinstance(error.args[0], bytes) else str(error)
+        reason = message.partition(": ")[0]
+        return f"The regular expression `{regex}` is invalid: {RE2J_MESSAGES.get(reason, reason)}."
     return f"The regular expression `{regex}` is valid."
 
 
 # --- listing and deleting -------------------------------------------------------------------------------------------
 
 
-def _list(given: Given, groups: Groups, _: Cluster) -> None:
-    if not given.has("type") and not given.has("state"):
+def _list(arguments: Arguments, groups: Groups, _: Cluster) -> None:
+    if not arguments.has("type") and not arguments.has("state"):
         for group_id in listed_ids(groups):
             print(group_id)
         return
-    types, states = parse_types(given.text("type")), parse_states(given.text("state"))
+    types, states = parse_types(arguments.text("type")), parse_states(arguments.text("state"))
     try:
-        found = {group.group_id: group for group in groups.listed(states, types) if group.protocol_type in CONSUMERS}
+        listed = {group.group_id: group for group in groups.listed(states, types) if group.protocol_type in CONSUMERS}
     except KafkaError as error:
-        raise ToolFailed(java_errors.shown(error)) from error
-    shown = [found[group_id] for group_id in java_order.strings(found)]
-    _print(consumer_group_lines.listing(shown, given.has("type"), given.has("state")))
+        raise ToolFailed(exception_text(error)) from error
+    in_java_order = [listed[group_id] for group_id in hash_order.strings(listed)]
+    _print(lines.listing(in_java_order, arguments.has("type"), arguments.has("state")))
 
 
 def parse_states(text: str | None) -> list[str]:
-    """`stable,empty` as Kafka writes them; nothing stands for all."""
+    """Parse `stable,empty`; return Kafka's spelling. No text stands for all states."""
     states = [state_name(each.strip()) for each in (text or "").rstrip(",").split(",")] if text else []
     if not set(states) <= set(STATES):
         raise WrongArgument(f"Invalid state list '{text}'. Valid states are: {', '.join(STATES)}")
@@ -267,57 +266,57 @@ def parse_types(text: str | None) -> list[str]:
     return types
 
 
-def _delete(given: Given, groups: Groups, _: Cluster) -> None:
-    wanted = chosen_groups(given, groups)
-    results = groups.delete(wanted)
-    done = ", ".join(f"'{each}'" for each in java_order.strings(g for g, code in results.items() if not code))
-    failed = java_order.strings(each for each, code in results.items() if code)
+def _delete(arguments: Arguments, groups: Groups, _: Cluster) -> None:
+    group_ids = chosen_groups(arguments, groups)
+    results = groups.delete(group_ids)
+    deleted = ", ".join(f"'{each}'" for each in hash_order.strings(g for g, code in results.items() if not code))
+    failed = hash_order.strings(each for each, code in results.items() if code)
     if not failed:
-        print(f"Deletion of requested consumer groups ({done}) was successful.")
+        print(f"Deletion of requested consumer groups ({deleted}) was successful.")
         return
     print(error_line("Deletion of some consumer groups failed:"))
     for group in failed:
-        print(f"* Group '{group}' could not be deleted due to: {java_errors.shown(KafkaError(results[group]))}")
-    if done:
-        print(f"\nThese consumer groups were deleted successfully: {done}")
+        print(f"* Group '{group}' could not be deleted due to: {exception_text(KafkaError(results[group]))}")
+    if deleted:
+        print(f"\nThese consumer groups were deleted successfully: {deleted}")
 
 
 # --- describing -----------------------------------------------------------------------------------------------------
 
 
-def _describe(given: Given, groups: Groups, cluster: Cluster) -> None:
-    wanted = chosen_groups(given, groups)
-    described = _described(groups, wanted)
-    verbose = given.has("verbose")
-    if given.has("members"):
+def _describe(arguments: Arguments, groups: Groups, cluster: Cluster) -> None:
+    group_ids = chosen_groups(arguments, groups)
+    described = _describe_groups(groups, group_ids)
+    verbose = arguments.has("verbose")
+    if arguments.has("members"):
         for group in described:
-            _tell_state(group)
-            _print(consumer_group_lines.members(group, verbose))
-    elif given.has("state"):
+            _print_state(group)
+            _print(lines.members(group, verbose))
+    elif arguments.has("state"):
         for group in described:
-            if _tell_state(group):
-                _print(consumer_group_lines.state(group, verbose))
+            if _print_state(group):
+                _print(lines.state(group, verbose))
     else:
         _describe_offsets(groups, cluster, described, verbose)
 
 
-def _described(groups: Groups, wanted: Sequence[str]) -> list[DescribedGroup]:
-    """The groups by name; the first that cannot be described ends it all."""
-    found = groups.described(wanted)
-    for group_id in java_order.strings(found):
-        said = found[group_id]
-        if isinstance(said, KafkaError):
-            raise ToolFailed(java_errors.shown(said))
-        if said.protocol_type not in CONSUMERS:
+def _describe_groups(groups: Groups, group_ids: Sequence[str]) -> list[DescribedGroup]:
+    """Return the descriptions, sorted by name; fail at the first group that cannot be described."""
+    descriptions = groups.described(group_ids)
+    for group_id in hash_order.strings(descriptions):
+        description = descriptions[group_id]
+        if isinstance(description, KafkaError):
+            raise ToolFailed(exception_text(description))
+        if description.protocol_type not in CONSUMERS:
             raise ToolFailed(
                 f"java.lang.IllegalArgumentException: GroupId {group_id} is not a consumer group"
-                f" ({said.protocol_type})."
+                f" ({description.protocol_type})."
             )
-    return [said for _, said in sorted(found.items()) if isinstance(said, DescribedGroup)]
+    return [described for _, described in sorted(descriptions.items()) if isinstance(described, DescribedGroup)]
 
 
-def _tell_state(group: DescribedGroup) -> bool:
-    """What is to be said of a group that is not simply there; False where there is nothing to show of it."""
+def _print_state(group: DescribedGroup) -> bool:
+    """Print a line about a group that is not stable; return False if it does not exist."""
     if group.state == "Dead":
         print(error_line(f"Consumer group '{group.group_id}' does not exist."))
         return False
@@ -334,22 +333,22 @@ def _describe_offsets(groups: Groups, cluster: Cluster, described: Sequence[Desc
     try:
         committed = groups.committed(group.group_id for group in described)
     except KafkaError as error:
-        raise ToolFailed(java_errors.WRAPPED + java_errors.shown(error)) from error
+        raise ToolFailed(WRAPPED + exception_text(error)) from error
     partitions = {where for offsets in committed.values() for where in offsets}
     partitions |= {where for group in described for member in group.members for where in member.assignment}
     try:
-        log_ends = group_lag.log_ends(cluster, partitions)
+        ends = log_ends(cluster, partitions)
     except KafkaError as error:
-        raise ToolFailed(java_errors.WRAPPED + java_errors.shown(java_errors.without_message(error))) from error
+        raise ToolFailed(WRAPPED + exception_text(without_message(error))) from error
     for group in described:
-        rows = consumer_group_lines.offset_rows(group, committed[group.group_id], log_ends)
-        if _tell_state(group) and rows:
-            _print(consumer_group_lines.offsets(rows, verbose))
+        rows = lines.offset_rows(group, committed[group.group_id], ends)
+        if _print_state(group) and rows:
+            _print(lines.offsets(rows, verbose))
 
 
-def _print(lines: Iterable[str]) -> None:
-    for line in lines:
-        print(line)
+def _print(texts: Iterable[str]) -> None:
+    for text in texts:
+        print(text)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""kafka-consumer-perf-test: reads records as fast as they come and tells rates, as comma-separated lines.
+"""kafka-consumer-perf-test: reads records as fast as possible and prints rates, as comma-separated lines.
 
-Without --group every partition is read directly and no group coordinator is needed; the time of finding the
-partitions then stands where the time of the first rebalance does.
+Without --group every partition is read directly and no group coordinator is needed; then the column of the rebalance
+time has the time of finding the partitions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from moldau.cli.flags import Flag, Flags, Given, UsageError, key_values
+from moldau.cli.flags import Arguments, Flag, Flags, UsageError, key_values
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.tool import run
 
@@ -52,7 +52,7 @@ JAVA_DATE: Final = {
     "Z": "%z",
     "z": "%Z",
 }
-"""Letters of SimpleDateFormat and what strftime calls them; %f is cut to milliseconds."""
+"""Letters of SimpleDateFormat and their strftime equivalents; %f is cut to milliseconds."""
 
 FLAGS = Flags(
     "This tool is used to verify the consumer performance.",
@@ -68,17 +68,17 @@ FLAGS = Flags(
         Flag("num-records", "REQUIRED: How many records to read.", "count", "Long"),
         Flag("messages", "(DEPRECATED: use --num-records) How many records to read.", "count", "Long"),
         Flag("group", "Read as a member of this consumer group.", "gid"),
-        Flag("fetch-size", "Most bytes to fetch from a partition at once.", "size", "Integer", "1048576"),
-        Flag("from-latest", "Begin with the next record that comes, not with the first that is kept."),
+        Flag("fetch-size", "Maximum bytes to fetch from a partition at once.", "size", "Integer", "1048576"),
+        Flag("from-latest", "Begin with the next new record, not with the oldest."),
         Flag("socket-buffer-size", "The size of the socket's receive buffer.", "size", "Integer", "2097152"),
         Flag(
-            "timeout", "End when no record came for so long.", "milliseconds", "Long", "10000", argument_optional=True
+            "timeout", "End when no record came for this long.", "milliseconds", "Long", "10000", argument_optional=True
         ),
-        Flag("show-detailed-stats", "Tell the progress of every reporting interval."),
-        Flag("reporting-interval", "How often progress is told, in ms.", "interval_ms", "Long", "5000"),
+        Flag("show-detailed-stats", "Print the progress of every reporting interval."),
+        Flag("reporting-interval", "How often progress is printed, in ms.", "interval_ms", "Long", "5000"),
         Flag(
             "date-format",
-            "How times are written, in SimpleDateFormat's letters.",
+            "How times are written, in the letters of SimpleDateFormat.",
             "date format",
             default="yyyy-MM-dd HH:mm:ss:SSS",
         ),
@@ -95,88 +95,88 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run("kafka-consumer-perf-test", FLAGS, _main, argv)
 
 
-def _main(given: Given) -> int:
+def _main(arguments: Arguments) -> int:
     from moldau.cli.kafka.performance.client_stats import ClientStats
 
-    given.require_one("messages", "num-records")
-    if given.has("messages"):
+    arguments.require_one("messages", "num-records")
+    if arguments.has("messages"):
         print("Warning: --messages is deprecated. Use --num-records instead.")
-    given.require("bootstrap-server")
-    given.require_one("topic", "include")
-    records = given.integer("messages" if given.has("messages") else "num-records") or 0
-    interval_ms = given.integer("reporting-interval") or 0
+    arguments.require("bootstrap-server")
+    arguments.require_one("topic", "include")
+    records = arguments.integer("messages" if arguments.has("messages") else "num-records") or 0
+    interval_ms = arguments.integer("reporting-interval") or 0
     if interval_ms <= 0:
         raise UsageError("Reporting interval must be greater than 0.")
     clients.require_librdkafka()
-    report = Report(given.text("date-format") or "", interval_ms / 1000, given.has("show-detailed-stats"))
+    report = Report(arguments.text("date-format") or "", interval_ms / 1000, arguments.has("show-detailed-stats"))
     stats = ClientStats()
-    consumer, source = _consumer(given, stats.config if given.has("print-metrics") else {})
-    timeout_ms = given.integer("timeout") or 0
-    if not given.has("hide-header"):
+    consumer, subscription = _consumer(arguments, stats.config if arguments.has("print-metrics") else {})
+    timeout_ms = arguments.integer("timeout") or 0
+    if not arguments.has("hide-header"):
         print(report.header(), flush=True)
-    if not consume(consumer, source, report, records, timeout_ms / 1000):
+    if not consume(consumer, subscription, report, records, timeout_ms / 1000):
         print(
             "WARNING: Exiting before consuming the expected number of records:"
             f" timeout ({timeout_ms} ms) exceeded. You can use the --timeout option to increase the timeout."
         )
     report.finish()
-    if given.has("print-metrics"):
+    if arguments.has("print-metrics"):
         stats.print_table(consumer.poll)
     consumer.close()
     return 0
 
 
-def _consumer(given: Given, more_config: dict[str, Any]) -> tuple[Consumer, Any]:
-    """A consumer, and what looks for partitions or topics (None when librdkafka does that by itself)."""
-    from moldau.cli.kafka.console.group_member import subscribed
+def _consumer(arguments: Arguments, more_config: dict[str, Any]) -> tuple[Consumer, Any]:
+    """Return a consumer, and a subscription to refresh (None if librdkafka finds new partitions by itself)."""
+    from moldau.cli.kafka.console.group_member import subscribe
     from moldau.cli.kafka.console.standalone_consumer import StandaloneConsumer, first_offset
     from moldau.cli.kafka.topics import include_list
 
-    servers = given.text("bootstrap-server") or ""
-    java = properties.load(given.text("command-config"))
-    java.update(key_values(given.texts("command-property")))
-    group = given.text("group") or java.get("group.id")
-    start = "latest" if given.has("from-latest") else "earliest"
+    servers = arguments.text("bootstrap-server") or ""
+    java_config = properties.load(arguments.text("command-config"))
+    java_config.update(key_values(arguments.texts("command-property")))
+    group = arguments.text("group") or java_config.get("group.id")
+    start = "latest" if arguments.has("from-latest") else "earliest"
     if group is not None:
-        clients.require_groups(servers, java)
+        clients.require_groups(servers, java_config)
     own = {
         **OWN_CONFIG,
         "group.id": group or "perf-consumer",
         "enable.auto.commit": group is not None,
         "auto.offset.reset": start,
-        "fetch.message.max.bytes": given.integer("fetch-size"),
-        "socket.receive.buffer.bytes": given.integer("socket-buffer-size"),
+        "fetch.message.max.bytes": arguments.integer("fetch-size"),
+        "socket.receive.buffer.bytes": arguments.integer("socket-buffer-size"),
         **more_config,
     }
-    consumer = clients.consumer(servers, java, own)
-    topic = given.text("topic")
+    consumer = clients.consumer(servers, java_config, own)
+    topic = arguments.text("topic")
     if group is None:
-        pattern = include_list(given.text("include")) if topic is None else topic
+        pattern = include_list(arguments.text("include")) if topic is None else topic
         return consumer, StandaloneConsumer(consumer, pattern, first_offset(start))
-    return consumer, subscribed(consumer, topic, given.text("include"))
+    return consumer, subscribe(consumer, topic, arguments.text("include"))
 
 
-def consume(consumer: Consumer, source: Any, report: Report, records: int, timeout_seconds: float) -> bool:
-    """Reads so many records; False when they stopped coming before."""
+def consume(consumer: Consumer, subscription: Any, report: Report, records: int, timeout_seconds: float) -> bool:
+    """Read this many records; return False if none came for the timeout."""
     report.begin()
     last = time.monotonic()
     while report.records < records:
         now = time.monotonic()
         if now - last > timeout_seconds:
             return False
-        if source is not None:
-            source.look(now)
-        batch = consumer.consume(min(RECORDS_AT_ONCE, records - report.records), POLL_SECONDS)
-        sound = [record for record in batch if record.error() is None]
-        if sound:
+        if subscription is not None:
+            subscription.refresh(now)
+        messages = consumer.consume(min(RECORDS_AT_ONCE, records - report.records), POLL_SECONDS)
+        received = [record for record in messages if record.error() is None]
+        if received:
             last = time.monotonic()
-            keys = [key for record in sound if (key := record.key()) is not None]
-            report.add(len(sound), sum(map(len, sound)) + sum(map(len, keys)))
+            keys = [key for record in received if (key := record.key()) is not None]
+            report.add(len(received), sum(map(len, received)) + sum(map(len, keys)))
     return True
 
 
 class Report:
-    """The counters, and the lines they make."""
+    """The counters, and the lines printed from them."""
 
     def __init__(self, date_format: str, interval_seconds: float, detailed: bool) -> None:
         self._date_format = date_format
@@ -197,7 +197,7 @@ class Report:
     def add(self, records: int, size: int) -> None:
         now = time.perf_counter()
         if self._joined is None:
-            # The way to the first record: finding or being given partitions, and the first fetch's connection.
+            # The time until the first record: finding or being assigned partitions, and connecting for the first fetch.
             self._joined = now
         self.records += records
         self._bytes += size
@@ -211,7 +211,7 @@ class Report:
             self.records - self._window_records,
             now - self._window_start,
             min(joining, now - self._window_start),
-            shown=(self._bytes / MEGABYTE, self.records),
+            amounts=(self._bytes / MEGABYTE, self.records),
         )
         print(f"{java_date(datetime.now().astimezone(), self._date_format)}, 0, {figures}", flush=True)
         self._window_start, self._window_bytes, self._window_records = now, self._bytes, self.records
@@ -223,31 +223,31 @@ class Report:
         dates = [java_date(date, self._date_format) for date in (self._started, datetime.now().astimezone())]
         joining = (self._joined or end) - self._start
         megabytes = self._bytes / MEGABYTE
-        figures = _figures(megabytes, self.records, end - self._start, joining, shown=(megabytes, self.records))
+        figures = _figures(megabytes, self.records, end - self._start, joining, amounts=(megabytes, self.records))
         print(f"{', '.join(dates)}, {figures}")
 
 
-def _figures(megabytes: float, records: int, seconds: float, joining: float, shown: tuple[float, int]) -> str:
-    """The eight columns. Rates are of these megabytes and records; `shown` is what stands in the columns of amounts."""
+def _figures(megabytes: float, records: int, seconds: float, joining: float, amounts: tuple[float, int]) -> str:
+    """Return the eight columns: rates from `megabytes` and `records`, totals from `amounts`."""
     elapsed = max(seconds, 1e-9)
     fetching = max(seconds - joining, 0.001)
     return (
-        f"{shown[0]:.4f}, {megabytes / elapsed:.4f}, {shown[1]}, {records / elapsed:.4f}, {int(joining * 1000)},"
+        f"{amounts[0]:.4f}, {megabytes / elapsed:.4f}, {amounts[1]}, {records / elapsed:.4f}, {int(joining * 1000)},"
         f" {int(fetching * 1000)}, {megabytes / fetching:.4f}, {records / fetching:.4f}"
     )
 
 
 def java_date(when: datetime, java_format: str) -> str:
-    """A date in SimpleDateFormat's letters; text between quotes stands for itself."""
+    """Format a date with the letters of SimpleDateFormat; quoted text is copied."""
 
-    def part(found: re.Match[str]) -> str:
-        if found[1] is not None:
-            return found[1] or "'"
-        letters = found[0]
-        known = JAVA_DATE.get(letters) or JAVA_DATE.get(letters[0] * 2)
-        if known is None:
+    def part(match: re.Match[str]) -> str:
+        if match[1] is not None:
+            return match[1] or "'"
+        letters = match[0]
+        directive = JAVA_DATE.get(letters) or JAVA_DATE.get(letters[0] * 2)
+        if directive is None:
             return letters
-        return when.strftime("%f")[:3] if known == "%f" else when.strftime(known)
+        return when.strftime("%f")[:3] if directive == "%f" else when.strftime(directive)
 
     return re.sub(r"'([^']*)'|([A-Za-z])\2*", part, java_format)
 

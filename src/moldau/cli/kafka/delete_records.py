@@ -1,7 +1,7 @@
-"""kafka-delete-records: deletes the records of partitions below given offsets.
+"""kafka-delete-records: deletes the records of partitions before the offsets in a file.
 
-The file says which: {"partitions": [{"topic": "t", "partition": 0, "offset": 5}], "version": 1}. An offset of -1 stands
-for the high watermark: everything there is now.
+The file: {"partitions": [{"topic": "t", "partition": 0, "offset": 5}], "version": 1}. An offset of -1 stands for the
+high watermark: it deletes all current records.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from moldau.base.errors import ErrorCode
-from moldau.cli.flags import Flag, Flags, Given
+from moldau.cli.flags import Arguments, Flag, Flags
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.connection.leaders import Cluster, Partition, by_leader, cluster
 from moldau.cli.kafka.tool import ToolFailed, run
@@ -20,14 +20,14 @@ from moldau.wire.apis import ApiKey
 
 TIMEOUT_MS: Final = 15_000
 FIELDS: Final = {"topic": str, "partition": int, "offset": int}
-SAID: Final = {
+MESSAGES: Final = {
     ErrorCode.OFFSET_OUT_OF_RANGE: "The requested offset is not within the range of offsets maintained by the server.",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
     ErrorCode.POLICY_VIOLATION: "Request parameters do not satisfy the configured policy.",
     ErrorCode.LEADER_NOT_AVAILABLE: "There is no leader for this topic-partition as we are in the middle of"
     " a leadership election.",
 }
-"""Kafka's words for errors that travel without any."""
+"""Kafka's messages of errors whose responses contain none."""
 
 FLAGS = Flags(
     "This tool helps to delete records of the given partitions down to the specified offset.",
@@ -48,14 +48,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run("kafka-delete-records", FLAGS, _main, argv)
 
 
-def _main(given: Given) -> int:
-    given.require("bootstrap-server", "offset-json-file")
-    offsets = read_offsets(given.text("offset-json-file") or "")
-    java = properties.load(given.text("command-config"))
-    with clients.channel(given.text("bootstrap-server") or "", java) as channel:
-        known = cluster(channel)
+def _main(arguments: Arguments) -> int:
+    arguments.require("bootstrap-server", "offset-json-file")
+    offsets = read_offsets(arguments.text("offset-json-file") or "")
+    java_config = properties.load(arguments.text("command-config"))
+    with clients.channel(arguments.text("bootstrap-server") or "", java_config) as channel:
+        metadata = cluster(channel)
     print("Executing records delete operation")
-    results = _delete(known, offsets, java)
+    results = _delete(metadata, offsets, java_config)
     print("Records delete operation completed:")
     for partition in offsets:
         print(f"partition: {partition}\t{results[partition]}")
@@ -72,15 +72,15 @@ def read_offsets(path: str) -> dict[Partition, int]:
         raise ToolFailed("The input string is not a valid JSON") from error
 
 
-def parse_offsets(found: Any) -> dict[Partition, int]:
-    version = found.get("version", 1) if isinstance(found, dict) else 1
+def parse_offsets(content: Any) -> dict[Partition, int]:
+    version = content.get("version", 1) if isinstance(content, dict) else 1
     if version != 1:
         raise ToolFailed(f"Not supported version field value {version}")
-    if not isinstance(found, dict) or "partitions" not in found:
+    if not isinstance(content, dict) or "partitions" not in content:
         raise ToolFailed("Missing partitions field")
     offsets: dict[Partition, int] = {}
-    twice = []
-    for row in found["partitions"]:
+    duplicates = []
+    for row in content["partitions"]:
         for name, kind in FIELDS.items():
             if not isinstance(row, dict) or name not in row:
                 raise ToolFailed(f"No such field exists: `{name}`")
@@ -88,15 +88,17 @@ def parse_offsets(found: Any) -> dict[Partition, int]:
                 raise ToolFailed(f"The field `{name}` is not a {'text' if kind is str else 'number'}: {row[name]}")
         partition = Partition(row["topic"], row["partition"])
         if partition in offsets:
-            twice.append(str(partition))
+            duplicates.append(str(partition))
         offsets[partition] = row["offset"]
-    if twice:
-        raise ToolFailed(f"Offset json file contains duplicate topic partitions: {','.join(twice)}")
+    if duplicates:
+        raise ToolFailed(f"Offset json file contains duplicate topic partitions: {','.join(duplicates)}")
     return offsets
 
 
-def _delete(known: Cluster, offsets: Mapping[Partition, int], java: Mapping[str, str]) -> dict[Partition, str]:
-    """For each partition `low_watermark: N` or `error: WHY`."""
+def _delete(
+    metadata: Cluster, offsets: Mapping[Partition, int], java_config: Mapping[str, str]
+) -> dict[Partition, str]:
+    """Return for each partition `low_watermark: N` or `error: REASON`."""
     from moldau.wire.messages.delete_records import (
         DeleteRecordsPartition,
         DeleteRecordsRequest,
@@ -106,11 +108,11 @@ def _delete(known: Cluster, offsets: Mapping[Partition, int], java: Mapping[str,
 
     absent = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     results = {
-        partition: error_cell(ErrorCode.LEADER_NOT_AVAILABLE if partition in known.leaders else absent)
+        partition: error_cell(ErrorCode.LEADER_NOT_AVAILABLE if partition in metadata.leaders else absent)
         for partition in offsets
     }
-    for channel, topics in by_leader(known, offsets, java):
-        asked = [
+    for channel, topics in by_leader(metadata, offsets, java_config):
+        request_topics = [
             DeleteRecordsTopic(
                 name=name,
                 partitions=[
@@ -120,7 +122,7 @@ def _delete(known: Cluster, offsets: Mapping[Partition, int], java: Mapping[str,
             )
             for name, indexes in topics.items()
         ]
-        request = DeleteRecordsRequest(topics=asked, timeout_ms=TIMEOUT_MS)
+        request = DeleteRecordsRequest(topics=request_topics, timeout_ms=TIMEOUT_MS)
         for topic in channel.ask(ApiKey.DELETE_RECORDS, request, DeleteRecordsResponse).topics:
             for result in topic.partitions:
                 done = f"low_watermark: {result.low_watermark}"
@@ -130,9 +132,9 @@ def _delete(known: Cluster, offsets: Mapping[Partition, int], java: Mapping[str,
 
 
 def error_cell(code: ErrorCode) -> str:
-    """An error as Java prints it: the exception's class, then its words."""
+    """Return an error as Java prints it: the exception's class, then its message."""
     name = "".join(word.capitalize() for word in code.name.split("_")).removesuffix("Exception")
-    return f"error: org.apache.kafka.common.errors.{name}Exception: {SAID.get(code, code.name)}"
+    return f"error: org.apache.kafka.common.errors.{name}Exception: {MESSAGES.get(code, code.name)}"
 
 
 if __name__ == "__main__":

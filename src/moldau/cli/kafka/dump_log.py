@@ -1,6 +1,6 @@
 """kafka-dump-log: the batches, records and index entries of log files, line for line as Kafka prints them.
 
-What is read is data_files.py's; here are Kafka's flags and words. `moldau log dump` shows the same in tables.
+data_files.py reads the files; this module has Kafka's flags and output. `moldau log dump` shows the same in tables.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from moldau.base.errors import MalformedData
-from moldau.cli.flags import Flag, Flags, Given
+from moldau.cli.flags import Arguments, Flag, Flags
 from moldau.cli.kafka import tool
 from moldau.cli.kafka.log_dump.control_records import control_text
 from moldau.cli.kafka.log_dump.index_lines import Findings, dump_offset_index, dump_time_index
-from moldau.cli.kafka.log_dump.metadata_lines import metadata_words
-from moldau.cli.kafka.log_dump.offsets_lines import offsets_words
-from moldau.cli.kafka.log_dump.transaction_log_lines import transaction_log_words
+from moldau.cli.kafka.log_dump.metadata_lines import metadata_texts
+from moldau.cli.kafka.log_dump.offsets_lines import offsets_texts
+from moldau.cli.kafka.log_dump.transaction_log_lines import transaction_log_texts
 from moldau.cli.log import data_files
 from moldau.cli.log.data_files import BatchFile, FileBatch
 from moldau.log import layout
@@ -27,8 +27,8 @@ from moldau.wire.batch import DELETE_HORIZON_BIT, BatchHeader, check_crc
 from moldau.wire.records import Record, control_type, decode_records, read_end_txn_marker
 
 INT_MAX: Final = 2**31 - 1
-LATER: Final = ("remote-log-metadata", "share-group-state")
-"""Decoders of logs that other parts write; they come with those parts."""
+UNSUPPORTED_DECODERS: Final = ("remote-log-metadata", "share-group-state")
+"""Decoders of logs that Moldau does not write yet."""
 
 FLAGS: Final = Flags(
     "This tool helps to parse a log file and dump its contents to the console,"
@@ -37,29 +37,29 @@ FLAGS: Final = Flags(
         Flag("files", "REQUIRED: The log and index files to dump, separated by commas.", "file1, file2, ..."),
         Flag("print-data-log", "Print the contents of records too. Any decoder option implies it."),
         Flag("deep-iteration", "Print the records of each batch. --print-data-log implies it."),
-        Flag("skip-record-metadata", "Print nothing of records but key and payload, and no control records."),
+        Flag("skip-record-metadata", "Print only key and payload of records, and no control records."),
         Flag("max-bytes", "Read no more than this of each .log file.", "size", "Integer", str(INT_MAX)),
         Flag("max-message-size", "Size of the largest message.", "size", "Integer", str(5 << 20)),
         Flag("verify-index-only", "Check index files against their log without printing them."),
-        Flag("index-sanity-check", "Only make the check that a broker makes at start."),
+        Flag("index-sanity-check", "Make only the check that a broker makes at its start."),
         Flag("key-decoder-class", "How keys are read.", "String", argument_optional=True),
         Flag("value-decoder-class", "How values are read.", "String", argument_optional=True),
         Flag("offsets-decoder", "Read records as those of __consumer_offsets."),
         Flag("transaction-log-decoder", "Read records as those of __transaction_state."),
         Flag("cluster-metadata-decoder", "Read records as those of __cluster_metadata, in its log and its snapshots."),
-        *(Flag(f"{name}-decoder", "Not there yet: it comes with the part that writes such a log.") for name in LATER),
+        *(Flag(f"{name}-decoder", "Not supported yet: Moldau writes no such log.") for name in UNSUPPORTED_DECODERS),
     ],
 )
 
 Decoder = Callable[[bytes], str]
 Parser = Callable[[Record], tuple[str | None, str | None]]
-"""What is printed of a record's key and of its value, if anything."""
+"""The texts to print of a record's key and of its value, if any."""
 LOG_DECODERS: Final[dict[str, Parser]] = {
-    "offsets-decoder": offsets_words,
-    "transaction-log-decoder": transaction_log_words,
-    "cluster-metadata-decoder": metadata_words,
+    "offsets-decoder": offsets_texts,
+    "transaction-log-decoder": transaction_log_texts,
+    "cluster-metadata-decoder": metadata_texts,
 }
-"""If several are asked for, the first counts, as in Kafka."""
+"""If several flags are present, the first counts, as in Kafka."""
 _DECODERS: Final[dict[str, Decoder]] = {
     "StringDecoder": lambda raw: raw.decode(errors="replace"),
     "IntegerDecoder": lambda raw: str(struct.unpack(">i", raw)[0]),
@@ -72,21 +72,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     return tool.run("kafka-dump-log", FLAGS, _run, argv)
 
 
-def _run(given: Given) -> int:
-    given.require("files")
-    for name in LATER:
-        if given.has(f"{name}-decoder"):
+def _run(arguments: Arguments) -> int:
+    arguments.require("files")
+    for name in UNSUPPORTED_DECODERS:
+        if arguments.has(f"{name}-decoder"):
             raise tool.ToolFailed(
-                f"--{name}-decoder is not there yet: it comes with the part that writes such a log."
-                " --print-data-log prints its records undecoded"
+                f"--{name}-decoder is not supported yet: Moldau writes no such log;"
+                " --print-data-log prints records undecoded"
             )
-    records = RecordPrinter(given)
+    records = RecordPrinter(arguments)
     findings = Findings()
-    bytes_max = given.integer("max-bytes") or 0
-    for path in (given.text("files") or "").split(","):
+    bytes_max = arguments.integer("max-bytes") or 0
+    for path in (arguments.text("files") or "").split(","):
         print(f"Dumping {path}")
         try:
-            _dump(path, given, records, findings, bytes_max)
+            _dump(path, arguments, records, findings, bytes_max)
         except OSError as error:
             raise tool.ToolFailed(f"{path}: {error.strerror}; --files names files of a data directory") from error
         except (MalformedData, ValueError, struct.error) as error:
@@ -96,8 +96,8 @@ def _run(given: Given) -> int:
     return 0
 
 
-def _dump(path: str, given: Given, records: RecordPrinter, findings: Findings, bytes_max: int) -> None:
-    check_only, quiet = given.has("index-sanity-check"), given.has("verify-index-only")
+def _dump(path: str, arguments: Arguments, records: RecordPrinter, findings: Findings, bytes_max: int) -> None:
+    check_only, quiet = arguments.has("index-sanity-check"), arguments.has("verify-index-only")
     if data_files.holds_batches(path):
         _dump_batches(path, records, findings, bytes_max)
     elif path.endswith(layout.OFFSET_INDEX):
@@ -122,7 +122,7 @@ def _dump_batches(path: str, records: RecordPrinter, findings: Findings, bytes_m
     last_offset = -1
     for batch in file.batches():
         print(batch_line(batch))
-        if records.wanted:
+        if records.is_enabled:
             for record in decode_records(batch.window, batch.header):
                 if last_offset not in (-1, record.offset - 1):
                     findings.not_consecutive(path, last_offset, record.offset)
@@ -150,15 +150,15 @@ def batch_line(batch: FileBatch) -> str:
         f"baseOffset: {header.base_offset} lastOffset: {header.last_offset} count: {header.record_count}"
         f" baseSequence: {header.base_sequence} lastSequence: {header.last_sequence}"
         f" producerId: {header.producer_id} producerEpoch: {header.producer_epoch}"
-        f" partitionLeaderEpoch: {header.leader_epoch} isTransactional: {_java(header.is_transactional)}"
-        f" isControl: {_java(header.is_control)} deleteHorizonMs: OptionalLong{horizon}"
+        f" partitionLeaderEpoch: {header.leader_epoch} isTransactional: {_java_boolean(header.is_transactional)}"
+        f" isControl: {_java_boolean(header.is_control)} deleteHorizonMs: OptionalLong{horizon}"
         f" position: {position} {_timestamp_type(header)}: {header.max_timestamp}"
         f" size: {header.size_in_bytes} magic: {header.magic} compresscodec: {header.compression.name.lower()}"
-        f" crc: {header.crc} isvalid: {_java(check_crc(window))}"
+        f" crc: {header.crc} isvalid: {_java_boolean(check_crc(window))}"
     )
 
 
-def _java(value: bool) -> str:
+def _java_boolean(value: bool) -> str:
     return "true" if value else "false"
 
 
@@ -167,32 +167,32 @@ def _timestamp_type(header: BatchHeader) -> str:
 
 
 class RecordPrinter:
-    """What is printed of a record, as the flags ask for it."""
+    """Prints records with the parts that the flags enable."""
 
-    def __init__(self, given: Given) -> None:
+    def __init__(self, arguments: Arguments) -> None:
         decoders = ("key-decoder-class", "value-decoder-class", *LOG_DECODERS)
-        self._contents = given.has("print-data-log") or any(map(given.has, decoders))
-        self._metadata = not given.has("skip-record-metadata")
-        self._words = _parser(given)
-        self.wanted = self._contents or given.has("deep-iteration")
+        self._contents = arguments.has("print-data-log") or any(map(arguments.has, decoders))
+        self._metadata = not arguments.has("skip-record-metadata")
+        self._parse = _parser(arguments)
+        self.is_enabled = self._contents or arguments.has("deep-iteration")
 
     def print(self, record: Record, batch: BatchHeader) -> None:
-        """One line, empty where the flags leave nothing of the record."""
-        words = [_record_metadata(record, batch)] if self._metadata else []
+        """Print one line; empty if the flags leave nothing of the record."""
+        parts = [_record_metadata(record, batch)] if self._metadata else []
         if batch.is_control:
-            words += [_control_words(record)] if self._metadata else []
+            parts += [_control_text(record)] if self._metadata else []
         elif self._contents:
-            key, payload = self._words(record)
-            words += [f"key: {key}"] if key is not None else []
-            words += [f"payload: {payload}"] if payload is not None else []
-        print(f"| {' '.join(words)}" if words else "")
+            key, payload = self._parse(record)
+            parts += [f"key: {key}"] if key is not None else []
+            parts += [f"payload: {payload}"] if payload is not None else []
+        print(f"| {' '.join(parts)}" if parts else "")
 
 
-def _parser(given: Given) -> Parser:
-    for name, words in LOG_DECODERS.items():
-        if given.has(name):
-            return words
-    key, value = (_decoder(given.text(name)) for name in ("key-decoder-class", "value-decoder-class"))
+def _parser(arguments: Arguments) -> Parser:
+    for name, parse in LOG_DECODERS.items():
+        if arguments.has(name):
+            return parse
+    key, value = (_decoder(arguments.text(name)) for name in ("key-decoder-class", "value-decoder-class"))
     return lambda record: (
         None if record.key is None else key(record.key),
         None if record.value is None else value(record.value),
@@ -200,10 +200,10 @@ def _parser(given: Given) -> Parser:
 
 
 def _decoder(class_name: str | None) -> Decoder:
-    """By the last part of the class name: it had other packages in other releases."""
+    """Return the decoder by the last part of the class name: its package differs between releases."""
     name = (class_name or "StringDecoder").rpartition(".")[2]
     if name not in _DECODERS:
-        raise tool.ToolFailed(f"No decoder {class_name} here: there are {', '.join(_DECODERS)}")
+        raise tool.ToolFailed(f"There is no decoder {class_name}; use one of {', '.join(_DECODERS)}")
     return _DECODERS[name]
 
 
@@ -222,15 +222,15 @@ def _size(raw: bytes | None) -> int:
     return -1 if raw is None else len(raw)
 
 
-def _control_words(record: Record) -> str:
+def _control_text(record: Record) -> str:
     marker = read_end_txn_marker(record)
     if marker is not None:
         kind = "COMMIT" if marker.committed else "ABORT"
         return f"endTxnMarker: {kind} coordinatorEpoch: {marker.coordinator_epoch}"
     control = control_type(record)
-    told = control_text(control, record)
-    if told is not None:
-        return told
+    text = control_text(control, record)
+    if text is not None:
+        return text
     number = int(control)
     return f"controlType: {getattr(control, 'name', 'UNKNOWN')}({number})"
 

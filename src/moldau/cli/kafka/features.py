@@ -1,6 +1,6 @@
-"""kafka-features: which features a cluster has and at which level; raises, lowers and disables them.
+"""kafka-features: shows the features of a cluster and their levels; raises, lowers and disables them.
 
-version-mapping and feature-dependencies ask no cluster: they look into the table of Kafka's releases.
+version-mapping and feature-dependencies use no cluster, only the table of Kafka's releases.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NoReturn
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.cli.kafka.connection import admin as admin_connection
 from moldau.cli.kafka.connection import properties
-from moldau.cli.kafka.java.errors import words
+from moldau.cli.kafka.connection.admin import connect
+from moldau.cli.kafka.java.exceptions import message_of
 from moldau.cli.kafka.storage_format.feature_levels import (
     FEATURES,
     LATEST,
@@ -27,13 +27,13 @@ from moldau.cli.kafka.storage_format.feature_levels import (
     version_of,
 )
 from moldau.cli.kafka.tool import ToolFailed
-from moldau.cli.kafka.verbs import VerbParser, add_connection, kafkas_words, run_verbs
+from moldau.cli.kafka.verbs import VerbParser, add_connection, kafka_message, run_verbs
 from moldau.client.cluster_values import Features, UpgradeType
 
 
 class _Parser(VerbParser):
     def error(self, message: str) -> NoReturn:
-        self.exit(1, f"Command line error: {kafkas_words(message)}. Type --help for help.\n")
+        self.exit(1, f"Command line error: {kafka_message(message)}. Type --help for help.\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -44,58 +44,58 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="kafka-features", description="This tool manages feature flags in Kafka.", allow_abbrev=False)
     add_connection(parser, required=True)
     verbs = parser.add_subparsers(dest="command", required=True)
-    describe = verbs.add_parser("describe", help="list features, what is supported and what they are set to")
-    describe.add_argument("--node-id", type=int, help="the node to ask; any, if left out")
+    describe = verbs.add_parser("describe", help="list features, their supported and their finalized levels")
+    describe.add_argument("--node-id", type=int, help="the node to ask; default: any")
     upgrade = verbs.add_parser("upgrade", help="raise features")
     downgrade = verbs.add_parser("downgrade", help="lower features")
     for verb in (upgrade, downgrade):
-        verb.add_argument("--metadata", help="DEPRECATED: the metadata.version to go to, such as 4.3-IV0")
+        verb.add_argument("--metadata", help="DEPRECATED: the new metadata.version, such as 4.3-IV0")
         verb.add_argument("--release-version", help="set all features as this release does")
     disable = verbs.add_parser("disable", help="lower features to level 0")
     for verb in (upgrade, downgrade, disable):
         metavar = "FEATURE" if verb is disable else "FEATURE=LEVEL"
-        verb.add_argument("--feature", action="append", metavar=metavar, help="which; repeatable")
-        verb.add_argument("--dry-run", action="store_true", help="only ask whether it could be done")
+        verb.add_argument("--feature", action="append", metavar=metavar, help="a feature; repeatable")
+        verb.add_argument("--dry-run", action="store_true", help="only check whether the cluster would accept it")
     for verb in (downgrade, disable):
-        verb.add_argument("--unsafe", action="store_true", help="even if metadata may be lost for good")
+        verb.add_argument("--unsafe", action="store_true", help="even if metadata may be lost")
     mapping = verbs.add_parser("version-mapping", help="the levels of all features in a release")
     mapping.add_argument("--release-version", help=f"from {VERSIONS[0]} on; default: {LATEST}")
-    dependencies = verbs.add_parser("feature-dependencies", help="what levels of features need of others")
+    dependencies = verbs.add_parser("feature-dependencies", help="which levels of other features a level requires")
     dependencies.add_argument("--feature", action="append", required=True, metavar="FEATURE=LEVEL", help="repeatable")
     for verb in (describe, upgrade, downgrade, disable, mapping, dependencies):
         add_connection(verb, required=False)
     return parser
 
 
-def _run(given: argparse.Namespace) -> int:
-    match given.command:
+def _run(arguments: argparse.Namespace) -> int:
+    match arguments.command:
         case "version-mapping":
-            print("\n".join(mapping_lines(given.release_version)))
+            print("\n".join(mapping_lines(arguments.release_version)))
             return 0
         case "feature-dependencies":
-            for text in given.feature:
+            for text in arguments.feature:
                 print("\n".join(dependency_lines(*parse_level(text))))
             return 0
-    if given.bootstrap_server is None and given.bootstrap_controller is None:
-        said = "You must specify either --bootstrap-controller or --bootstrap-server."
-        raise ToolFailed(f"Command line error: {said}. Type --help for help.")
-    java = properties.load(given.command_config)
-    if given.command == "describe":
-        return _describe(given, java)
-    unsafe = getattr(given, "unsafe", False)
+    if arguments.bootstrap_server is None and arguments.bootstrap_controller is None:
+        message = "You must specify either --bootstrap-controller or --bootstrap-server."
+        raise ToolFailed(f"Command line error: {message}. Type --help for help.")
+    java_config = properties.load(arguments.command_config)
+    if arguments.command == "describe":
+        return _describe(arguments, java_config)
+    unsafe = getattr(arguments, "unsafe", False)
     lowering = UpgradeType.UNSAFE_DOWNGRADE if unsafe else UpgradeType.SAFE_DOWNGRADE
-    kind = UpgradeType.UPGRADE if given.command == "upgrade" else lowering
-    return _update(given, wanted_levels(given, kind), kind, java)
+    kind = UpgradeType.UPGRADE if arguments.command == "upgrade" else lowering
+    return _update(arguments, requested_levels(arguments, kind), kind, java_config)
 
 
-def _describe(given: argparse.Namespace, java: Mapping[str, str]) -> int:
-    node_id: int | None = given.node_id
+def _describe(arguments: argparse.Namespace, java_config: Mapping[str, str]) -> int:
+    node_id: int | None = arguments.node_id
     if node_id is not None and node_id < 0:
         raise ToolFailed(f"Invalid node id {node_id}: must be non-negative.")
-    with admin_connection.connected(given.bootstrap_server, given.bootstrap_controller, java) as admin:
+    with connect(arguments.bootstrap_server, arguments.bootstrap_controller, java_config) as admin:
         if node_id is not None and node_id not in admin.cluster.nodes():
-            said = "Timed out waiting for a node assignment. Call: describeFeatures"
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, said)
+            message = "Timed out waiting for a node assignment. Call: describeFeatures"
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, message)
         features = admin.features(node_id)
     print("\n".join(feature_lines(features)))
     return 0
@@ -114,41 +114,43 @@ def feature_lines(features: Features) -> list[str]:
     return lines
 
 
-def wanted_levels(given: argparse.Namespace, kind: UpgradeType) -> dict[str, int]:
-    features: list[str] = given.feature or []
-    if given.command == "disable":
-        return _once((name, 0) for name in features)
-    if given.release_version is not None:
-        if given.metadata is not None or given.feature is not None:
+def requested_levels(arguments: argparse.Namespace, kind: UpgradeType) -> dict[str, int]:
+    features: list[str] = arguments.feature or []
+    if arguments.command == "disable":
+        return _without_duplicates((name, 0) for name in features)
+    if arguments.release_version is not None:
+        if arguments.metadata is not None or arguments.feature is not None:
             raise ToolFailed("Can not specify `release-version` with other feature flags.")
-        version = version_of(given.release_version)
+        version = version_of(arguments.release_version)
         levels = {name: default_level(name, version) for name in FEATURES}
-        # A feature cannot be raised to nothing.
-        kept = {name: level for name, level in levels.items() if level > 0 or kind is not UpgradeType.UPGRADE}
-        return {METADATA_VERSION: version.level, **kept}
-    wanted = list(map(parse_level, features))
-    if given.metadata is not None:
+        # A feature cannot be raised to level 0.
+        to_set = {name: level for name, level in levels.items() if level > 0 or kind is not UpgradeType.UPGRADE}
+        return {METADATA_VERSION: version.level, **to_set}
+    levels_by_name = list(map(parse_level, features))
+    if arguments.metadata is not None:
         print(" `metadata` flag is deprecated and may be removed in a future release.", flush=True)
-        wanted.insert(0, (METADATA_VERSION, version_of(given.metadata).level))
-    return _once(wanted)
+        levels_by_name.insert(0, (METADATA_VERSION, version_of(arguments.metadata).level))
+    return _without_duplicates(levels_by_name)
 
 
-def _once(levels: Iterable[tuple[str, int]]) -> dict[str, int]:
-    found: dict[str, int] = {}
+def _without_duplicates(levels: Iterable[tuple[str, int]]) -> dict[str, int]:
+    unique: dict[str, int] = {}
     for name, level in levels:
-        if name in found:
+        if name in unique:
             raise ToolFailed(f"Feature {name} was specified more than once.")
-        found[name] = level
-    return found
+        unique[name] = level
+    return unique
 
 
-def _update(given: argparse.Namespace, levels: Mapping[str, int], kind: UpgradeType, java: Mapping[str, str]) -> int:
+def _update(
+    arguments: argparse.Namespace, levels: Mapping[str, int], kind: UpgradeType, java_config: Mapping[str, str]
+) -> int:
     if not levels:
-        raise ToolFailed(f"You must specify at least one feature to {given.command}")
-    with admin_connection.connected(given.bootstrap_server, given.bootstrap_controller, java) as admin:
-        outcomes = admin.update_features(levels, kind, given.dry_run)
+        raise ToolFailed(f"You must specify at least one feature to {arguments.command}")
+    with connect(arguments.bootstrap_server, arguments.bootstrap_controller, java_config) as admin:
+        outcomes = admin.update_features(levels, kind, arguments.dry_run)
     for name in sorted(levels):
-        print(update_line(given.command, name, levels[name], outcomes[name], given.dry_run))
+        print(update_line(arguments.command, name, levels[name], outcomes[name], arguments.dry_run))
     failures = sum(outcome is not None for outcome in outcomes.values())
     if failures:
         raise ToolFailed(f"{failures} out of {len(levels)} operation(s) failed.")
@@ -158,7 +160,7 @@ def _update(given: argparse.Namespace, levels: Mapping[str, int], kind: UpgradeT
 def update_line(verb: str, name: str, level: int, refusal: KafkaError | None, dry_run: bool) -> str:
     to = "" if verb == "disable" else f" to {level}"
     if refusal is not None:
-        return f"{'Can' if dry_run else 'Could'} not {verb} {name}{to}. {words(refusal)}"
+        return f"{'Can' if dry_run else 'Could'} not {verb} {name}{to}. {message_of(refusal)}"
     return f"{name} {'can be' if dry_run else 'was'} {verb}d{to}."
 
 

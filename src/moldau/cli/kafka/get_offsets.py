@@ -1,4 +1,4 @@
-"""kafka-get-offsets: the first, last or timed offset of partitions, one `topic:partition:offset` a line.
+"""kafka-get-offsets: prints the first, last or timed offset of partitions, one `topic:partition:offset` per line.
 
 A partition without such an offset has no line. Nothing is changed.
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from moldau.base.errors import ErrorCode
-from moldau.cli.flags import Flag, Flags, Given
+from moldau.cli.flags import Arguments, Flag, Flags
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.connection.leaders import Cluster, Partition, by_leader, cluster
 from moldau.cli.kafka.tool import ToolFailed, complain, run
@@ -26,11 +26,11 @@ TIMES: Final = {
     "latest-tiered": -5,
     "earliest-pending-upload": -6,
 }
-"""Kafka's numbers for times that are none."""
+"""The special timestamps of ListOffsets."""
 RULE: Final = re.compile(r"([^:,]*)(?::(?:([0-9]*)|(?:([0-9]*)-([0-9]*))))?")
 PARTITION_MAX: Final = 2**31 - 1
 
-Wanted = Callable[[Partition], bool]
+PartitionFilter = Callable[[Partition], bool]
 
 FLAGS = Flags(
     "An interactive shell for getting topic-partition offsets.",
@@ -44,8 +44,8 @@ FLAGS = Flags(
             " PARTITIONS a number, a range 0-3 without its end, 5- or -3. Either part may be left out.",
             "topic1:1,topic2:0-3,topic3,topic4:5-,topic5:-3",
         ),
-        Flag("topic", "Topics that match a regular expression; all, if left out.", "topic"),
-        Flag("partitions", "A comma-separated list of partitions; all, if left out.", "partition ids"),
+        Flag("topic", "Topics that match a regular expression. Default: all.", "topic"),
+        Flag("partitions", "A comma-separated list of partitions. Default: all.", "partition ids"),
         Flag(
             "time",
             "The offset of the first record at or after this time.",
@@ -54,7 +54,7 @@ FLAGS = Flags(
             default="latest",
         ),
         Flag("command-config", "A properties file with settings of the client.", "config file"),
-        Flag("exclude-internal-topics", "Leave out Kafka's own topics."),
+        Flag("exclude-internal-topics", "Leave out internal topics."),
     ),
 )
 
@@ -63,26 +63,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run("kafka-get-offsets", FLAGS, _main, argv)
 
 
-def _main(given: Given) -> int:
-    given.require("bootstrap-server")
+def _main(arguments: Arguments) -> int:
+    arguments.require("bootstrap-server")
     try:
-        _print_offsets(given)
+        _print_offsets(arguments)
     except ToolFailed as error:
         raise ToolFailed(f"Error occurred: {error}") from error
     return 0
 
 
-def _print_offsets(given: Given) -> None:
-    wanted = _filter(given)
-    timestamp = parse_time(given.text("time") or "latest")
-    java = properties.load(given.text("command-config"))
-    with clients.channel(given.text("bootstrap-server") or "", java) as channel:
-        known = cluster(channel)
-    left_out = known.internal_topics if given.has("exclude-internal-topics") else frozenset()
-    partitions = [found for found in known.leaders if wanted(found) and found.topic not in left_out]
+def _print_offsets(arguments: Arguments) -> None:
+    matches = _filter(arguments)
+    timestamp = parse_time(arguments.text("time") or "latest")
+    java_config = properties.load(arguments.text("command-config"))
+    with clients.channel(arguments.text("bootstrap-server") or "", java_config) as channel:
+        metadata = cluster(channel)
+    excluded = metadata.internal_topics if arguments.has("exclude-internal-topics") else frozenset()
+    partitions = [partition for partition in metadata.leaders if matches(partition) and partition.topic not in excluded]
     if not partitions:
         raise ToolFailed("Could not match any topic-partitions with the specified filters")
-    offsets = _offsets(known, partitions, timestamp, java)
+    offsets = _offsets(metadata, partitions, timestamp, java_config)
     for partition in sorted(offsets, key=str):
         print(f"{partition.topic}:{partition.index}:{offsets[partition]}")
 
@@ -97,15 +97,15 @@ def parse_time(text: str) -> int:
         ) from None
 
 
-def _filter(given: Given) -> Wanted:
-    rules = given.text("topic-partitions")
+def _filter(arguments: Arguments) -> PartitionFilter:
+    rules = arguments.text("topic-partitions")
     if rules is not None:
-        if given.has("topic") or given.has("partitions"):
+        if arguments.has("topic") or arguments.has("partitions"):
             raise ToolFailed("--topic-partitions cannot be used with --topic or --partitions")
-        each = [parse_rule(rule) for rule in rules.split(",")]
-        return lambda partition: any(rule(partition) for rule in each)
-    topics = include_list(given.text("topic"))
-    listed = given.text("partitions")
+        parsed_rules = [parse_rule(rule) for rule in rules.split(",")]
+        return lambda partition: any(rule(partition) for rule in parsed_rules)
+    topics = include_list(arguments.text("topic"))
+    listed = arguments.text("partitions")
     if listed is None:
         return lambda partition: topics.fullmatch(partition.topic) is not None
     try:
@@ -117,21 +117,21 @@ def _filter(given: Given) -> Wanted:
     return lambda partition: topics.fullmatch(partition.topic) is not None and partition.index in indexes
 
 
-def parse_rule(rule: str) -> Wanted:
-    """`topic:1`, `topic:0-3` (without 3), `topic:5-`, `topic:-3`, `topic`, `:1`."""
-    found = RULE.fullmatch(rule)
-    if found is None:
+def parse_rule(rule: str) -> PartitionFilter:
+    """Parse `topic:1`, `topic:0-3` (without 3), `topic:5-`, `topic:-3`, `topic` or `:1`."""
+    match = RULE.fullmatch(rule)
+    if match is None:
         raise ToolFailed(f"Invalid rule specification: {rule}")
-    topics = include_list(found[1] or None)
-    if found[2]:
-        low, high = int(found[2]), int(found[2]) + 1
+    topics = include_list(match[1] or None)
+    if match[2]:
+        low, high = int(match[2]), int(match[2]) + 1
     else:
-        low, high = int(found[3] or 0), int(found[4] or PARTITION_MAX)
+        low, high = int(match[3] or 0), int(match[4] or PARTITION_MAX)
     return lambda partition: low <= partition.index < high and topics.fullmatch(partition.topic) is not None
 
 
 def _offsets(
-    known: Cluster, partitions: Sequence[Partition], timestamp: int, java: dict[str, str]
+    metadata: Cluster, partitions: Sequence[Partition], timestamp: int, java_config: dict[str, str]
 ) -> dict[Partition, int]:
     from moldau.wire.messages.list_offsets import (
         ListOffsetsPartition,
@@ -141,20 +141,20 @@ def _offsets(
     )
 
     for partition in partitions:
-        if known.leaders[partition] not in known.brokers:
+        if metadata.leaders[partition] not in metadata.brokers:
             complain(f"Skip getting offsets for topic-partition {partition} since it does not have a leader right now.")
     offsets: dict[Partition, int] = {}
-    for channel, topics in by_leader(known, partitions, java):
-        asked = [
+    for channel, topics in by_leader(metadata, partitions, java_config):
+        request_topics = [
             ListOffsetsTopic(
                 name=name,
                 partitions=[ListOffsetsPartition(partition_index=index, timestamp=timestamp) for index in indexes],
             )
             for name, indexes in topics.items()
         ]
-        request = ListOffsetsRequest(replica_id=-1, topics=asked)
-        answer = channel.ask(ApiKey.LIST_OFFSETS, request, ListOffsetsResponse)
-        for topic in answer.topics:
+        request = ListOffsetsRequest(replica_id=-1, topics=request_topics)
+        response = channel.ask(ApiKey.LIST_OFFSETS, request, ListOffsetsResponse)
+        for topic in response.topics:
             for result in topic.partitions:
                 partition = Partition(topic.name, result.partition_index)
                 if result.error_code:

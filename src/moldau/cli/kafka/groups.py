@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from moldau.base.errors import KafkaError
-from moldau.cli.flags import Flag, Flags, Given, UsageError
+from moldau.cli.flags import Arguments, Flag, Flags, UsageError
 from moldau.cli.kafka.connection import clients, properties
-from moldau.cli.kafka.java import errors as java_errors
-from moldau.cli.kafka.java import order as java_order
+from moldau.cli.kafka.java import hash_order
+from moldau.cli.kafka.java.exceptions import message_of
 from moldau.cli.kafka.tool import FAILURES, ToolFailed, run, trace
 from moldau.client.group_values import CONSUMER, UNKNOWN, ListedGroup, type_name
 from moldau.client.groups import Groups
@@ -26,7 +26,7 @@ FLAGS = Flags(
         Flag("list", "List the groups."),
         Flag("group-type", "Only groups of this type: classic, consumer, share or streams.", "type"),
         Flag("protocol", "Only groups of this protocol.", "protocol"),
-        Flag("consumer", "Only groups of consumers, of type consumer or classic, and groups that only hold offsets."),
+        Flag("consumer", "Only consumer groups, of type consumer or classic, and groups that only have offsets."),
         Flag("share", "Only share groups."),
         Flag("streams", "Only streams groups."),
     ),
@@ -37,10 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run("kafka-groups", FLAGS, _main, argv)
 
 
-def _main(given: Given) -> int:
-    _check(given)
+def _main(arguments: Arguments) -> int:
+    _check(arguments)
     try:
-        _list(given)
+        _list(arguments)
     except (*FAILURES, UsageError, OSError) as error:
         trace()
         print(f"Error while executing groups command : {error}")
@@ -48,47 +48,47 @@ def _main(given: Given) -> int:
     return 0
 
 
-def _check(given: Given) -> None:
-    if not given.has("bootstrap-server"):
+def _check(arguments: Arguments) -> None:
+    if not arguments.has("bootstrap-server"):
         raise UsageError("Missing required option(s) [bootstrap-server]")
-    if not given.has("list"):
+    if not arguments.has("list"):
         raise UsageError("Command must include exactly one action: --list.")
-    if given.has("group-type") and type_name(given.text("group-type") or "") == UNKNOWN:
+    if arguments.has("group-type") and type_name(arguments.text("group-type") or "") == UNKNOWN:
         raise UsageError("--group-type must be a valid group type.")
-    given.refuse("consumer", "group-type", "protocol", "share", "streams")
-    given.refuse("share", "consumer", "group-type", "protocol", "streams")
-    given.refuse("streams", "consumer", "group-type", "protocol", "share")
+    arguments.refuse("consumer", "group-type", "protocol", "share", "streams")
+    arguments.refuse("share", "consumer", "group-type", "protocol", "streams")
+    arguments.refuse("streams", "consumer", "group-type", "protocol", "share")
 
 
-def _list(given: Given) -> None:
-    servers = given.text("bootstrap-server") or ""
-    java = properties.load(given.text("command-config"))
-    cluster = clients.cluster(servers, java)
+def _list(arguments: Arguments) -> None:
+    servers = arguments.text("bootstrap-server") or ""
+    java_config = properties.load(arguments.text("command-config"))
+    cluster = clients.cluster(servers, java_config)
     try:
         listed = {group.group_id: group for group in Groups(cluster, TIMEOUT_MS).listed()}
     except KafkaError as error:
-        raise ToolFailed(java_errors.words(error)) from error
+        raise ToolFailed(message_of(error)) from error
     finally:
         cluster.close()
-    for line in lines([listed[each] for each in java_order.strings(listed) if wanted(given, listed[each])]):
+    for line in lines([listed[each] for each in hash_order.strings(listed) if is_selected(arguments, listed[each])]):
         print(line)
 
 
-def wanted(given: Given, group: ListedGroup) -> bool:
-    protocol = given.text("protocol")
-    if given.has("group-type"):
-        return group.type == type_name(given.text("group-type") or "") and protocol in (None, group.protocol_type)
+def is_selected(arguments: Arguments, group: ListedGroup) -> bool:
+    protocol = arguments.text("protocol")
+    if arguments.has("group-type"):
+        return group.type == type_name(arguments.text("group-type") or "") and protocol in (None, group.protocol_type)
     if protocol is not None:
         return group.protocol_type == protocol
-    if given.has("consumer"):
+    if arguments.has("consumer"):
         return group.protocol_type in ("consumer", "") or group.type == CONSUMER
-    if given.has("share") or given.has("streams"):
-        return group.type == ("Share" if given.has("share") else "Streams")
+    if arguments.has("share") or arguments.has("streams"):
+        return group.type == ("Share" if arguments.has("share") else "Streams")
     return True
 
 
 def lines(groups: Sequence[ListedGroup]) -> Iterator[str]:
-    """All three columns have the width of the longest cell of any."""
+    """Yield the rows; all three columns are as wide as the longest cell of any."""
     rows = [(group.group_id, group.type, group.protocol_type) for group in groups]
     width = max([COLUMN_MIN, *(len(cell) for row in rows for cell in row)])
     yield " ".join(f"{name:<{width}}" for name in ("GROUP", "TYPE", "PROTOCOL"))

@@ -1,4 +1,4 @@
-"""kafka-leader-election: gives partitions back to their preferred leaders, or to any replica where none is in sync.
+"""kafka-leader-election: elects the preferred leaders of partitions, or any replica where none is in sync.
 
 The file names partitions: {"partitions": [{"topic": "t", "partition": 0}]}.
 """
@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.cli.flags import Flag, Flags, Given, UsageError
-from moldau.cli.kafka.connection import admin as admin_connection
+from moldau.cli.flags import Arguments, Flag, Flags, UsageError
 from moldau.cli.kafka.connection import properties
-from moldau.cli.kafka.java import order as java_order
-from moldau.cli.kafka.java.errors import WRAPPED, shown
+from moldau.cli.kafka.connection.admin import connect_to_brokers
+from moldau.cli.kafka.java import hash_order
+from moldau.cli.kafka.java.exceptions import WRAPPED, exception_text
 from moldau.cli.kafka.reassignment import json_input
 from moldau.cli.kafka.reassignment.plan import duplicates, java_list
 from moldau.cli.kafka.tool import ToolFailed, run
@@ -40,11 +40,11 @@ FLAGS = Flags(
             "Path to JSON file",
         ),
         Flag("topic", "The topic of the one partition to elect a leader for.", "topic name"),
-        Flag("partition", "With --topic: its number.", "partition id", "Integer"),
-        Flag("all-topic-partitions", "Elect wherever there is something to elect."),
+        Flag("partition", "With --topic: the partition.", "partition id", "Integer"),
+        Flag("all-topic-partitions", "Elect leaders for all partitions that need one."),
         Flag(
             "election-type",
-            "REQUIRED: preferred, where another replica leads than the first; or unclean, where none leads:"
+            "REQUIRED: preferred, where the leader is not the first replica; or unclean, where there is no leader:"
             " records may be lost.",
             "election type",
             "ElectionType",
@@ -59,53 +59,53 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run("kafka-leader-election", FLAGS, _main, argv)
 
 
-def _main(given: Given) -> int:
-    kind = _checked(given)
-    partitions = _partitions(given)
-    java = properties.load(given.text("command-config"))
+def _main(arguments: Arguments) -> int:
+    kind = _check(arguments)
+    partitions = _partitions(arguments)
+    java_config = properties.load(arguments.text("command-config"))
     try:
-        with admin_connection.by_brokers(given.text("bootstrap-server") or "", java) as admin:
+        with connect_to_brokers(arguments.text("bootstrap-server") or "", java_config) as admin:
             outcomes = admin.elect_leaders(kind, partitions)
     except KafkaError as error:
-        raise _refusal(error) from error
+        raise _failure(error) from error
     return report(kind, outcomes)
 
 
-def _checked(given: Given) -> ElectionType:
-    missing = [name for name in ("bootstrap-server", "election-type") if not given.has(name)]
+def _check(arguments: Arguments) -> ElectionType:
+    missing = [name for name in ("bootstrap-server", "election-type") if not arguments.has(name)]
     if missing:
         raise UsageError(f"Missing required option(s): {', '.join(missing)}")
-    if sum(map(given.has, CHOICES)) != 1:
+    if sum(map(arguments.has, CHOICES)) != 1:
         raise UsageError(f"One and only one of the following options is required: {', '.join(CHOICES)}")
-    if given.has("topic") and not given.has("partition"):
+    if arguments.has("topic") and not arguments.has("partition"):
         raise UsageError("Missing required option(s): partition")
-    if given.has("partition") and not given.has("topic"):
+    if arguments.has("partition") and not arguments.has("topic"):
         raise UsageError("Option partition is only allowed if topic is used")
-    named = given.text("election-type") or ""
-    if named.upper() not in ElectionType.__members__:
-        raise UsageError(f"Cannot parse argument '{named}' of option election-type")
-    return ElectionType[named.upper()]
+    kind = arguments.text("election-type") or ""
+    if kind.upper() not in ElectionType.__members__:
+        raise UsageError(f"Cannot parse argument '{kind}' of option election-type")
+    return ElectionType[kind.upper()]
 
 
-def _partitions(given: Given) -> list[TopicPartition] | None:
-    """Those named; None for all."""
-    path = given.text("path-to-json-file")
+def _partitions(arguments: Arguments) -> list[TopicPartition] | None:
+    """Return the named partitions; None for all."""
+    path = arguments.text("path-to-json-file")
     if path is not None:
         return parse_partitions(json_input.read_file(path))
-    topic, partition = given.text("topic"), given.integer("partition")
+    topic, partition = arguments.text("topic"), arguments.integer("partition")
     return None if topic is None or partition is None else [TopicPartition(topic, partition)]
 
 
 def parse_partitions(text: str) -> list[TopicPartition]:
     try:
-        found = json_input.as_object(json_input.parse(text))
+        content = json_input.as_object(json_input.parse(text))
     except ValueError as error:
         raise ToolFailed("Replica election data is empty") from error
-    if "partitions" not in found:
+    if "partitions" not in content:
         raise ToolFailed('Replica election data is missing "partitions" field')
-    partitions = [_partition(json_input.as_object(row)) for row in json_input.as_array(found["partitions"])]
-    if twice := java_order.partitions(duplicates(partitions)):
-        raise ToolFailed(f"Replica election data contains duplicate partitions: {java_list(twice)}")
+    partitions = [_partition(json_input.as_object(row)) for row in json_input.as_array(content["partitions"])]
+    if repeated := hash_order.partitions(duplicates(partitions)):
+        raise ToolFailed(f"Replica election data contains duplicate partitions: {java_list(repeated)}")
     return partitions
 
 
@@ -114,36 +114,36 @@ def _partition(row: dict[str, Any]) -> TopicPartition:
     return TopicPartition(topic, json_input.integer(json_input.field(row, "partition")))
 
 
-def _refusal(error: KafkaError) -> ToolFailed:
-    """Kafka says the two that happen on stdout, too."""
-    said = {
+def _failure(error: KafkaError) -> ToolFailed:
+    """Return the error; like Kafka, print the two common ones on stdout too."""
+    message = {
         ErrorCode.REQUEST_TIMED_OUT: "Timeout waiting for election results",
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Not authorized to perform leader election",
     }.get(error.code)
-    if said is None:
-        return ToolFailed(WRAPPED + shown(error))
-    print(said)
-    return ToolFailed(said)
+    if message is None:
+        return ToolFailed(WRAPPED + exception_text(error))
+    print(message)
+    return ToolFailed(message)
 
 
 def report(kind: ElectionType, outcomes: Mapping[TopicPartition, KafkaError | None]) -> int:
-    elected = [where for where, refusal in outcomes.items() if refusal is None]
-    refused = {where: refusal for where, refusal in outcomes.items() if refusal is not None}
-    not_needed = [where for where, refusal in refused.items() if refusal.code is ErrorCode.ELECTION_NOT_NEEDED]
+    elected = [where for where, error in outcomes.items() if error is None]
+    errors = {where: error for where, error in outcomes.items() if error is not None}
+    not_needed = [where for where, error in errors.items() if error.code is ErrorCode.ELECTION_NOT_NEEDED]
     if elected:
         print(f"Successfully completed leader election ({kind.name}) for partitions {_listed(elected)}")
     if not_needed:
         print(f"Valid replica already elected for partitions {_listed(not_needed)}")
-    failed = java_order.partitions(where for where in refused if where not in not_needed)
+    failed = hash_order.partitions(where for where in errors if where not in not_needed)
     for where in failed:
-        print(f"Error completing leader election ({kind.name}) for partition: {where}: {shown(refused[where])}")
+        print(f"Error completing leader election ({kind.name}) for partition: {where}: {exception_text(errors[where])}")
     if failed:
         raise ToolFailed(f"{len(failed)} replica(s) could not be elected")
     return 0
 
 
 def _listed(partitions: Sequence[TopicPartition]) -> str:
-    return ", ".join(map(str, java_order.partitions(partitions)))
+    return ", ".join(map(str, hash_order.partitions(partitions)))
 
 
 if __name__ == "__main__":

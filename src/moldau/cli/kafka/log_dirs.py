@@ -1,6 +1,6 @@
-"""kafka-log-dirs: which broker keeps which partition in which directory, and how large it is, as one line of JSON.
+"""kafka-log-dirs: prints the log directories of brokers, with their partitions and sizes, as one line of JSON.
 
-Two lines for people stand before it; scripts take the last line. Nothing is changed.
+Two lines for people come before it; scripts read the last line. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from moldau.base.errors import ErrorCode
-from moldau.cli.flags import Flag, Flags, Given
+from moldau.cli.flags import Arguments, Flag, Flags
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.connection.leaders import cluster
 from moldau.cli.kafka.tool import ToolFailed, run
@@ -30,8 +30,8 @@ FLAGS = Flags(
         ),
         Flag("command-config", "A properties file with settings of the client.", "Admin client property file"),
         Flag("describe", "REQUIRED: Show the log directories."),
-        Flag("topic-list", "Topics to show, as topic1,topic2; all, if left out.", "Topic list"),
-        Flag("broker-list", "Brokers to ask, as 0,1,2; all, if left out.", "Broker list"),
+        Flag("topic-list", "Topics to show, as topic1,topic2. Default: all.", "Topic list"),
+        Flag("broker-list", "Brokers to ask, as 0,1,2. Default: all.", "Broker list"),
     ),
 )
 
@@ -40,24 +40,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run("kafka-log-dirs", FLAGS, _main, argv)
 
 
-def _main(given: Given) -> int:
-    given.require("bootstrap-server", "describe")
-    java = properties.load(given.text("command-config"))
-    topics = {name for name in (given.text("topic-list") or "").split(",") if name}
-    asked = _ids(given.text("broker-list") or "")
-    with clients.channel(given.text("bootstrap-server") or "", java) as channel:
+def _main(arguments: Arguments) -> int:
+    arguments.require("bootstrap-server", "describe")
+    java_config = properties.load(arguments.text("command-config"))
+    topics = {name for name in (arguments.text("topic-list") or "").split(",") if name}
+    requested = _ids(arguments.text("broker-list") or "")
+    with clients.channel(arguments.text("bootstrap-server") or "", java_config) as channel:
         brokers = cluster(channel).brokers
-    unknown = asked - brokers.keys()
+    unknown = requested - brokers.keys()
     if unknown:
         raise ToolFailed(
             f"ERROR: The given brokers do not exist from --broker-list: {_listed(unknown)}."
             f" Current existent brokers: {_listed(brokers)}"
         )
-    chosen = sorted(asked or brokers)
+    selected = sorted(requested or brokers)
     print("Querying brokers for log directories information")
-    found = {broker: _log_dirs(*brokers[broker], java) for broker in chosen}
-    print(f"Received log directory information from brokers {_listed(chosen)}")
-    print(json.dumps(document(found, topics), separators=(",", ":"), ensure_ascii=False))
+    log_dirs = {broker: _log_dirs(*brokers[broker], java_config) for broker in selected}
+    print(f"Received log directory information from brokers {_listed(selected)}")
+    print(json.dumps(document(log_dirs, topics), separators=(",", ":"), ensure_ascii=False))
     return 0
 
 
@@ -72,22 +72,22 @@ def _listed(ids: Any) -> str:
     return ",".join(map(str, sorted(ids)))
 
 
-def _log_dirs(host: str, port: int, java: Mapping[str, str]) -> Sequence[DescribeLogDirsResult]:
+def _log_dirs(host: str, port: int, java_config: Mapping[str, str]) -> Sequence[DescribeLogDirsResult]:
     from moldau.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
-    with clients.channel_to(host, port, java) as channel:
-        # Every topic is asked for and chosen from here, as Kafka's tool does: a broker may not know all that are named.
-        answer = channel.ask(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
-    clients.refuse(answer.error_code, None)
-    return answer.results
+    with clients.channel_to(host, port, java_config) as channel:
+        # Like Kafka's tool, request every topic and select here: a broker may not have all that are named.
+        response = channel.ask(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
+    clients.raise_for_error(response.error_code, None)
+    return response.results
 
 
-def document(found: Mapping[int, Sequence[DescribeLogDirsResult]], topics: set[str]) -> dict[str, Any]:
-    """The JSON of Kafka's tool, its keys in their order."""
+def document(log_dirs: Mapping[int, Sequence[DescribeLogDirsResult]], topics: set[str]) -> dict[str, Any]:
+    """Return the JSON of Kafka's tool, with its order of keys."""
     return {
         "brokers": [
             {"broker": broker, "logDirs": [_log_dir(result, topics) for result in results]}
-            for broker, results in found.items()
+            for broker, results in log_dirs.items()
         ],
         "version": 1,
     }

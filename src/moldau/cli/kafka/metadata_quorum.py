@@ -1,4 +1,4 @@
-"""kafka-metadata-quorum: who leads the metadata log, how far the others have followed; adds and removes controllers."""
+"""kafka-metadata-quorum: shows the leader of the metadata log and its followers; adds and removes controllers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from moldau.base.ids import ZERO_UUID, Uuid, uuid_text
-from moldau.cli.kafka.connection import admin as admin_connection
 from moldau.cli.kafka.connection import controller_file, properties
+from moldau.cli.kafka.connection.admin import connect
 from moldau.cli.kafka.padded_table import padded_table
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.kafka.topic_lines import parse_uuid
@@ -41,60 +41,60 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_connection(parser, required=True)
     verbs = parser.add_subparsers(dest="command", required=True)
-    describe = verbs.add_parser("describe", help="tell about the quorum")
-    describe.add_argument("--status", action="store_true", help="who leads, who votes, how far behind the last is")
-    describe.add_argument("--replication", action="store_true", help="how far each voter and observer has followed")
+    describe = verbs.add_parser("describe", help="describe the quorum")
+    describe.add_argument("--status", action="store_true", help="the leader, the voters, and the largest lag")
+    describe.add_argument("--replication", action="store_true", help="the lag of each voter and observer")
     describe.add_argument("--human-readable", action="store_true", help="with --replication: times as ... ms ago")
     add = verbs.add_parser("add-controller", help="make the controller of --command-config a voter")
-    add.add_argument("--dry-run", action="store_true", help="only say what would be done")
-    remove = verbs.add_parser("remove-controller", help="take a controller out of the voters")
+    add.add_argument("--dry-run", action="store_true", help="only print what would be done")
+    remove = verbs.add_parser("remove-controller", help="remove a controller from the voters")
     remove.add_argument("--controller-id", "-i", type=int, required=True, help="its id")
     remove.add_argument("--controller-directory-id", "-d", required=True, help="the id of its metadata directory")
-    remove.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    remove.add_argument("--dry-run", action="store_true", help="only print what would be done")
     for verb in (describe, add, remove):
         add_connection(verb, required=False)
     return parser
 
 
-def _run(given: argparse.Namespace) -> int:
-    if given.bootstrap_server is None and given.bootstrap_controller is None:
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.bootstrap_server is None and arguments.bootstrap_controller is None:
         raise ToolFailed(
             "kafka-metadata-quorum: error: one of the arguments --bootstrap-server --bootstrap-controller is required"
         )
-    path = given.command_config
+    path = arguments.command_config
     if path is not None and not Path(path).exists():
         raise ToolFailed(f"Properties file {path} does not exists!")
     settings = properties.load(path)
-    match given.command:
+    match arguments.command:
         case "describe":
-            _describe(given, settings)
+            _describe(arguments, settings)
         case "add-controller":
             if path is None:
                 raise ToolFailed(
                     "You must supply the configuration file of the controller you are adding when using add-controller."
                 )
-            _add(given, settings)
+            _add(arguments, settings)
         case _:
-            _remove(given, settings)
+            _remove(arguments, settings)
     return 0
 
 
-def _describe(given: argparse.Namespace, java: Mapping[str, str]) -> None:
-    if given.status and given.replication:
+def _describe(arguments: argparse.Namespace, java_config: Mapping[str, str]) -> None:
+    if arguments.status and arguments.replication:
         raise ToolFailed("Only one of --status or --replication should be specified with describe sub-command")
-    if not given.status and not given.replication:
+    if not arguments.status and not arguments.replication:
         raise ToolFailed("One of --status or --replication must be specified with describe sub-command")
-    if given.status and given.human_readable:
+    if arguments.status and arguments.human_readable:
         raise ToolFailed("The option --human-readable is only supported along with --replication")
-    with admin_connection.connected(given.bootstrap_server, given.bootstrap_controller, java) as admin:
-        cluster_id = admin.described().cluster_id if given.status else ""
+    with connect(arguments.bootstrap_server, arguments.bootstrap_controller, java_config) as admin:
+        cluster_id = admin.described().cluster_id if arguments.status else ""
         quorum = admin.quorum()
     if quorum.leader is None:
-        raise ToolFailed("The quorum has no leader now; try again in a moment")
-    if given.status:
+        raise ToolFailed("The quorum currently has no leader; try again in a moment")
+    if arguments.status:
         print(status_text(cluster_id, quorum))
     else:
-        print(replication_table(quorum, time.time_ns() // 1_000_000 if given.human_readable else None))
+        print(replication_table(quorum, time.time_ns() // 1_000_000 if arguments.human_readable else None))
 
 
 def status_text(cluster_id: str, quorum: Quorum) -> str:
@@ -103,8 +103,8 @@ def status_text(cluster_id: str, quorum: Quorum) -> str:
     last = min(quorum.voters, key=lambda voter: voter.log_end_offset)
     behind_ms = 0
     if last is not leader:
-        known = leader.last_caught_up_ms >= 0 and last.last_caught_up_ms >= 0
-        behind_ms = leader.last_caught_up_ms - last.last_caught_up_ms if known else -1
+        is_known = leader.last_caught_up_ms >= 0 and last.last_caught_up_ms >= 0
+        behind_ms = leader.last_caught_up_ms - last.last_caught_up_ms if is_known else -1
     values = {
         "ClusterId": cluster_id,
         "LeaderId": quorum.leader_id,
@@ -123,7 +123,7 @@ def _replicas(quorum: Quorum, replicas: Sequence[QuorumReplica]) -> str:
 
 
 def _replica(quorum: Quorum, replica: QuorumReplica) -> str:
-    """Like JSON, with what is not known left out."""
+    """Return a text like JSON, without fields that are unknown."""
     parts = [f'"id": {replica.replica_id}']
     if replica.directory_id != ZERO_UUID:
         parts.append(f'"directoryId": "{uuid_text(replica.directory_id)}"')
@@ -134,7 +134,7 @@ def _replica(quorum: Quorum, replica: QuorumReplica) -> str:
 
 
 def replication_table(quorum: Quorum, now_ms: int | None) -> str:
-    """Times as they are, or as long ago as they are at `now_ms`."""
+    """Return the table, with timestamps as they are, or relative to `now_ms`."""
     leader = quorum.leader
     assert leader is not None
     followers = [voter for voter in quorum.voters if voter is not leader]
@@ -166,27 +166,27 @@ def _time(timestamp_ms: int, now_ms: int | None, name: str) -> str:
     return f"{now_ms - timestamp_ms} ms ago"
 
 
-def _add(given: argparse.Namespace, settings: Mapping[str, str]) -> None:
+def _add(arguments: argparse.Namespace, settings: Mapping[str, str]) -> None:
     controller_id = controller_file.controller_id(settings)
     directory_id = controller_file.directory_id(controller_file.metadata_directory(settings))
     endpoints = controller_file.controller_endpoints(settings)
-    if not given.dry_run:
-        with admin_connection.connected(given.bootstrap_server, given.bootstrap_controller, settings) as admin:
+    if not arguments.dry_run:
+        with connect(arguments.bootstrap_server, arguments.bootstrap_controller, settings) as admin:
             admin.add_voter(controller_id, directory_id, endpoints)
-    done = "DRY RUN of adding" if given.dry_run else "Added"
+    done = "DRY RUN of adding" if arguments.dry_run else "Added"
     listed = ", ".join(map(str, endpoints))
     print(f"{done} controller {controller_id} with directory id {uuid_text(directory_id)} and endpoints: {listed}")
 
 
-def _remove(given: argparse.Namespace, java: Mapping[str, str]) -> None:
-    controller_id = given.controller_id
+def _remove(arguments: argparse.Namespace, java_config: Mapping[str, str]) -> None:
+    controller_id = arguments.controller_id
     if controller_id < 0:
         raise ToolFailed(f"Invalid negative --controller-id: {controller_id}")
-    directory_id = _directory_id(given.controller_directory_id)
-    if not given.dry_run:
-        with admin_connection.connected(given.bootstrap_server, given.bootstrap_controller, java) as admin:
+    directory_id = _directory_id(arguments.controller_directory_id)
+    if not arguments.dry_run:
+        with connect(arguments.bootstrap_server, arguments.bootstrap_controller, java_config) as admin:
             admin.remove_voter(controller_id, directory_id)
-    done = "DRY RUN of removing " if given.dry_run else "Removed "
+    done = "DRY RUN of removing " if arguments.dry_run else "Removed "
     print(f"{done} KRaft controller {controller_id} with directory id {uuid_text(directory_id)}")
 
 

@@ -1,6 +1,6 @@
-"""kafka-producer-perf-test: writes records as fast as it can, or as fast as it may, and tells rates and latencies.
+"""kafka-producer-perf-test: writes records as fast as possible, or at a limited rate; prints rates and latencies.
 
-The loop does one call a record; librdkafka's delivery reports carry the latency, so no clock is read a record.
+The loop makes one call per record; delivery reports carry the latency, so no clock is read per record.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import count, cycle, islice
 from typing import TYPE_CHECKING, Any, Final
 
-from moldau.cli.flags import Flag, Flags, Given, UsageError, key_values
+from moldau.cli.flags import Arguments, Flag, Flags, UsageError, key_values
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.console_producer import Failures
 from moldau.cli.kafka.performance.latencies import Latencies
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 POOL_BYTES: Final = 8 << 20
 POOL_RECORDS_MAX: Final = 1024
-"""Random payloads are made beforehand and sent in turn: making one a record would measure the making."""
+"""Random payloads are generated beforehand and reused in turn, so that generating them is not measured."""
 POLL_EVERY: Final = 512
 FULL_QUEUE_SECONDS: Final = 0.05
 TRANSACTION_MS: Final = 3000
 
-# Not idempotent unless asked: librdkafka takes half a second to get a producer id, and a short run would measure that.
+# Not idempotent by default: librdkafka takes half a second to get a producer id, which would distort a short run.
 OWN_CONFIG: Final = {
     "client.id": "perf-producer-client",
     "partitioner": "murmur2_random",
@@ -47,13 +47,11 @@ FLAGS = Flags(
         Flag("bootstrap-server", "Brokers to connect to, HOST:PORT.", "BOOTSTRAP-SERVER"),
         Flag("topic", "REQUIRED: The topic to write to.", "TOPIC"),
         Flag("num-records", "REQUIRED: How many records to write.", "NUM-RECORDS", "Long"),
-        Flag("record-size", "Records of so many random letters.", "RECORD-SIZE", "Integer"),
+        Flag("record-size", "Records of this many random letters.", "RECORD-SIZE", "Integer"),
         Flag("payload-file", "Records taken at random from the lines of a file.", "PAYLOAD-FILE"),
         Flag("payload-monotonic", "Records that count from 0."),
-        Flag("payload-delimiter", "What divides the records of --payload-file.", "PAYLOAD-DELIMITER", default="\\n"),
-        Flag(
-            "throughput", "REQUIRED: At most about so many records a second; -1 for no limit.", "THROUGHPUT", "Double"
-        ),
+        Flag("payload-delimiter", "The separator of records in --payload-file.", "PAYLOAD-DELIMITER", default="\\n"),
+        Flag("throughput", "REQUIRED: At most about this many records a second; -1: no limit.", "THROUGHPUT", "Double"),
         Flag("command-property", "Properties of the producer, key=value.", "PROP-NAME=PROP-VALUE", many=True),
         Flag("producer-props", "Properties of the producer.", "K=V", replaced_by="command-property", many=True),
         Flag("command-config", "A file of producer properties.", "CONFIG-FILE"),
@@ -61,10 +59,8 @@ FLAGS = Flags(
         Flag("print-metrics", "Print the client's statistics at the end."),
         Flag("transactional-id", "Write in transactions, under this id.", "TRANSACTIONAL-ID"),
         Flag("transaction-duration-ms", "How long each transaction lasts.", "TRANSACTION-DURATION", "Long"),
-        Flag(
-            "warmup-records", "So many first records are left out of a second summary.", "WARMUP-RECORDS", "Long", "0"
-        ),
-        Flag("reporting-interval", "How often progress is told, in ms.", "INTERVAL-MS", "Long", "5000"),
+        Flag("warmup-records", "Leave this many first records out of a second summary.", "WARMUP-RECORDS", "Long", "0"),
+        Flag("reporting-interval", "How often progress is printed, in ms.", "INTERVAL-MS", "Long", "5000"),
     ),
     warning="Option --{old} has been deprecated and will be removed in a future version. Use --{new} instead.",
     clash=f"{TOOL}: error: --{{new}} and --{{old}} cannot be specified together.",
@@ -90,109 +86,109 @@ class Plan:
     payloads: Iterator[bytes]
 
 
-def _main(given: Given) -> int:
+def _main(arguments: Arguments) -> int:
     from moldau.cli.kafka.performance.client_stats import ClientStats
     from moldau.client.confluent import KafkaException
 
-    _check(given)
+    _check(arguments)
     clients.require_librdkafka()
-    java = _java(given)
-    servers = java.pop("bootstrap.servers", "")
-    plan = _plan(given, java)
+    java_config = _java_config(arguments)
+    servers = java_config.pop("bootstrap.servers", "")
+    plan = _plan(arguments, java_config)
     stats = ClientStats()
     failures = Failures()
-    own = {**OWN_CONFIG, **(stats.config if given.has("print-metrics") else {})}
+    own = {**OWN_CONFIG, **(stats.config if arguments.has("print-metrics") else {})}
     if plan.transaction_seconds is not None:
-        java.setdefault("transactional.id", f"performance-producer-{uuid.uuid4()}")
-    producer = clients.producer(servers, java, own)
+        java_config.setdefault("transactional.id", f"performance-producer-{uuid.uuid4()}")
+    producer = clients.producer(servers, java_config, own)
     try:
-        Run(plan, producer, failures).go()
+        Run(plan, producer, failures).send_all()
     except KafkaException as error:
-        raise clients.Refused(error.args[0]) from error
-    if given.has("print-metrics"):
+        raise clients.ClientError(error.args[0]) from error
+    if arguments.has("print-metrics"):
         stats.print_table(producer.poll)
     return failures.summary(0)
 
 
-def _check(given: Given) -> None:
+def _check(arguments: Arguments) -> None:
     for name in ("topic", "num-records", "throughput"):
-        if not given.has(name):
+        if not arguments.has(name):
             raise _error(f"argument --{name} is required")
     kinds = ("record-size", "payload-file", "payload-monotonic")
-    chosen = [name for name in kinds if given.has(name)]
-    if not chosen:
+    selected = [name for name in kinds if arguments.has(name)]
+    if not selected:
         raise _error(f"one of the arguments {' '.join(f'--{name}' for name in kinds)} is required")
-    if len(chosen) > 1:
-        raise _error(f"argument --{chosen[1]}: not allowed with argument --{chosen[0]}")
+    if len(selected) > 1:
+        raise _error(f"argument --{selected[1]}: not allowed with argument --{selected[0]}")
     for name in ("num-records", "record-size", "transaction-duration-ms", "reporting-interval"):
-        if given.has(name) and _number(given, name) <= 0:
+        if arguments.has(name) and _number(arguments, name) <= 0:
             raise _error(f"--{name} should be greater than zero.")
-    if _number(given, "warmup-records") >= _number(given, "num-records"):
+    if _number(arguments, "warmup-records") >= _number(arguments, "num-records"):
         raise _error("The value for --warmup-records must be strictly fewer than the number of records in the test.")
-    if not any(map(given.has, ("bootstrap-server", "command-property", "command-config"))):
+    if not any(map(arguments.has, ("bootstrap-server", "command-property", "command-config"))):
         raise _error(
             "At least one of --bootstrap-server, --command-property, --producer-props, --producer.config"
             " or --command-config must be specified."
         )
 
 
-def _error(said: str) -> UsageError:
-    return UsageError(f"{TOOL}: error: {said}")
+def _error(message: str) -> UsageError:
+    return UsageError(f"{TOOL}: error: {message}")
 
 
-def _number(given: Given, name: str) -> int:
-    text = given.text(name) or "0"
+def _number(arguments: Arguments, name: str) -> int:
+    text = arguments.text(name) or "0"
     try:
         return int(text)
     except ValueError:
-        said = f"could not convert '{text}' to {FLAGS.kind(name)} (For input string: \"{text}\")"
-        raise _error(f"argument --{name}: {said}") from None
+        message = f"could not convert '{text}' to {FLAGS.kind(name)} (For input string: \"{text}\")"
+        raise _error(f"argument --{name}: {message}") from None
 
 
-def _java(given: Given) -> dict[str, str]:
-    java = properties.load(given.text("command-config"))
-    java.update(key_values(given.texts("command-property")))
-    if given.has("bootstrap-server"):
-        java["bootstrap.servers"] = given.text("bootstrap-server") or ""
-    if given.has("transactional-id"):
-        java["transactional.id"] = given.text("transactional-id") or ""
-    return java
+def _java_config(arguments: Arguments) -> dict[str, str]:
+    java_config = properties.load(arguments.text("command-config"))
+    java_config.update(key_values(arguments.texts("command-property")))
+    if arguments.has("bootstrap-server"):
+        java_config["bootstrap.servers"] = arguments.text("bootstrap-server") or ""
+    if arguments.has("transactional-id"):
+        java_config["transactional.id"] = arguments.text("transactional-id") or ""
+    return java_config
 
 
-def _plan(given: Given, java: dict[str, str]) -> Plan:
-    in_transactions = given.has("transaction-duration-ms") or "transactional.id" in java
-    duration_ms = _number(given, "transaction-duration-ms") or TRANSACTION_MS
+def _plan(arguments: Arguments, java_config: dict[str, str]) -> Plan:
+    in_transactions = arguments.has("transaction-duration-ms") or "transactional.id" in java_config
+    duration_ms = _number(arguments, "transaction-duration-ms") or TRANSACTION_MS
     try:
-        per_second = float(given.text("throughput") or "-1")
+        per_second = float(arguments.text("throughput") or "-1")
     except ValueError:
-        raise _error(f"argument --throughput: could not convert '{given.text('throughput')}' to Double") from None
+        raise _error(f"argument --throughput: could not convert '{arguments.text('throughput')}' to Double") from None
     return Plan(
-        topic=given.text("topic") or "",
-        records=_number(given, "num-records"),
+        topic=arguments.text("topic") or "",
+        records=_number(arguments, "num-records"),
         per_second=per_second,
-        warmup=_number(given, "warmup-records"),
-        interval_seconds=_number(given, "reporting-interval") / 1000,
+        warmup=_number(arguments, "warmup-records"),
+        interval_seconds=_number(arguments, "reporting-interval") / 1000,
         transaction_seconds=duration_ms / 1000 if in_transactions else None,
-        payloads=_payloads(given),
+        payloads=_payloads(arguments),
     )
 
 
-def _payloads(given: Given) -> Iterator[bytes]:
-    """Payloads without end."""
-    if given.has("payload-monotonic"):
+def _payloads(arguments: Arguments) -> Iterator[bytes]:
+    """Return an endless iterator of payloads."""
+    if arguments.has("payload-monotonic"):
         return (b"%d" % number for number in count())
-    chance = random.Random(0)
-    if given.has("record-size"):
-        return cycle(random_records(_number(given, "record-size"), chance))
-    lines = _file_records(given.text("payload-file") or "", given.text("payload-delimiter") or "\n")
-    return iter(lambda: chance.choice(lines), None)
+    rng = random.Random(0)
+    if arguments.has("record-size"):
+        return cycle(random_records(_number(arguments, "record-size"), rng))
+    lines = _file_records(arguments.text("payload-file") or "", arguments.text("payload-delimiter") or "\n")
+    return iter(lambda: rng.choice(lines), None)
 
 
-def random_records(size: int, chance: random.Random) -> list[bytes]:
-    """Capital letters, as Kafka sends: they compress a little, as real records do."""
+def random_records(size: int, rng: random.Random) -> list[bytes]:
+    """Return records of capital letters, as Kafka's tool: like real records, they compress a little."""
     letters = (string.ascii_uppercase * 10)[:256].encode()
     amount = max(1, min(POOL_RECORDS_MAX, POOL_BYTES // size))
-    return [chance.randbytes(size).translate(letters) for _ in range(amount)]
+    return [rng.randbytes(size).translate(letters) for _ in range(amount)]
 
 
 def _file_records(path: str, delimiter: str) -> list[bytes]:
@@ -215,7 +211,7 @@ def _file_records(path: str, delimiter: str) -> list[bytes]:
 
 
 class Run:
-    """One run: the sending loop and its two tallies, of all records and of those after the warm-up."""
+    """One run: the sending loop, and the latencies of all records and of those after the warm-up."""
 
     def __init__(self, plan: Plan, producer: Producer, failures: Failures) -> None:
         self._plan = plan
@@ -223,7 +219,7 @@ class Run:
         self._failures = failures
         self._bytes = self._sent = 0
 
-    def go(self) -> None:
+    def send_all(self) -> None:
         plan, producer = self._plan, self._producer
         self._begin()
         if plan.warmup:
@@ -235,12 +231,12 @@ class Run:
         self._next_report += plan.interval_seconds
         self._transaction_end = self._start + (plan.transaction_seconds or 0)
         whole = self._whole = Latencies(self._start)
-        self._send(plan.warmup, _into(self._failures, whole))
+        self._send(plan.warmup, _delivery_callback(self._failures, whole))
         steady = None
         if plan.warmup:
             print("In steady state.", flush=True)
             steady = Latencies(time.perf_counter(), steady=True)
-        self._send(plan.records - plan.warmup, _into(self._failures, whole, steady))
+        self._send(plan.records - plan.warmup, _delivery_callback(self._failures, whole, steady))
         if plan.transaction_seconds is not None and self._sent:
             self._producer.commit_transaction()
         producer.flush()
@@ -249,46 +245,46 @@ class Run:
         if steady is not None:
             print(steady.total_line(now, mean))
 
-    def _send(self, records: int, delivered: Callable[[Any, Any], None]) -> None:
-        """In chunks: between them callbacks are served, progress told, the limit kept and transactions ended."""
+    def _send(self, records: int, on_delivery: Callable[[Any, Any], None]) -> None:
+        """Send in chunks; between them serve callbacks, print progress, limit the rate and end transactions."""
         per_second = self._plan.per_second
-        # A limited run is looked after every 10 ms or so, that it runs evenly.
+        # With a limit, check about every 10 ms, so that the rate is even.
         chunk = POLL_EVERY if per_second <= 0 else max(1, min(POLL_EVERY, int(per_second / 100)))
         while records > 0:
             payloads = list(islice(self._plan.payloads, min(chunk, records)))
-            self._produce(payloads, delivered)
+            self._produce(payloads, on_delivery)
             records -= len(payloads)
             self._sent += len(payloads)
             self._bytes += sum(map(len, payloads))
             self._producer.poll(0)
             if per_second > 0:
                 self._wait_until(self._start + self._sent / per_second)
-            self._look_at_clock()
+            self._check_time()
 
-    def _produce(self, payloads: list[bytes], delivered: Callable[[Any, Any], None]) -> None:
+    def _produce(self, payloads: list[bytes], on_delivery: Callable[[Any, Any], None]) -> None:
         produce, topic = self._producer.produce, self._plan.topic
         for payload in payloads:
             try:
-                produce(topic, payload, on_delivery=delivered)
+                produce(topic, payload, on_delivery=on_delivery)
             except BufferError:
-                self._produce_patiently(payload, delivered)
+                self._produce_when_possible(payload, on_delivery)
 
-    def _produce_patiently(self, payload: bytes, delivered: Callable[[Any, Any], None]) -> None:
+    def _produce_when_possible(self, payload: bytes, on_delivery: Callable[[Any, Any], None]) -> None:
         """The queue is full: serve callbacks until there is room."""
         while True:
             self._producer.poll(FULL_QUEUE_SECONDS)
             try:
-                self._producer.produce(self._plan.topic, payload, on_delivery=delivered)
+                self._producer.produce(self._plan.topic, payload, on_delivery=on_delivery)
                 return
             except BufferError:
-                self._look_at_clock()
+                self._check_time()
 
-    def _wait_until(self, due: float) -> None:
-        while (ahead := due - time.perf_counter()) > 0:
+    def _wait_until(self, deadline: float) -> None:
+        while (ahead := deadline - time.perf_counter()) > 0:
             self._producer.poll(min(ahead, 0.1))
-            self._look_at_clock()
+            self._check_time()
 
-    def _look_at_clock(self) -> None:
+    def _check_time(self) -> None:
         now = time.perf_counter()
         if now >= self._next_report:
             self._next_report = now + self._plan.interval_seconds
@@ -309,12 +305,14 @@ class Run:
             self._producer.begin_transaction()
 
 
-def _into(failures: Failures, whole: Latencies, steady: Latencies | None = None) -> Callable[[Any, Any], None]:
-    """The delivery callback: one append a record."""
+def _delivery_callback(
+    failures: Failures, whole: Latencies, steady: Latencies | None = None
+) -> Callable[[Any, Any], None]:
+    """Return the delivery callback, which costs one append per record."""
     append = whole.fresh.append
     append_steady = steady.fresh.append if steady is not None else None
 
-    def delivered(error: Any, message: Any) -> None:
+    def on_delivery(error: Any, message: Any) -> None:
         if error is not None:
             failures.delivered(error, message)
             return
@@ -323,7 +321,7 @@ def _into(failures: Failures, whole: Latencies, steady: Latencies | None = None)
         if append_steady is not None:
             append_steady(latency)
 
-    return delivered
+    return on_delivery
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""kafka-reassign-partitions: moves partitions between brokers, watches the moves and calls them off.
+"""kafka-reassign-partitions: moves partitions between brokers, shows the progress and cancels moves.
 
-How the plan is written is reassignment/plan.py, what it may cost reassignment/throttles.py, moves between the
-directories of one broker reassignment/log_dir_moves.py. Errors go to stdout, as Kafka's do.
+reassignment/plan.py parses the plan, reassignment/throttles.py limits the copying, reassignment/log_dir_moves.py moves
+replicas between the directories of one broker. Errors go to stdout, as Kafka's do.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.cli.flags import Flag, Flags, Given, UsageError
-from moldau.cli.kafka.connection import admin as admin_connection
+from moldau.cli.flags import Arguments, Flag, Flags, UsageError
 from moldau.cli.kafka.connection import properties
-from moldau.cli.kafka.java import order as java_order
-from moldau.cli.kafka.java.errors import shown
+from moldau.cli.kafka.connection.admin import connect
+from moldau.cli.kafka.java import hash_order
+from moldau.cli.kafka.java.exceptions import exception_text
 from moldau.cli.kafka.reassignment import json_input
-from moldau.cli.kafka.reassignment.lines import Terse, reassignment_line, refuse, status_lines
+from moldau.cli.kafka.reassignment.lines import PlainFailure, raise_for_errors, reassignment_line, status_lines
 from moldau.cli.kafka.reassignment.plan import (
     Plan,
     Replicas,
@@ -61,11 +61,13 @@ PERMITTED: Final[Mapping[str, tuple[str, ...]]] = {
 FLAGS = Flags(
     "This tool helps to move topic partitions between replicas.",
     (
-        Flag("verify", "Tell how far the moves of --reassignment-json-file are; when done, take their throttles away."),
-        Flag("generate", "Propose where the partitions of --topics-to-move-json-file could go. Nothing is moved."),
-        Flag("execute", "Begin the moves of --reassignment-json-file."),
-        Flag("cancel", "Call off the moves of --reassignment-json-file that are under way."),
-        Flag("list", "List all moves that are under way."),
+        Flag(
+            "verify", "Show the progress of the moves in --reassignment-json-file; when done, remove their throttles."
+        ),
+        Flag("generate", "Propose new replicas for the partitions in --topics-to-move-json-file. Nothing is moved."),
+        Flag("execute", "Begin the moves in --reassignment-json-file."),
+        Flag("cancel", "Cancel the active moves in --reassignment-json-file."),
+        Flag("list", "List all active moves."),
         Flag("bootstrap-server", "Brokers to connect to, HOST:PORT.", "Server(s) to use for bootstrapping"),
         Flag(
             "bootstrap-controller",
@@ -85,7 +87,7 @@ FLAGS = Flags(
             "topics to reassign json file path",
         ),
         Flag("broker-list", "With --generate: the brokers to spread partitions over, as 0,1,2.", "brokerlist"),
-        Flag("disable-rack-aware", "With --generate: do not look at racks."),
+        Flag("disable-rack-aware", "With --generate: ignore racks."),
         Flag("throttle", "With --execute: bytes a second that brokers may copy.", "throttle", "Long", "-1"),
         Flag(
             "replica-alter-log-dirs-throttle",
@@ -95,9 +97,9 @@ FLAGS = Flags(
             "-1",
         ),
         Flag("timeout", "How many ms to wait for a move between directories to begin.", "timeout", "Long", "10000"),
-        Flag("additional", "With --execute: beside moves under way, or to change their throttle."),
-        Flag("preserve-throttles", "With --verify, --cancel: leave throttles as they are."),
-        Flag("disallow-replication-factor-change", "With --execute: refuse to change how many replicas there are."),
+        Flag("additional", "With --execute: in addition to active moves, or to change their throttle."),
+        Flag("preserve-throttles", "With --verify, --cancel: do not remove throttles."),
+        Flag("disallow-replication-factor-change", "With --execute: refuse to change the number of replicas."),
     ),
 )
 EXISTING: Final = (
@@ -114,78 +116,78 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run("kafka-reassign-partitions", FLAGS, _main, argv)
 
 
-def _main(given: Given) -> int:
-    action = checked_action(given)
+def _main(arguments: Arguments) -> int:
+    action = selected_action(arguments)
     try:
-        java = properties.load(given.text("command-config"))
+        java_config = properties.load(arguments.text("command-config"))
         act = {"generate": _generate, "execute": _execute, "verify": _verify, "cancel": _cancel, "list": _list}[action]
-        act(given, lambda: _admin(given, java))
+        act(arguments, lambda: _admin(arguments, java_config))
         return 0
-    except Terse as error:
+    except PlainFailure as error:
         print(error)
     except KafkaError as error:
         trace()
-        print(f"Error: {shown(error)}")
+        print(f"Error: {exception_text(error)}")
     except FAILURES as error:
         trace()
         print(f"Error: {error}")
     return 1
 
 
-def checked_action(given: Given) -> str:
-    named = [action for action in ACTIONS if given.has(action)]
-    if len(named) != 1:
+def selected_action(arguments: Arguments) -> str:
+    actions = [action for action in ACTIONS if arguments.has(action)]
+    if len(actions) != 1:
         listed = ", ".join(f"--{action}" for action in ACTIONS)
         raise UsageError(f"Command must include exactly one action: {listed}")
-    if given.has("bootstrap-server") and given.has("bootstrap-controller"):
+    if arguments.has("bootstrap-server") and arguments.has("bootstrap-controller"):
         raise UsageError("Please don't specify both --bootstrap-server and --bootstrap-controller")
-    if not given.has("bootstrap-server") and not given.has("bootstrap-controller"):
+    if not arguments.has("bootstrap-server") and not arguments.has("bootstrap-controller"):
         raise UsageError("Please specify either --bootstrap-server or --bootstrap-controller")
-    (action,) = named
-    given.require(*REQUIRED[action])
-    for name in given.values:
+    (action,) = actions
+    arguments.require(*REQUIRED[action])
+    for name in arguments.values:
         if name not in (action, "command-config", *REQUIRED[action], *PERMITTED[action]):
             raise UsageError(f'Option "[{name}]" can\'t be used with action "[{action}]"')
     return action
 
 
-Connect = Callable[[], "ClusterAdmin"]
-"""The file is read before anybody is called: its mistakes are told even when no broker answers."""
+OpenAdmin = Callable[[], "ClusterAdmin"]
+"""Actions connect late: mistakes in the JSON file are reported even when no broker answers."""
 
 
-def _admin(given: Given, java: Mapping[str, str]) -> ClusterAdmin:
-    return admin_connection.connected(given.text("bootstrap-server"), given.text("bootstrap-controller"), java)
+def _admin(arguments: Arguments, java_config: Mapping[str, str]) -> ClusterAdmin:
+    return connect(arguments.text("bootstrap-server"), arguments.text("bootstrap-controller"), java_config)
 
 
-def _plan(given: Given) -> Plan:
-    return parse_plan(json_input.read_file(given.text("reassignment-json-file") or ""))
+def _plan(arguments: Arguments) -> Plan:
+    return parse_plan(json_input.read_file(arguments.text("reassignment-json-file") or ""))
 
 
 # --- list and verify ------------------------------------------------------------------------------------------------
 
 
-def _list(given: Given, connect: Connect) -> None:
-    with connect() as admin:
-        under_way = admin.reassignments()
-    lines = [reassignment_line(where, under_way[where]) for where in sorted(under_way)]
+def _list(arguments: Arguments, open_admin: OpenAdmin) -> None:
+    with open_admin() as admin:
+        active = admin.reassignments()
+    lines = [reassignment_line(where, active[where]) for where in sorted(active)]
     print("\n".join(["Current partition reassignments:", *lines]) if lines else "No partition reassignments found.")
 
 
-def _verify(given: Given, connect: Connect) -> None:
+def _verify(arguments: Arguments, open_admin: OpenAdmin) -> None:
     from moldau.cli.kafka.reassignment import log_dir_moves
     from moldau.cli.kafka.reassignment.throttles import clear_throttles
     from moldau.client.broker_admin import replica_log_dirs
 
-    plan = _plan(given)
-    with connect() as admin:
-        under_way = admin.reassignments()
-        current = {} if set(plan.replicas) <= set(under_way) else _current(admin)
-        print("\n".join(["Status of partition reassignment:", *status_lines(plan.replicas, under_way, current)]))
-        found = replica_log_dirs(admin, plan.log_dirs)
+    plan = _plan(arguments)
+    with open_admin() as admin:
+        active = admin.reassignments()
+        current = {} if set(plan.replicas) <= set(active) else _current(admin)
+        print("\n".join(["Status of partition reassignment:", *status_lines(plan.replicas, active, current)]))
+        log_dirs = replica_log_dirs(admin, plan.log_dirs)
         ordered = sorted(plan.log_dirs, key=log_dir_moves.by_broker_first)
-        print("\n".join(log_dir_moves.status_line(each, found[each], plan.log_dirs[each]) for each in ordered))
-        moving = under_way or any(map(log_dir_moves.is_moving, found.values()))
-        if not moving and not given.has("preserve-throttles"):
+        print("\n".join(log_dir_moves.status_line(each, log_dirs[each], plan.log_dirs[each]) for each in ordered))
+        moving = active or any(map(log_dir_moves.is_moving, log_dirs.values()))
+        if not moving and not arguments.has("preserve-throttles"):
             clear_throttles(admin, plan)
 
 
@@ -200,30 +202,30 @@ def _current(admin: ClusterAdmin) -> dict[TopicPartition, PartitionReplicas]:
 # --- execute and cancel ---------------------------------------------------------------------------------------------
 
 
-def _execute(given: Given, connect: Connect) -> None:
+def _execute(arguments: Arguments, open_admin: OpenAdmin) -> None:
     from moldau.cli.kafka.reassignment import log_dir_moves
 
-    plan = _plan(given)
+    plan = _plan(arguments)
     check_for_execution(plan)
-    with connect() as admin:
-        under_way = admin.reassignments()
-        if under_way and not given.has("additional"):
-            raise Terse(EXISTING)
+    with open_admin() as admin:
+        active = admin.reassignments()
+        if active and not arguments.has("additional"):
+            raise PlainFailure(EXISTING)
         nodes = admin.described().nodes
-        brokers = java_order.integers(broker for _, replicas in plan.rows for broker in replicas)
+        brokers = hash_order.integers(broker for _, replicas in plan.rows for broker in replicas)
         for broker in brokers:
             if broker not in nodes:
                 raise ToolFailed(f"Unknown broker id {broker}")
         current = _known_replicas(admin, plan)
         print(f"Current partition replica assignment\n\n{_current_json(admin, current, nodes)}\n")
         print("Save this to use as the --reassignment-json-file option during rollback")
-        _throttle(given, admin, plan, under_way, current)
-        outcomes = admin.alter_reassignments(plan.replicas, not given.has("disallow-replication-factor-change"))
-        refuse("Error reassigning partition(s):", outcomes)
+        _throttle(arguments, admin, plan, active, current)
+        outcomes = admin.alter_reassignments(plan.replicas, not arguments.has("disallow-replication-factor-change"))
+        raise_for_errors("Error reassigning partition(s):", outcomes)
         partitions = "partition reassignment" if len(plan.rows) == 1 else "partition reassignments"
         print(f"Successfully started {partitions} for {','.join(map(str, sorted(plan.replicas)))}", flush=True)
         if plan.log_dirs:
-            log_dir_moves.begin(admin, plan.log_dirs, given.integer("timeout") or 0)
+            log_dir_moves.start(admin, plan.log_dirs, arguments.integer("timeout") or 0)
 
 
 def _known_replicas(admin: ClusterAdmin, plan: Plan) -> dict[TopicPartition, Sequence[int]]:
@@ -232,92 +234,94 @@ def _known_replicas(admin: ClusterAdmin, plan: Plan) -> dict[TopicPartition, Seq
     for topic in plan.topics:
         if topic not in topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {topic} not found.")
-    missing = java_order.partitions(where for where in plan.replicas if where not in current)
+    missing = hash_order.partitions(where for where in plan.replicas if where not in current)
     if missing:
-        named = ", ".join(map(str, missing))
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition: {named}")
+        listed = ", ".join(map(str, missing))
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition: {listed}")
     return {where: current[where].replicas for where in plan.replicas}
 
 
 def _current_json(admin: ClusterAdmin, current: Replicas, nodes: Mapping[int, BrokerNode]) -> str:
-    """Where everything is now, with directories as far as brokers are there to tell them."""
+    """Return the current assignment, with directories on brokers that are alive."""
     from moldau.client.broker_admin import replica_log_dirs
 
-    living = [Replica(*where, broker) for where, ids in current.items() for broker in ids if broker in nodes]
-    found = replica_log_dirs(admin, living)
-    return plan_json(current, {replica: each.current for replica, each in found.items() if each.current is not None})
+    replicas = [Replica(*where, broker) for where, ids in current.items() for broker in ids if broker in nodes]
+    log_dirs = replica_log_dirs(admin, replicas)
+    return plan_json(current, {replica: each.current for replica, each in log_dirs.items() if each.current is not None})
 
 
 def _throttle(
-    given: Given,
+    arguments: Arguments,
     admin: ClusterAdmin,
     plan: Plan,
-    under_way: Mapping[TopicPartition, Reassignment],
+    active: Mapping[TopicPartition, Reassignment],
     current: Replicas,
 ) -> None:
-    from moldau.cli.kafka.reassignment import throttles as reassignment_throttles
+    from moldau.cli.kafka.reassignment import throttles
 
-    between_brokers = given.integer("throttle") or 0
-    between_log_dirs = given.integer("replica-alter-log-dirs-throttle") or 0
+    between_brokers = arguments.integer("throttle") or 0
+    between_log_dirs = arguments.integer("replica-alter-log-dirs-throttle") or 0
     if between_brokers < 0 and between_log_dirs < 0:
         return
     print(RUN_VERIFY, flush=True)
     if between_brokers >= 0:
-        moves = reassignment_throttles.proposed_moves(under_way, plan.replicas, current)
-        reassignment_throttles.throttle_moves(admin, moves, between_brokers)
+        moves = throttles.proposed_moves(active, plan.replicas, current)
+        throttles.throttle_moves(admin, moves, between_brokers)
     if between_log_dirs >= 0:
         moving = (replica.broker for replica in plan.log_dirs)
-        reassignment_throttles.throttle_log_dirs(admin, moving, between_log_dirs)
+        throttles.throttle_log_dirs(admin, moving, between_log_dirs)
 
 
-def _cancel(given: Given, connect: Connect) -> None:
+def _cancel(arguments: Arguments, open_admin: OpenAdmin) -> None:
     from moldau.cli.kafka.reassignment import log_dir_moves
     from moldau.cli.kafka.reassignment.throttles import clear_throttles
     from moldau.client.broker_admin import replica_log_dirs
 
-    plan = _plan(given)
-    with connect() as admin:
-        under_way = sorted(admin.reassignments(plan.replicas))
-        if under_way:
-            one = len(under_way) == 1
-            outcomes = admin.alter_reassignments(dict.fromkeys(under_way))
-            failed = sum(refusal is not None for refusal in outcomes.values())
-            refuse(f"Error cancelling partition reassignment{'' if failed == 1 else 's'} for:", outcomes)
-            listed = ",".join(map(str, under_way))
-            print(f"Successfully cancelled partition reassignment{'' if one else 's'} for: {listed}")
+    plan = _plan(arguments)
+    with open_admin() as admin:
+        active = sorted(admin.reassignments(plan.replicas))
+        if active:
+            is_single = len(active) == 1
+            outcomes = admin.alter_reassignments(dict.fromkeys(active))
+            failed = sum(error is not None for error in outcomes.values())
+            raise_for_errors(f"Error cancelling partition reassignment{'' if failed == 1 else 's'} for:", outcomes)
+            listed = ",".join(map(str, active))
+            print(f"Successfully cancelled partition reassignment{'' if is_single else 's'} for: {listed}")
         else:
             print("None of the specified partition reassignments are active.")
-        found = replica_log_dirs(admin, plan.log_dirs)
-        back = {
-            replica: each.current for replica, each in found.items() if each.current and log_dir_moves.is_moving(each)
+        log_dirs = replica_log_dirs(admin, plan.log_dirs)
+        originals = {
+            replica: each.current
+            for replica, each in log_dirs.items()
+            if each.current and log_dir_moves.is_moving(each)
         }
-        if back:
-            log_dir_moves.begin(admin, back, given.integer("timeout") or 0)
+        if originals:
+            log_dir_moves.start(admin, originals, arguments.integer("timeout") or 0)
         else:
-            # Kafka ends this line only with the next one.
+            # Kafka prints no newline after this line either.
             print("None of the specified partition moves are active.", end="")
-        if not given.has("preserve-throttles"):
+        if not arguments.has("preserve-throttles"):
             clear_throttles(admin, plan)
 
 
 # --- generate -------------------------------------------------------------------------------------------------------
 
 
-def _generate(given: Given, connect: Connect) -> None:
-    text = json_input.read_file(given.text("topics-to-move-json-file") or "")
-    brokers = parse_brokers(given.text("broker-list") or "")
+def _generate(arguments: Arguments, open_admin: OpenAdmin) -> None:
+    text = json_input.read_file(arguments.text("topics-to-move-json-file") or "")
+    brokers = parse_brokers(arguments.text("broker-list") or "")
     topics = parse_topics(text)
-    with connect() as admin:
-        known = admin.topics()
-        for topic in java_order.strings(topics):
-            if topic not in known:
+    with open_admin() as admin:
+        topics_by_name = admin.topics()
+        for topic in hash_order.strings(topics):
+            if topic not in topics_by_name:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {topic} not found.")
         nodes = admin.described().nodes
-        racks = chosen_racks(nodes, brokers, rack_aware=not given.has("disable-rack-aware"))
+        racks = chosen_racks(nodes, brokers, rack_aware=not arguments.has("disable-rack-aware"))
         current = {
             TopicPartition(topic, index): partition.replicas
             for topic in topics
-            for index, partition in known[topic].partitions.items()
+            for index, partition in topics_by_name[topic].partitions.items()
         }
         proposed = propose(current, racks, random.Random())
         print(f"Current partition replica assignment\n{_current_json(admin, current, nodes)}\n")

@@ -1,7 +1,7 @@
-"""kafka-server-start: `[-daemon] server.properties [--override property=value]*`; and the one way every server starts.
+"""kafka-server-start: `[-daemon] server.properties [--override property=value]*`; and how every server starts.
 
-Settings are read and complained about here, the data directories are claimed, then `moldau.node` runs until a signal.
-Nothing may be imported that a running server does not need.
+Reads the settings and reports their errors, claims the data directories, then runs `moldau.node` until a signal.
+Import nothing that a running server does not need.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from typing import Final, NamedTuple
 from moldau.base.errors import ListenFault, MalformedData, StorageFault
 from moldau.base.setting_sources import SettingsError, parse_override
 from moldau.cli.kafka.tool import ToolFailed, complain, guarded
-from moldau.cli.log import output as log_output
-from moldau.cli.log.output import LogOutput
+from moldau.cli.log.output import LogOutput, WrongLogChoice, choose, set_up
 from moldau.platforms.support import refusal
 from moldau.settings import Settings, load
 
@@ -30,7 +29,7 @@ DAEMON_OUTPUT: Final = "kafkaServer.out"
 
 
 class StartLine(NamedTuple):
-    """What the command line says."""
+    """The parsed command line."""
 
     file: str
     overrides: tuple[tuple[str, str], ...]
@@ -42,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parse_line(words: Sequence[str]) -> StartLine | None:
-    """None when no file is named. SettingsError for words that mean nothing here."""
+    """Return None if no file is named; raise SettingsError for unknown words."""
     files: list[str] = []
     overrides: list[tuple[str, str]] = []
     daemon = False
@@ -55,20 +54,20 @@ def parse_line(words: Sequence[str]) -> StartLine | None:
         elif word.startswith("--override="):
             overrides.append(parse_override(word.partition("=")[2]))
         elif word.startswith("-") or files:
-            raise SettingsError(f"{word}: not understood; {USAGE}")
+            raise SettingsError(f"{word}: unknown argument; {USAGE}")
         else:
             files.append(word)
     return StartLine(files[0], tuple(overrides), daemon) if files else None
 
 
 def serve(read_settings: Callable[[], Settings], level: str | None = None, format: str | None = None) -> int:
-    """Runs a node until it is told to stop; whatever keeps it from running is one line. `level` and `format` are those
-    of its log lines, where options name them."""
-    output = log_output_or_line(level, format)
-    log_output.set_up(output)
+    """Run a node until it is stopped; anything that keeps it from running is reported in one line. `level` and `format`
+    are those of its log lines, if set by options."""
+    output = choose_log_output(level, format)
+    set_up(output)
     try:
-        settings = settings_or_line(read_settings)
-        log_output.set_up(output, settings.node_id)
+        settings = checked_settings(read_settings)
+        set_up(output, settings.node_id)
         for warning in settings.warnings:
             if output.is_json:
                 log.warning("%s", warning)
@@ -82,28 +81,28 @@ def serve(read_settings: Callable[[], Settings], level: str | None = None, forma
         return 1
 
 
-def log_output_or_line(level: str | None = None, format: str | None = None) -> LogOutput:
+def choose_log_output(level: str | None = None, format: str | None = None) -> LogOutput:
     try:
-        return log_output.choose(level, format, os.environ)
-    except log_output.WrongLogChoice as wrong:
-        raise ToolFailed(str(wrong)) from wrong
+        return choose(level, format, os.environ)
+    except WrongLogChoice as error:
+        raise ToolFailed(str(error)) from error
 
 
 def _run(settings: Settings) -> int:
-    from moldau import node  # after the settings: a wrong one is told before the broker's code is even read
+    from moldau import node  # after the settings: a wrong one is reported before the broker's code is imported
     from moldau.log.meta_properties import ForeignDirectory
 
     try:
         return node.run(settings, announce=lambda line: print(line, flush=True))
-    except StorageFault as refused:
-        raise ToolFailed(_cannot_store(refused)) from refused
-    except (MalformedData, ForeignDirectory) as refused:
-        raise ToolFailed(str(refused)) from refused
-    except ListenFault as refused:
-        raise ToolFailed(_cannot_listen(refused)) from refused
-    except OSError as refused:  # two that start at once both take an address; the second cannot listen on it
+    except StorageFault as error:
+        raise ToolFailed(_cannot_store(error)) from error
+    except (MalformedData, ForeignDirectory) as error:
+        raise ToolFailed(str(error)) from error
+    except ListenFault as error:
+        raise ToolFailed(_cannot_listen(error)) from error
+    except OSError as error:  # of two brokers that start at once, both bind the address, but only one can listen
         where = ", ".join(listener.address for listener in (*settings.listeners, *settings.controller_listeners))
-        raise ToolFailed(_cannot_listen(ListenFault(where, refused))) from refused
+        raise ToolFailed(_cannot_listen(ListenFault(where, error))) from error
 
 
 def _cannot_store(fault: StorageFault) -> str:
@@ -123,24 +122,24 @@ def _cannot_listen(fault: ListenFault) -> str:
     from moldau.platforms.machine import listener_on
 
     holder = listener_on(int(fault.address.rpartition(":")[2]))
-    who = "" if holder is None else f" by process {holder.pid} ({shortened(holder.command)})"
-    return f"{fault}{who}; stop what listens there, or {choose}"
+    by_process = "" if holder is None else f" by process {holder.pid} ({shortened(holder.command)})"
+    return f"{fault}{by_process}; stop what listens there, or {choose}"
 
 
-def settings_or_line(read_settings: Callable[[], Settings]) -> Settings:
+def checked_settings(read_settings: Callable[[], Settings]) -> Settings:
     if line := refusal("the broker"):
         raise ToolFailed(line)
     try:
         return read_settings()
-    except SettingsError as wrong:
-        raise ToolFailed(str(wrong)) from wrong
+    except SettingsError as error:
+        raise ToolFailed(str(error)) from error
 
 
 def _start(words: Sequence[str]) -> int:
     try:
         line = parse_line(words)
-    except SettingsError as wrong:
-        raise ToolFailed(str(wrong)) from wrong
+    except SettingsError as error:
+        raise ToolFailed(str(error)) from error
     if line is None:
         print(USAGE)
         return 1
@@ -150,25 +149,25 @@ def _start(words: Sequence[str]) -> int:
 
 
 def _detach(line: StartLine) -> int:
-    """The same command in a session of its own. A wrong setting is told here, where somebody still reads."""
-    log_output_or_line()
-    settings_or_line(lambda: load(line.file, os.environ, line.overrides))
+    """Run the same command in a session of its own. Report wrong settings here, while a terminal is attached."""
+    choose_log_output()
+    checked_settings(lambda: load(line.file, os.environ, line.overrides))
     log_dir = os.environ.get("LOG_DIR", "logs")
-    words = [line.file]
+    arguments = [line.file]
     for key, value in line.overrides:
-        words += ["--override", f"{key}={value}"]
+        arguments += ["--override", f"{key}={value}"]
     try:
         os.makedirs(log_dir, exist_ok=True)
         with open(os.path.join(log_dir, DAEMON_OUTPUT), "ab") as output:
             subprocess.Popen(
-                [sys.executable, "-m", __spec__.name if __spec__ else __name__, *words],
+                [sys.executable, "-m", __spec__.name if __spec__ else __name__, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
             )
-    except OSError as refused:
-        raise ToolFailed(f"{log_dir}: {refused.strerror}") from refused
+    except OSError as error:
+        raise ToolFailed(f"{log_dir}: {error.strerror}") from error
     return 0
 
 

@@ -1,7 +1,7 @@
-"""kafka-server-stop: asks the servers that run on this machine to stop, by SIGTERM, all or those of a node or role.
+"""kafka-server-stop: sends SIGTERM to the servers on this machine, to all or to those of a node or role.
 
-A server is known by its command line, as it is to Kafka's own script; which node it is, by reading its settings from
-where it read them. Nothing is asked of the servers themselves: one that hangs can be stopped too.
+Like Kafka's own script, it recognizes a server by its command line, and finds its node id by reading the settings from
+the same place. Servers are not contacted, so that one that hangs can be stopped too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from moldau.platforms.processes import PROCESSES, Process
 from moldau.platforms.support import refusal
 from moldau.settings import Settings, load
 
-DESCRIPTION: Final = "Stop the servers of this machine: all of them, unless an option chooses."
+DESCRIPTION: Final = "Stop the servers on this machine: all of them, or those selected by an option."
 _START_SCRIPTS: Final = frozenset(("kafka-server-start", "kafka-server-start.sh"))
 _START_MODULE: Final = "moldau.cli.kafka.server_start"
 
@@ -30,11 +30,11 @@ _START_MODULE: Final = "moldau.cli.kafka.server_start"
 class Server:
     process: Process
     words: tuple[str, ...]
-    """The command line after what starts a server."""
+    """The command line after the part that starts a server."""
     is_moldau_start: bool
 
     def settings(self) -> Settings:
-        """Read again from the same places; SettingsError if they have changed for the worse, or are gone."""
+        """Read the settings again from the same places; SettingsError if they are now wrong or gone."""
         if self.is_moldau_start:
             file, overrides = _moldau_start_line(self.words)
         else:
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def as_server(process: Process) -> Server | None:
-    """The server a process is, if it is one. A shell that merely started it is not."""
+    """Return the process as a server, or None if it is not one. A shell that started a server is not."""
     program, *words = process.argv or ("",)
     if not os.path.basename(program).lower().startswith("python"):  # `Python` in a framework of macOS
         return None
@@ -59,11 +59,11 @@ def as_server(process: Process) -> Server | None:
         return Server(process, tuple(words[2:]), is_moldau_start=False)
     if words and (os.path.basename(words[0]) in _START_SCRIPTS or words[0].endswith("cli/kafka/server_start.py")):
         return Server(process, tuple(words[1:]), is_moldau_start=False)
-    after = _after_moldau(words)
-    # `moldau --debug start`: options of the door may come before the command
-    while after and after[0].startswith("-"):
-        after.pop(0)
-    return Server(process, tuple(after[1:]), is_moldau_start=True) if after and after[0] == "start" else None
+    command = _after_moldau(words)
+    # `moldau --debug start`: global options may come before the command
+    while command and command[0].startswith("-"):
+        command.pop(0)
+    return Server(process, tuple(command[1:]), is_moldau_start=True) if command and command[0] == "start" else None
 
 
 def _after_moldau(words: list[str]) -> list[str]:
@@ -75,42 +75,42 @@ def _after_moldau(words: list[str]) -> list[str]:
 
 
 def _moldau_start_line(words: Sequence[str]) -> tuple[str | None, list[tuple[str, str]]]:
-    """The file and the overrides; the other options of `moldau start` say nothing of node or role."""
+    """Return the file and the overrides; the other options of `moldau start` do not affect node id or roles."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--config", "-c")
     parser.add_argument("--override", "-o", action="append", default=[])
     parser.add_argument("--data-dir", "-d")
     parser.add_argument("--listen", "-l")
-    known, _ = parser.parse_known_args(list(words))
-    return known.config, [parse_override(text) for text in known.override]
+    parsed, _ = parser.parse_known_args(list(words))
+    return parsed.config, [parse_override(text) for text in parsed.override]
 
 
 def _stop(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="kafka-server-stop", description=DESCRIPTION)
     parser.add_argument("--process-role", metavar="ROLE", help="only those whose process.roles is this")
     parser.add_argument("--node-id", type=int, metavar="ID", help="only the one with this node.id")
-    wanted = parser.parse_args(list(words))
+    arguments = parser.parse_args(list(words))
     if line := refusal("a Moldau server"):
         raise ToolFailed(line)
-    if wanted.node_id is not None and wanted.process_role:
+    if arguments.node_id is not None and arguments.process_role:
         print("When both node-id and process-role are provided, the value for node-id will take precedence")
     servers = [server for process in PROCESSES.all() if process.pid != os.getpid() and (server := as_server(process))]
-    chosen = [server for server in servers if _is_wanted(server, wanted.node_id, wanted.process_role)]
-    if not chosen:
+    selected = [server for server in servers if _is_selected(server, arguments.node_id, arguments.process_role)]
+    if not selected:
         print("No kafka server to stop")
         return 1
-    for server in chosen:
+    for server in selected:
         _signal(server.process.pid)
     return 0
 
 
-def _is_wanted(server: Server, node_id: int | None, role: str | None) -> bool:
+def _is_selected(server: Server, node_id: int | None, role: str | None) -> bool:
     if node_id is None and not role:
         return True
     try:
         settings = server.settings()
-    except SettingsError as wrong:
-        raise ToolFailed(f"cannot tell which node process {server.process.pid} is: {wrong}") from wrong
+    except SettingsError as error:
+        raise ToolFailed(f"cannot tell which node process {server.process.pid} is: {error}") from error
     if node_id is not None:
         return settings.node_id == node_id
     return ",".join(settings.process_roles) == role

@@ -1,8 +1,8 @@
-"""kafka-storage: makes log directories ready for a node, tells what is in them, and prints new ids.
+"""kafka-storage: formats the log directories of a node, shows what is in them, and prints new ids.
 
-Formatting is optional for a node on its own, a start does it by itself; the tool is for those who choose their cluster
-id or their first controllers, and for scripts. meta.properties is read and written by `moldau.log.meta_properties`, the
-snapshot that names the first voters by initial_controllers.py.
+Formatting is optional for a single node, which does it at its start; the tool is for choosing the cluster id or the
+initial controllers, and for scripts. `moldau.log.meta_properties` reads and writes meta.properties,
+initial_controllers.py the snapshot that names the first voters.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from moldau.log.meta_properties import MetaProperties, read, write
 from moldau.settings import Settings, check_cluster_id, load
 
 RELEASE: Final = str(LATEST)
-"""The one whose metadata records are written; older ones are not."""
+"""The release whose metadata records are written; there is no other."""
 
 _ALREADY: Final = "is already formatted. Use --ignore-formatted to ignore this directory and format the others."
 
 
 class _Parser(argparse.ArgumentParser):
-    """Kafka's tool ends with status 1, not 2, on a wrong command line."""
+    """A wrong command line ends with status 1, as in Kafka's tool, not with 2."""
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
@@ -53,41 +53,41 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def random_uuid() -> Uuid:
-    """A UUID whose text does not begin with a dash: it is going to stand on command lines."""
+    """Return a UUID whose text does not begin with a dash, which would look like a flag on command lines."""
     while uuid_text(candidate := uuid.uuid4().bytes).startswith("-"):
         pass
     return candidate
 
 
 def _run(words: Sequence[str]) -> int:
-    given = _parser().parse_args(list(words))
+    arguments = _parser().parse_args(list(words))
     try:
-        match given.command:
+        match arguments.command:
             case "random-uuid":
                 print(uuid_text(random_uuid()))
                 return 0
             case "version-mapping":
-                print("\n".join(mapping_lines(given.release_version)))
+                print("\n".join(mapping_lines(arguments.release_version)))
                 return 0
             case "feature-dependencies":
-                return _feature_dependencies(given.feature)
+                return _feature_dependencies(arguments.feature)
             case "info":
-                return _info(load(given.config, os.environ))
+                return _info(load(arguments.config, os.environ))
             case _:
-                return _format(given)
-    except (SettingsError, StorageFault, MalformedData) as wrong:
-        raise ToolFailed(str(wrong)) from wrong
+                return _format(arguments)
+    except (SettingsError, StorageFault, MalformedData) as error:
+        raise ToolFailed(str(error)) from error
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="kafka-storage", description="Make log directories ready, and look at them.")
+    parser = _Parser(prog="kafka-storage", description="Format log directories, and show what is in them.")
     commands = parser.add_subparsers(dest="command", required=True)
-    info = commands.add_parser("info", help="tell what is in the log directories of this node")
+    info = commands.add_parser("info", help="show what is in the log directories of this node")
     info.add_argument("--config", "-c", required=True, help="the server's properties file")
-    _add_format(commands.add_parser("format", help="make the log directories of this node ready"))
+    _add_format(commands.add_parser("format", help="format the log directories of this node"))
     mapping = commands.add_parser("version-mapping", help="the feature levels of a release")
     mapping.add_argument("--release-version", "-r", help=f"default: {RELEASE}")
-    dependencies = commands.add_parser("feature-dependencies", help="what a feature level needs of others")
+    dependencies = commands.add_parser("feature-dependencies", help="which levels of other features a level requires")
     dependencies.add_argument("--feature", "-f", action="append", required=True, metavar="NAME=LEVEL")
     commands.add_parser("random-uuid", help="print a new id for a cluster")
     return parser
@@ -97,7 +97,7 @@ def _add_format(format: argparse.ArgumentParser) -> None:
     format.add_argument("--config", "-c", required=True, help="the server's properties file")
     format.add_argument("--cluster-id", "-t", required=True, help="the cluster's id, as random-uuid prints it")
     format.add_argument("--add-scram", "-S", action="append", help="a user and password; not supported yet")
-    format.add_argument("--ignore-formatted", "-g", action="store_true", help="pass over directories that are ready")
+    format.add_argument("--ignore-formatted", "-g", action="store_true", help="skip directories that are formatted")
     format.add_argument("--release-version", "-r", help=f"default, and the only one: {RELEASE}")
     format.add_argument("--feature", "-f", action="append", default=[], metavar="NAME=LEVEL")
     quorum = format.add_mutually_exclusive_group()
@@ -106,39 +106,41 @@ def _add_format(format: argparse.ArgumentParser) -> None:
     quorum.add_argument("--initial-controllers", "-I", metavar="ID@HOST:PORT:DIRECTORY", help="the first voters")
 
 
-def _format(given: argparse.Namespace) -> int:
-    settings = load(given.config, os.environ)
-    check_cluster_id(given.cluster_id, "--cluster-id")
-    voters = _first_voters(given, settings)
-    _check_features(given, is_dynamic=not settings.value("controller.quorum.voters"))
+def _format(arguments: argparse.Namespace) -> int:
+    settings = load(arguments.config, os.environ)
+    check_cluster_id(arguments.cluster_id, "--cluster-id")
+    voters = _first_voters(arguments, settings)
+    _check_features(arguments, is_dynamic=not settings.value("controller.quorum.voters"))
     files = DiskFiles()
-    found = {log_dir: read(files, log_dir) for log_dir in settings.log_dirs}
-    for log_dir, meta in found.items():
-        _check_formatted(log_dir, meta, given.cluster_id, settings, given.ignore_formatted)
-    unformatted = [log_dir for log_dir, meta in found.items() if meta is None]
+    meta_by_dir = {log_dir: read(files, log_dir) for log_dir in settings.log_dirs}
+    for log_dir, meta in meta_by_dir.items():
+        _check_formatted(log_dir, meta, arguments.cluster_id, settings, arguments.ignore_formatted)
+    unformatted = [log_dir for log_dir, meta in meta_by_dir.items() if meta is None]
     if not unformatted:
         print("All of the log directories are already formatted.")
         return 0
     for log_dir in unformatted:
         is_first = log_dir == settings.log_dirs[0]
-        _format_directory(given.cluster_id, settings, log_dir, voters if is_first else (), is_first)
+        _format_directory(arguments.cluster_id, settings, log_dir, voters if is_first else (), is_first)
     return 0
 
 
 def _format_directory(
     cluster_id: str, settings: Settings, log_dir: str, voters: Sequence[InitialController], is_first: bool
 ) -> None:
-    """meta.properties comes last: with it the directory is formatted, and not before."""
-    itself = next((voter for voter in voters if voter.node_id == settings.node_id), None)
-    kind = "dynamic metadata voter" if itself else "dynamic metadata" if voters else "metadata" if is_first else "data"
+    """Write meta.properties last: the directory counts as formatted as soon as it has this file."""
+    own_voter = next((voter for voter in voters if voter.node_id == settings.node_id), None)
+    kind = (
+        "dynamic metadata voter" if own_voter else "dynamic metadata" if voters else "metadata" if is_first else "data"
+    )
     print(f"Formatting {kind} directory {log_dir} with metadata.version {RELEASE}.")
     files = DiskFiles()
-    # A node that votes alone and listens to no other controller needs nobody told so.
-    if voters and (len(voters) > 1 or itself is None or settings.controller_listeners):
+    # A single voter without a controller listener needs no snapshot that names it.
+    if voters and (len(voters) > 1 or own_voter is None or settings.controller_listeners):
         names = settings.value("controller.listener.names")
         assert isinstance(names, tuple)
         write_first_snapshot(files, log_dir, voters, str(names[0]).upper(), time.time_ns() // 1_000_000)
-    directory_id = itself.directory_id if itself else random_uuid()
+    directory_id = own_voter.directory_id if own_voter else random_uuid()
     write(files, log_dir, MetaProperties(cluster_id, settings.node_id, directory_id))
 
 
@@ -157,22 +159,24 @@ def _check_formatted(
             raise ToolFailed(f"Invalid {key} in: {log_dir}/meta.properties. Expected {expected}, but read {stored}")
 
 
-def _first_voters(given: argparse.Namespace, settings: Settings) -> Sequence[InitialController]:
-    """Who votes first, where the flags say it. A single node is its own quorum, said or not."""
-    if given.add_scram:
+def _first_voters(arguments: argparse.Namespace, settings: Settings) -> Sequence[InitialController]:
+    """Return the first voters, if the flags name them. A single node is its own quorum, with or without a flag."""
+    if arguments.add_scram:
         raise ToolFailed("--add-scram: users and passwords are not supported yet")
-    if (given.standalone or given.initial_controllers) and settings.value("controller.quorum.voters"):
+    if (arguments.standalone or arguments.initial_controllers) and settings.value("controller.quorum.voters"):
         raise ToolFailed(
             "You cannot specify controller.quorum.voters and format the node with --initial-controllers or"
             " --standalone. If you want to use dynamic quorum, please remove controller.quorum.voters and specify"
             " controller.quorum.bootstrap.servers instead."
         )
-    if given.initial_controllers:
-        return parse_voters(given.initial_controllers)
-    if given.standalone:
+    if arguments.initial_controllers:
+        return parse_voters(arguments.initial_controllers)
+    if arguments.standalone:
         return [_only_voter(settings)]
-    is_lone = settings.value("controller.quorum.voters") or not settings.value("controller.quorum.bootstrap.servers")
-    if settings.is_controller and not is_lone and not given.no_initial_controllers:
+    needs_no_flag = settings.value("controller.quorum.voters") or not settings.value(
+        "controller.quorum.bootstrap.servers"
+    )
+    if settings.is_controller and not needs_no_flag and not arguments.no_initial_controllers:
         raise ToolFailed(
             "Because controller.quorum.voters is not set on this controller, you must specify one of the following:"
             " --standalone, --initial-controllers, or --no-initial-controllers."
@@ -189,15 +193,15 @@ def _only_voter(settings: Settings) -> InitialController:
     return InitialController(settings.node_id, listener.host or "localhost", listener.port, random_uuid())
 
 
-def _check_features(given: argparse.Namespace, is_dynamic: bool) -> None:
-    """A new cluster has the levels of the one release there is; another level is refused, not forgotten."""
-    levels = dict(map(parse_level, given.feature))
-    if given.release_version is not None:
+def _check_features(arguments: argparse.Namespace, is_dynamic: bool) -> None:
+    """Refuse levels other than those of the only release, with which a new cluster begins."""
+    levels = dict(map(parse_level, arguments.feature))
+    if arguments.release_version is not None:
         if METADATA_VERSION in levels:
             raise ToolFailed("Use --release-version instead of --feature metadata.version=X to avoid ambiguity.")
-        if given.release_version.split("-")[0].split(".")[:2] != LATEST.release.split("."):
+        if arguments.release_version.split("-")[0].split(".")[:2] != LATEST.release.split("."):
             supported = f"Supported metadata.version are: {RELEASE}"
-            raise ToolFailed(f"Unknown metadata.version '{given.release_version}'. {supported}")
+            raise ToolFailed(f"Unknown metadata.version '{arguments.release_version}'. {supported}")
     for name, level in levels.items():
         if name not in FEATURES and name != METADATA_VERSION:
             listed = ", ".join(sorted(FEATURES))
@@ -212,28 +216,32 @@ def _check_features(given: argparse.Namespace, is_dynamic: bool) -> None:
 def _info(settings: Settings) -> int:
     files = DiskFiles()
     directories = [log_dir for log_dir in sorted(settings.log_dirs) if os.path.isdir(log_dir)]
-    found = {log_dir: read(files, log_dir) for log_dir in directories}
-    metadata = next(filter(None, found.values()), None)
-    problems = [problem for log_dir in sorted(settings.log_dirs) if (problem := _problem(log_dir, found, metadata))]
+    meta_by_dir = {log_dir: read(files, log_dir) for log_dir in directories}
+    metadata = next(filter(None, meta_by_dir.values()), None)
+    problems = [
+        problem for log_dir in sorted(settings.log_dirs) if (problem := _problem(log_dir, meta_by_dir, metadata))
+    ]
     _print_list("Found log director", "y:", "ies:", directories)
     if metadata:
-        print(f"Found metadata: {_shown(metadata)}\n")
+        print(f"Found metadata: {_meta_text(metadata)}\n")
     _print_list("Found problem", ":", "s:", problems)
     return 1 if problems else 0
 
 
-def _problem(log_dir: str, found: dict[str, MetaProperties | None], metadata: MetaProperties | None) -> str | None:
-    if log_dir not in found:
+def _problem(
+    log_dir: str, meta_by_dir: dict[str, MetaProperties | None], metadata: MetaProperties | None
+) -> str | None:
+    if log_dir not in meta_by_dir:
         return f"{log_dir} {'is not a directory' if os.path.exists(log_dir) else 'does not exist'}"
-    meta = found[log_dir]
+    meta = meta_by_dir[log_dir]
     if meta is None or metadata is None:
         return f"{log_dir} is not formatted."
     if (meta.cluster_id, meta.node_id) != (metadata.cluster_id, metadata.node_id):
-        return f"{log_dir} has other metadata: {_shown(meta)}"
+        return f"{log_dir} has other metadata: {_meta_text(meta)}"
     return None
 
 
-def _shown(meta: MetaProperties) -> str:
+def _meta_text(meta: MetaProperties) -> str:
     directory_id = uuid_text(meta.directory_id)
     return f"{{cluster.id={meta.cluster_id}, directory.id={directory_id}, node.id={meta.node_id}, version=1}}"
 
@@ -255,8 +263,8 @@ def _feature_dependencies(features: list[str]) -> int:
         try:
             print("\n".join(dependency_lines(name.strip(), int(level))))
         except UnknownLevel as error:
-            said = f"Feature level {int(level)} is not supported for feature {name.strip()}"
-            raise ToolFailed(said) from error
+            message = f"Feature level {int(level)} is not supported for feature {name.strip()}"
+            raise ToolFailed(message) from error
     return 0
 
 

@@ -1,7 +1,6 @@
-"""How every tool begins and ends: its flags are read, its body runs, whatever goes wrong becomes a line and a status.
+"""The frame of every tool: parse the flags, run the body, turn any failure into one line and an exit status.
 
-An error is one line. The stack trace behind it is shown when the environment has MOLDAU_DEBUG=1. Nothing here knows
-what any tool does.
+With MOLDAU_DEBUG=1 in the environment the stack trace of an error is shown too. Nothing here depends on the tool.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from moldau.base.errors import KafkaError, MalformedData, UnusableProperty
-from moldau.cli.flags import Flags, Given, HelpWanted, UsageError, VersionWanted, version_line
+from moldau.cli.flags import Arguments, Flags, HelpRequested, UsageError, VersionRequested, version_line
 
 SIGINT_STATUS: Final = 130
 SIGPIPE_STATUS: Final = 141
-"""What a shell reports for a program that the signal ended."""
+"""The statuses a shell reports for a program that the signal ended."""
 
 
 class ToolFailed(Exception):
@@ -25,7 +24,7 @@ class ToolFailed(Exception):
 
 
 FAILURES: Final = (ToolFailed, UnusableProperty, KafkaError, MalformedData, ConnectionError, TimeoutError)
-"""What the world or a broker did: told in its own words. Anything else is a defect of ours."""
+"""Failures of the environment or of a broker, printed as they are. Anything else is an internal error."""
 
 
 def debugging() -> bool:
@@ -33,27 +32,27 @@ def debugging() -> bool:
 
 
 def run(
-    name: str, flags: Flags, body: Callable[[Given], int], argv: Sequence[str] | None, help_to_stdout: bool = False
+    name: str, flags: Flags, body: Callable[[Arguments], int], argv: Sequence[str] | None, help_to_stdout: bool = False
 ) -> int:
-    """Runs a tool and answers its exit status, which is 1 after help: Kafka's tools do so."""
+    """Run a tool and return its exit status, which is 1 after help, as with Kafka's tools."""
 
-    def parsed(words: Sequence[str]) -> int:
-        given = flags.parse(words)
-        for line in given.warnings:
+    def parse_and_run(words: Sequence[str]) -> int:
+        arguments = flags.parse(words)
+        for line in arguments.warnings:
             print(line, flush=True)
-        for line in given.notes:
+        for line in arguments.notes:
             complain(line)
-        return body(given)
+        return body(arguments)
 
     try:
-        return guarded(parsed, argv)
-    except HelpWanted:
+        return guarded(parse_and_run, argv)
+    except HelpRequested:
         if help_to_stdout:
             print(flags.help())
         else:
             complain(flags.help())
         return 1
-    except VersionWanted:
+    except VersionRequested:
         print(version_line())
         return 0
     except UsageError as error:
@@ -63,13 +62,13 @@ def run(
 
 
 def guarded(body: Callable[[Sequence[str]], int], argv: Sequence[str] | None) -> int:
-    """The endings all tools share: failures, Ctrl-C, and a reader that left (`| head`)."""
+    """Run `body`, and handle what all tools have in common: failures, Ctrl-C, and a closed pipe (`| head`)."""
     try:
         status = body(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
         return status
     except BrokenPipeError:
-        forget_stdout()
+        discard_stdout()
         return SIGPIPE_STATUS
     except FAILURES as error:
         trace()
@@ -78,19 +77,19 @@ def guarded(body: Callable[[Sequence[str]], int], argv: Sequence[str] | None) ->
     except KeyboardInterrupt:
         return SIGINT_STATUS
     except Exception as error:
-        if isinstance(error, UsageError | HelpWanted | VersionWanted):
+        if isinstance(error, UsageError | HelpRequested | VersionRequested):
             raise
         trace()
-        defect = f"{type(error).__name__}: {' '.join(str(error).split())} (MOLDAU_DEBUG=1 shows where)"
-        complain(missing_library(error) or defect)
+        internal_error = f"{type(error).__name__}: {' '.join(str(error).split())} (MOLDAU_DEBUG=1 shows where)"
+        complain(missing_library(error) or internal_error)
         return 1
 
 
 def missing_library(error: Exception) -> str | None:
-    """What to do when a library is not there: a checkout runs from its own source before anything is installed."""
+    """Return what to do if a library is missing: a checkout runs from source before anything is installed."""
     if not isinstance(error, ModuleNotFoundError) or not error.name or error.name.partition(".")[0] == "moldau":
         return None
-    return f"{error.name} is not installed; `make setup` in a checkout, or `pip install .`, brings it"
+    return f"{error.name} is not installed; run `make setup` in a checkout, or `pip install .`"
 
 
 def complain(line: str) -> None:
@@ -99,11 +98,11 @@ def complain(line: str) -> None:
 
 
 def trace() -> None:
-    """The stack trace of the error being handled, for those who asked for it."""
+    """Print the stack trace of the error being handled, if MOLDAU_DEBUG is set."""
     if debugging():
         traceback.print_exc()
 
 
-def forget_stdout() -> None:
-    """The reader is gone; without this the interpreter complains once more when it flushes at exit."""
+def discard_stdout() -> None:
+    """Redirect stdout to /dev/null: its reader is gone, and the flush at exit would fail once more."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""How kafka-topics --describe draws a topic: one line for the topic, one for each partition, TAB between the cells.
+"""The output of kafka-topics --describe: one line for the topic, one for each partition, TAB between the cells.
 
     Topic: t<TAB>TopicId: <22 chars><TAB>PartitionCount: 1<TAB>ReplicationFactor: 1<TAB>Configs: k=v,k=v
     <TAB>Topic: t<TAB>Partition: 0<TAB>Leader: 1<TAB>Replicas: 1,2<TAB>Isr: 1,2<TAB>Elr: <TAB>LastKnownElr:
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID
-from moldau.cli.flags import Given
+from moldau.cli.flags import Arguments
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.wire.apis import ApiKey
@@ -43,7 +43,7 @@ class PartitionLine:
     reassignment: OngoingPartitionReassignment | None
 
     def replication_factor(self) -> int:
-        """While replicas move, the factor is what it was before the new ones were added."""
+        """Return the replication factor; during a reassignment, the one before replicas were added."""
         moving = self.reassignment
         if moving is None or not set(self.replicas) & {*moving.adding_replicas, *moving.removing_replicas}:
             return len(self.replicas)
@@ -73,7 +73,7 @@ class TopicLines:
 
 TOPIC_RESOURCE: Final = 2
 DEFAULT_CONFIG: Final = 5
-"""Kafka's ConfigSource for a value nobody set."""
+"""Kafka's ConfigSource of a value that nobody set."""
 
 FILTERS: Final[Mapping[str, Callable[[PartitionLine, int, set[int]], bool]]] = {
     "under-replicated-partitions": lambda line, _min_isr, _live: line.replication_factor() > len(line.isr),
@@ -87,33 +87,37 @@ def _ids(nodes: Iterable[int] | None) -> str:
     return "N/A" if nodes is None else ",".join(map(str, nodes))
 
 
-def describe(given: Given, asked: list[str] | str) -> None:
-    """Prints the topics of these names, or the one of this id."""
-    java = properties.load(given.text("command-config"))
-    limit = given.integer("partition-size-limit-per-response") or 2000
-    with clients.channel(given.text("bootstrap-server") or "", java) as channel:
-        names = asked if isinstance(asked, list) else _named(channel, asked, given.has("if-exists"))
+def describe(arguments: Arguments, names_or_id: list[str] | str) -> None:
+    """Print the topics with these names, or the topic with this id."""
+    java_config = properties.load(arguments.text("command-config"))
+    limit = arguments.integer("partition-size-limit-per-response") or 2000
+    with clients.channel(arguments.text("bootstrap-server") or "", java_config) as channel:
+        names = (
+            names_or_id
+            if isinstance(names_or_id, list)
+            else _names_by_id(channel, names_or_id, arguments.has("if-exists"))
+        )
         if not names:
             return
         topics, live_brokers = _topics(channel, names, limit)
         configs = _configs(channel, [topic.name for topic in topics])
     for topic in topics:
-        _print(given, topic, configs[topic.name], live_brokers)
+        _print(arguments, topic, configs[topic.name], live_brokers)
 
 
-def _named(channel: Channel, text: str, absent_is_fine: bool) -> list[str]:
+def _names_by_id(channel: Channel, text: str, may_be_absent: bool) -> list[str]:
     from moldau.wire.messages.metadata import MetadataRequest, MetadataResponse
 
-    wanted = parse_uuid(text)
-    everything = channel.ask(ApiKey.METADATA, MetadataRequest(topics=None), MetadataResponse)
-    names = [topic.name for topic in everything.topics if topic.topic_id == wanted and topic.name]
-    if not names and not absent_is_fine:
+    topic_id = parse_uuid(text)
+    metadata = channel.ask(ApiKey.METADATA, MetadataRequest(topics=None), MetadataResponse)
+    names = [topic.name for topic in metadata.topics if topic.topic_id == topic_id and topic.name]
+    if not names and not may_be_absent:
         raise ToolFailed(f"TopicId '{text}' does not exist as expected")
     return names
 
 
 def parse_uuid(text: str) -> bytes:
-    """Kafka writes a UUID as 22 characters of URL-safe base64."""
+    """Parse Kafka's form of a UUID: 22 characters of URL-safe base64."""
     try:
         decoded = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except (binascii.Error, ValueError):
@@ -131,7 +135,7 @@ def format_uuid(topic_id: bytes) -> str:
 
 
 def _topics(channel: Channel, names: Sequence[str], limit: int) -> tuple[list[TopicLines], set[int]]:
-    """Topics by name and the brokers alive; eligible leaders where the broker tells them (KIP-966)."""
+    """Return the topics and the live brokers; eligible leader replicas if the broker returns them (KIP-966)."""
     from moldau.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
     request = MetadataRequest(
@@ -140,7 +144,7 @@ def _topics(channel: Channel, names: Sequence[str], limit: int) -> tuple[list[To
     metadata = channel.ask(ApiKey.METADATA, request, MetadataResponse)
     eligible = _eligible_leaders(channel, names, limit)
     moving = _reassignments(channel, {topic.name or "": len(topic.partitions) for topic in metadata.topics})
-    drawn = []
+    described = []
     for topic in sorted(metadata.topics, key=lambda topic: topic.name or ""):
         name = topic.name or ""
         if topic.error_code:
@@ -157,15 +161,15 @@ def _topics(channel: Channel, names: Sequence[str], limit: int) -> tuple[list[To
             )
             for partition in sorted(topic.partitions, key=lambda partition: partition.partition_index)
         ]
-        drawn.append(TopicLines(name, topic.topic_id, lines))
-    return drawn, {broker.node_id for broker in metadata.brokers}
+        described.append(TopicLines(name, topic.topic_id, lines))
+    return described, {broker.node_id for broker in metadata.brokers}
 
 
 Eligible = tuple[Sequence[int] | None, Sequence[int] | None]
 
 
 def _eligible_leaders(channel: Channel, names: Sequence[str], limit: int) -> Mapping[tuple[str, int], Eligible]:
-    """Page by page; a broker without the API leaves the columns at N/A."""
+    """Return eligible and last known leaders, page by page; without the API the columns show N/A."""
     from moldau.wire.messages.describe_topic_partitions import (
         DescribeTopicPartitionsRequest,
         DescribeTopicPartitionsResponse,
@@ -173,9 +177,9 @@ def _eligible_leaders(channel: Channel, names: Sequence[str], limit: int) -> Map
         TopicRequest,
     )
 
-    found: dict[tuple[str, int], Eligible] = {}
+    eligible: dict[tuple[str, int], Eligible] = {}
     if not channel.offers(ApiKey.DESCRIBE_TOPIC_PARTITIONS):
-        return found
+        return eligible
     request = DescribeTopicPartitionsRequest(
         topics=[TopicRequest(name=name) for name in sorted(names)], response_partition_limit=limit
     )
@@ -183,13 +187,13 @@ def _eligible_leaders(channel: Channel, names: Sequence[str], limit: int) -> Map
         page = channel.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, request, DescribeTopicPartitionsResponse)
         for topic in page.topics:
             for partition in topic.partitions:
-                # Kafka's client reads "none known" (null) as an empty list, and so draws an empty cell.
+                # Kafka's client reads null as an empty list, and so prints an empty cell.
                 elr, last_known = partition.eligible_leader_replicas or (), partition.last_known_elr or ()
-                found[topic.name or "", partition.partition_index] = elr, last_known
+                eligible[topic.name or "", partition.partition_index] = elr, last_known
         if page.next_cursor is None:
-            return found
+            return eligible
         cursor = page.next_cursor
-        request.topics = [asked for asked in request.topics if asked.name >= cursor.topic_name]
+        request.topics = [topic for topic in request.topics if topic.name >= cursor.topic_name]
         request.cursor = RequestCursor(topic_name=cursor.topic_name, partition_index=cursor.partition_index)
 
 
@@ -204,14 +208,16 @@ def _reassignments(
 
     if not channel.offers(ApiKey.LIST_PARTITION_REASSIGNMENTS):
         return {}
-    asked = [
+    request_topics = [
         ListPartitionReassignmentsTopics(name=name, partition_indexes=list(range(count)))
         for name, count in partition_counts.items()
     ]
-    request = ListPartitionReassignmentsRequest(topics=asked)
-    answer = channel.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, request, ListPartitionReassignmentsResponse)
+    request = ListPartitionReassignmentsRequest(topics=request_topics)
+    response = channel.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, request, ListPartitionReassignmentsResponse)
     return {
-        (topic.name, partition.partition_index): partition for topic in answer.topics for partition in topic.partitions
+        (topic.name, partition.partition_index): partition
+        for topic in response.topics
+        for partition in topic.partitions
     }
 
 
@@ -222,26 +228,26 @@ def _configs(channel: Channel, names: Sequence[str]) -> dict[str, Config]:
         DescribeConfigsResponse,
     )
 
-    asked = [DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name) for name in names]
-    request = DescribeConfigsRequest(resources=asked)
-    answer = channel.ask(ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse)
-    for result in answer.results:
-        clients.refuse(result.error_code, result.error_message)
-    return {result.resource_name: result.configs for result in answer.results}
+    resources = [DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name) for name in names]
+    request = DescribeConfigsRequest(resources=resources)
+    response = channel.ask(ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse)
+    for result in response.results:
+        clients.raise_for_error(result.error_code, result.error_message)
+    return {result.resource_name: result.configs for result in response.results}
 
 
-def _print(given: Given, topic: TopicLines, config: Config, live_brokers: set[int]) -> None:
-    own = [entry for entry in config if entry.config_source != DEFAULT_CONFIG]
-    filters = [name for name in FILTERS if given.has(name)]
-    if not filters and (own or not given.has("topics-with-overrides")):
+def _print(arguments: Arguments, topic: TopicLines, config: Config, live_brokers: set[int]) -> None:
+    overrides = [entry for entry in config if entry.config_source != DEFAULT_CONFIG]
+    filters = [name for name in FILTERS if arguments.has(name)]
+    if not filters and (overrides or not arguments.has("topics-with-overrides")):
         topic_id = f"\tTopicId: {format_uuid(topic.topic_id)}" if topic.topic_id != ZERO_UUID else ""
-        settings = ",".join(f"{entry.name}={entry.value}" for entry in own)
+        settings = ",".join(f"{entry.name}={entry.value}" for entry in overrides)
         factor = topic.partitions[0].replication_factor() if topic.partitions else 0
         print(
             f"Topic: {topic.name}{topic_id}\tPartitionCount: {len(topic.partitions)}"
             f"\tReplicationFactor: {factor}\tConfigs: {settings}"
         )
-    if given.has("topics-with-overrides"):
+    if arguments.has("topics-with-overrides"):
         return
     min_isr = next((int(entry.value or 1) for entry in config if entry.name == "min.insync.replicas"), 1)
     for partition in topic.partitions:

@@ -1,7 +1,7 @@
 """kafka-topics: creates, lists, describes, grows and deletes topics.
 
-What Kafka's tool prints is kept to the letter, its errors on stdout included. How a topic's lines are drawn is in
-topic_lines.py; here are the flags and the five actions.
+Output is exactly that of Kafka's tool, including errors on stdout. This module has the flags and the five actions;
+topic_lines.py makes the lines of --describe.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from moldau.cli.flags import Flag, Flags, Given, UsageError
+from moldau.cli.flags import Arguments, Flag, Flags, UsageError
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.tool import FAILURES, ToolFailed, run, trace
 
@@ -41,35 +41,35 @@ FLAGS = Flags(
         Flag("list", "List all topics."),
         Flag("create", "Create a topic."),
         Flag("delete", "Delete topics."),
-        Flag("alter", "Raise the number of partitions. Settings of a topic are altered by kafka-configs."),
+        Flag("alter", "Increase the number of partitions. Use kafka-configs to alter a topic's configs."),
         Flag("describe", "Show partitions, replicas and settings of topics."),
-        Flag("topic", "The topic. A regular expression, but for --create.", "topic"),
+        Flag("topic", "The topic; a regular expression, except with --create.", "topic"),
         Flag("topic-id", "Describe the topic of this id.", "topic-id"),
         Flag("config", "A setting of the topic to create, such as retention.ms=86400000. Repeatable.", "name=value"),
         Flag("delete-config", "Without effect since 4.0.", "name"),
         Flag(
             "partitions",
-            "How many partitions the topic shall have. Keys move when it grows.",
+            "The number of partitions. More partitions for an existing topic move keys to other partitions.",
             "# of partitions",
             "Integer",
         ),
-        Flag("replication-factor", "How many replicas each partition shall have.", "replication factor", "Integer"),
+        Flag("replication-factor", "The number of replicas of each partition.", "replication factor", "Integer"),
         Flag(
             "replica-assignment",
             "Which brokers hold which partition: a list of brokers joined by colons for each partition.",
             "broker_id_for_part1_replica1 : broker_id_for_part1_replica2 , broker_id_for_part2_replica1 : ...",
         ),
         Flag("under-replicated-partitions", "With --describe: only partitions that lack in-sync replicas."),
-        Flag("unavailable-partitions", "With --describe: only partitions without a living leader."),
+        Flag("unavailable-partitions", "With --describe: only partitions without a live leader."),
         Flag("under-min-isr-partitions", "With --describe: only partitions below min.insync.replicas."),
         Flag("at-min-isr-partitions", "With --describe: only partitions at min.insync.replicas exactly."),
-        Flag("topics-with-overrides", "With --describe: only topics that have settings of their own."),
+        Flag("topics-with-overrides", "With --describe: only topics with configs of their own."),
         Flag("if-exists", "With --alter, --delete, --describe: no error when the topic does not exist."),
         Flag("if-not-exists", "With --create: no error when the topic exists."),
-        Flag("exclude-internal", "With --list, --describe: leave out Kafka's own topics."),
+        Flag("exclude-internal", "With --list, --describe: leave out internal topics."),
         Flag(
             "partition-size-limit-per-response",
-            "The largest number of partitions in one answer when describing.",
+            "The largest number of partitions in one response when describing.",
             "maximum number of partitions per response",
             "Integer",
         ),
@@ -79,7 +79,7 @@ FLAGS = Flags(
 
 @dataclass(frozen=True, slots=True)
 class NewTopicPlan:
-    """What --create asks for, checked as far as a client can."""
+    """The topic to create, validated as far as a client can."""
 
     name: str
     partitions: int | None
@@ -92,10 +92,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run("kafka-topics", FLAGS, _main, argv)
 
 
-def _main(given: Given) -> int:
-    _check(given)
+def _main(arguments: Arguments) -> int:
+    _check(arguments)
     try:
-        _act(given)
+        _act(arguments)
     except (*FAILURES, UsageError) as error:
         trace()
         print(f"Error while executing topic command : {error}")
@@ -103,51 +103,55 @@ def _main(given: Given) -> int:
     return 0
 
 
-def _act(given: Given) -> None:
+def _act(arguments: Arguments) -> None:
     from moldau.cli.kafka.topic_lines import describe
 
-    if given.has("create"):
-        _create(given, _plan(given))
+    if arguments.has("create"):
+        _create(arguments, _plan(arguments))
         return
-    admin = _admin(given)
-    if given.has("alter"):
-        _alter(given, admin)
-    elif given.has("list"):
-        print("\n".join(matching(admin, given.text("topic"), given.has("exclude-internal"))))
-    elif given.has("describe"):
-        describe(given, _described(given, admin))
+    admin = _admin(arguments)
+    if arguments.has("alter"):
+        _alter(arguments, admin)
+    elif arguments.has("list"):
+        print("\n".join(matching(admin, arguments.text("topic"), arguments.has("exclude-internal"))))
+    elif arguments.has("describe"):
+        describe(arguments, _names_or_id(arguments, admin))
     else:
-        _delete(given, admin)
+        _delete(arguments, admin)
 
 
-def _check(given: Given) -> None:
-    """The rules between flags, in Kafka's order: which of two mistakes is told matters to nobody but the tests."""
-    if sum(map(given.has, ACTIONS)) != 1:
+def _check(arguments: Arguments) -> None:
+    """Check the rules between flags, in Kafka's order, so that of two mistakes the same one is reported."""
+    if sum(map(arguments.has, ACTIONS)) != 1:
         raise UsageError("Command must include exactly one action: --list, --describe, --create, --alter or --delete")
-    if given.has("delete-config"):
+    if arguments.has("delete-config"):
         print(
             "delete-config option is no longer supported and deprecated since version 4.0."
             " The config will be fully removed in future releases.",
             file=sys.stderr,
         )
-    if not given.has("bootstrap-server"):
+    if not arguments.has("bootstrap-server"):
         raise UsageError("--bootstrap-server must be specified")
-    if given.has("describe") and given.has("if-exists") and not (given.has("topic") or given.has("topic-id")):
+    if (
+        arguments.has("describe")
+        and arguments.has("if-exists")
+        and not (arguments.has("topic") or arguments.has("topic-id"))
+    ):
         raise UsageError("--topic or --topic-id is required to describe a topic")
-    if not given.has("list") and not given.has("describe"):
-        given.require("topic")
-    if given.has("alter"):
-        if given.has("config"):
+    if not arguments.has("list") and not arguments.has("describe"):
+        arguments.require("topic")
+    if arguments.has("alter"):
+        if arguments.has("config"):
             raise UsageError(
                 'Option combination "[[bootstrap-server], [config]]" can\'t be used with option "[alter]"'
                 " (To alter topic configurations, the kafka-configs tool can be used.)"
             )
-        given.require("partitions")
-    _check_pairs(given)
+        arguments.require("partitions")
+    _check_pairs(arguments)
 
 
-def _check_pairs(given: Given) -> None:
-    belongs = {
+def _check_pairs(arguments: Arguments) -> None:
+    allowed_actions = {
         "config": ("alter", "create"),
         "partitions": ("alter", "create"),
         "replication-factor": ("create",),
@@ -157,25 +161,25 @@ def _check_pairs(given: Given) -> None:
         "if-not-exists": ("create",),
         "exclude-internal": ("list", "describe"),
     }
-    for flag, actions in belongs.items():
-        given.refuse(flag, *(action for action in ACTIONS if action not in actions))
-    if given.has("create"):
-        given.refuse("replica-assignment", "partitions", "replication-factor")
+    for flag, actions in allowed_actions.items():
+        arguments.refuse(flag, *(action for action in ACTIONS if action not in actions))
+    if arguments.has("create"):
+        arguments.refuse("replica-assignment", "partitions", "replication-factor")
     for flag in PARTITION_FILTERS:
-        given.refuse(flag, "topics-with-overrides")
+        arguments.refuse(flag, "topics-with-overrides")
 
 
-def _admin(given: Given) -> AdminClient:
-    return clients.admin(given.text("bootstrap-server") or "", properties.load(given.text("command-config")))
+def _admin(arguments: Arguments) -> AdminClient:
+    return clients.admin(arguments.text("bootstrap-server") or "", properties.load(arguments.text("command-config")))
 
 
-def _plan(given: Given) -> NewTopicPlan:
+def _plan(arguments: Arguments) -> NewTopicPlan:
     plan = NewTopicPlan(
-        name=given.text("topic") or "",
-        partitions=given.integer("partitions"),
-        replication_factor=given.integer("replication-factor"),
-        assignment=parse_assignment(given.text("replica-assignment") or ""),
-        config=_settings(given.texts("config")),
+        name=arguments.text("topic") or "",
+        partitions=arguments.integer("partitions"),
+        replication_factor=arguments.integer("replication-factor"),
+        assignment=parse_assignment(arguments.text("replica-assignment") or ""),
+        config=_settings(arguments.texts("config")),
     )
     if "." in plan.name or "_" in plan.name:
         print(COLLISION_WARNING)
@@ -196,7 +200,7 @@ def _settings(pairs: list[str]) -> dict[str, str]:
 
 
 def parse_assignment(text: str) -> list[list[int]]:
-    """`1:2,2:3`: the brokers of each partition."""
+    """Parse `1:2,2:3`: the brokers of each partition."""
     partitions: list[list[int]] = []
     for part in filter(None, text.split(",")):
         try:
@@ -204,15 +208,15 @@ def parse_assignment(text: str) -> list[list[int]]:
         except ValueError:
             raise ToolFailed(f'For input string: "{part}"; write broker ids as in 1:2,2:3') from None
         if len(set(brokers)) != len(brokers):
-            twice = ",".join(str(broker) for broker in sorted({b for b in brokers if brokers.count(b) > 1}))
-            raise ToolFailed(f"Partition replica lists may not contain duplicate entries: {twice}")
+            repeated = ",".join(str(broker) for broker in sorted({b for b in brokers if brokers.count(b) > 1}))
+            raise ToolFailed(f"Partition replica lists may not contain duplicate entries: {repeated}")
         partitions.append(brokers)
         if len(brokers) != len(partitions[0]):
             raise ToolFailed(f"Partition {len(partitions) - 1} has different replication factor: {brokers}")
     return partitions
 
 
-def _create(given: Given, plan: NewTopicPlan) -> None:
+def _create(arguments: Arguments, plan: NewTopicPlan) -> None:
     from moldau.client.confluent import NewTopic
 
     if plan.assignment:
@@ -220,24 +224,24 @@ def _create(given: Given, plan: NewTopicPlan) -> None:
     else:
         # -1 leaves the count to the broker's default (KIP-464).
         topic = NewTopic(plan.name, plan.partitions or -1, plan.replication_factor or -1, config=plan.config)
-    admin = _admin(given)
+    admin = _admin(arguments)
     try:
-        clients.answer(admin.create_topics([topic], request_timeout=clients.ADMIN_SECONDS)[plan.name])
+        clients.result_of(admin.create_topics([topic], request_timeout=clients.ADMIN_SECONDS)[plan.name])
     except ValueError as error:
         raise ToolFailed(str(error)) from error
-    except clients.Refused as error:
-        if not (given.has("if-not-exists") and error.code == "TOPIC_ALREADY_EXISTS"):
+    except clients.ClientError as error:
+        if not (arguments.has("if-not-exists") and error.code == "TOPIC_ALREADY_EXISTS"):
             raise
         return
     print(f"Created topic {plan.name}.")
 
 
 def matching(admin: AdminClient, pattern: str | None, exclude_internal: bool) -> list[str]:
-    """Topic names that match a pattern in whole, sorted. A comma stands for `or`, as in all of Kafka's tools."""
+    """Return the topic names that fully match a pattern, sorted. A comma stands for `or`, as in all Kafka tools."""
     names = clients.metadata(admin).topics
-    wanted = include_list(pattern)
+    regex = include_list(pattern)
     return sorted(
-        name for name in names if wanted.fullmatch(name) and not (exclude_internal and name in INTERNAL_TOPICS)
+        name for name in names if regex.fullmatch(name) and not (exclude_internal and name in INTERNAL_TOPICS)
     )
 
 
@@ -249,28 +253,28 @@ def include_list(pattern: str | None) -> re.Pattern[str]:
         raise ToolFailed(f"{pattern} is an invalid regex. ({error})") from error
 
 
-def _expect(names: list[str], given: Given) -> None:
-    asked = given.text("topic")
-    if asked and not names and not given.has("if-exists"):
-        raise ToolFailed(f"Topic '{asked}' does not exist as expected")
+def _require_match(names: list[str], arguments: Arguments) -> None:
+    pattern = arguments.text("topic")
+    if pattern and not names and not arguments.has("if-exists"):
+        raise ToolFailed(f"Topic '{pattern}' does not exist as expected")
 
 
-def _described(given: Given, admin: AdminClient) -> list[str] | str:
-    """The names to describe, or an id: an id counts more than a name."""
-    if given.text("topic-id"):
-        return given.text("topic-id") or ""
-    names = matching(admin, given.text("topic"), given.has("exclude-internal"))
-    _expect(names, given)
+def _names_or_id(arguments: Arguments, admin: AdminClient) -> list[str] | str:
+    """Return the names to describe, or an id, which takes precedence over a name."""
+    if arguments.text("topic-id"):
+        return arguments.text("topic-id") or ""
+    names = matching(admin, arguments.text("topic"), arguments.has("exclude-internal"))
+    _require_match(names, arguments)
     return names
 
 
-def _alter(given: Given, admin: AdminClient) -> None:
+def _alter(arguments: Arguments, admin: AdminClient) -> None:
     from moldau.client.confluent import NewPartitions
 
-    count = given.integer("partitions") or 0
-    assignment = parse_assignment(given.text("replica-assignment") or "")
-    names = matching(admin, given.text("topic"), given.has("exclude-internal"))
-    _expect(names, given)
+    count = arguments.integer("partitions") or 0
+    assignment = parse_assignment(arguments.text("replica-assignment") or "")
+    names = matching(admin, arguments.text("topic"), arguments.has("exclude-internal"))
+    _require_match(names, arguments)
     if not names:
         return
     metadata = clients.metadata(admin).topics if assignment else {}
@@ -279,16 +283,16 @@ def _alter(given: Given, admin: AdminClient) -> None:
         for name in names
     ]
     for future in admin.create_partitions(growth, request_timeout=clients.ADMIN_SECONDS).values():
-        clients.answer(future)
+        clients.result_of(future)
 
 
-def _delete(given: Given, admin: AdminClient) -> None:
-    names = matching(admin, given.text("topic"), given.has("exclude-internal"))
-    _expect(names, given)
+def _delete(arguments: Arguments, admin: AdminClient) -> None:
+    names = matching(admin, arguments.text("topic"), arguments.has("exclude-internal"))
+    _require_match(names, arguments)
     if not names:
         return
     for future in admin.delete_topics(names, request_timeout=clients.ADMIN_SECONDS).values():
-        clients.answer(future)
+        clients.result_of(future)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """kafka-transactions: lists and describes transactions and producers, finds those that hang, and ends them.
 
-What is printed is in transaction/tables.py, why something fails in transaction/failures.py. A topic or a broker
-that is not there is told at once, where Kafka's own tool asks for a minute.
+transaction/tables.py makes the output, transaction/failures.py the error messages. A topic or broker that does not
+exist is reported at once, where Kafka's own tool retries for a minute.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from typing import IO, Final, NoReturn
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.flags import version_line
-from moldau.cli.kafka.connection import admin as admin_connection
 from moldau.cli.kafka.connection import properties
-from moldau.cli.kafka.java.errors import WORDS, without_message, words
+from moldau.cli.kafka.connection.admin import TIMEOUT_MS, connect_to_brokers
+from moldau.cli.kafka.java.exceptions import MESSAGES, message_of, without_message
 from moldau.cli.kafka.tool import ToolFailed
-from moldau.cli.kafka.transaction import failures as transaction_failures
-from moldau.cli.kafka.transaction import tables as transaction_tables
+from moldau.cli.kafka.transaction import failures, tables
 from moldau.cli.kafka.transaction.failures import failed
 from moldau.cli.kafka.transaction.tables import MINUTE_MS
 from moldau.cli.kafka.verbs import VerbParser, run_verbs
@@ -40,7 +39,7 @@ TOOL: Final = "kafka-transactions.sh"
 
 class _Parser(VerbParser):
     def print_help(self, file: IO[str] | None = None) -> None:  # type: ignore[override]
-        """Help ends this tool with status 1: Kafka's does so."""
+        """Print help and exit with status 1, as Kafka's tool does."""
         super().print_help(file)
         self.exit(1)
 
@@ -50,8 +49,8 @@ class _Parser(VerbParser):
         super().error(message if extra == message else f"unrecognized arguments: '{extra.split()[0]}'")
 
 
-def whole(kind: str, bits: int) -> Callable[[str], int]:
-    """A number as Java parses one of this type, with Java's words for what is none."""
+def java_integer(kind: str, bits: int) -> Callable[[str], int]:
+    """Return a parser of numbers of this Java type, with Java's error messages."""
 
     def parse(text: str) -> int:
         try:
@@ -67,18 +66,18 @@ def whole(kind: str, bits: int) -> Callable[[str], int]:
     return parse
 
 
-LONG: Final = whole("Long", 64)
-INTEGER: Final = whole("Integer", 32)
-SHORT: Final = whole("Short", 16)
+LONG: Final = java_integer("Long", 64)
+INTEGER: Final = java_integer("Integer", 32)
+SHORT: Final = java_integer("Short", 16)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
 
-    def run(given: argparse.Namespace) -> int:
-        if given.bootstrap_server is None:
+    def run(arguments: argparse.Namespace) -> int:
+        if arguments.bootstrap_server is None:
             parser.error("argument --bootstrap-server is required")
-        return _run(given)
+        return _run(arguments)
 
     return run_verbs(parser, run, argv)
 
@@ -86,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog=TOOL,
-        description="Shows what producers' transactions are at, finds the ones that hang, and ends them.",
+        description="Shows transactions and their producers, finds transactions that hang, and aborts them.",
         allow_abbrev=False,
     )
     parser.add_argument("-v", "--version", action="version", version=version_line(), help="show the version")
@@ -95,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_views(verbs)
     _add_changes(verbs)
     for verb in verbs.choices.values():
-        # A verb's own parser has no defaults: they would undo what stood before the verb.
+        # A verb's own parser has no defaults: they would overwrite flags before the verb.
         _add_connection(verb, argparse.SUPPRESS)
     return parser
 
@@ -110,24 +109,24 @@ def _add_views(verbs: argparse._SubParsersAction[_Parser]) -> None:
     listing.add_argument("--duration-filter", type=LONG, help="only those that have run for longer, in ms")
     listing.add_argument("--transactional-id-pattern", help="only ids that match this regular expression")
     describe = verbs.add_parser("describe", help="describe a transactional id", allow_abbrev=False)
-    describe.add_argument("--transactional-id", required=True, help="which")
+    describe.add_argument("--transactional-id", required=True, help="the transactional id")
     producers = verbs.add_parser("describe-producers", help="describe who writes to a partition", allow_abbrev=False)
-    producers.add_argument("--broker-id", type=INTEGER, help="the replica to ask, if not the leader")
-    producers.add_argument("--topic", required=True, help="its topic")
-    producers.add_argument("--partition", type=INTEGER, required=True, help="its number")
+    producers.add_argument("--broker-id", type=INTEGER, help="the replica to ask; default: the leader")
+    producers.add_argument("--topic", required=True, help="the topic")
+    producers.add_argument("--partition", type=INTEGER, required=True, help="the partition")
     find = verbs.add_parser("find-hanging", help="find transactions that nobody will end", allow_abbrev=False)
-    find.add_argument("--broker-id", type=INTEGER, help="look at the replicas on this broker")
+    find.add_argument("--broker-id", type=INTEGER, help="search the replicas on this broker")
     find.add_argument(
-        "--max-transaction-timeout", type=INTEGER, default=15, help="leave out younger ones; minutes, default: 15"
+        "--max-transaction-timeout", type=INTEGER, default=15, help="skip younger transactions; minutes, default: 15"
     )
-    find.add_argument("--topic", help="look only here")
-    find.add_argument("--partition", type=INTEGER, help="look only here; needs --topic")
+    find.add_argument("--topic", help="search only this topic")
+    find.add_argument("--partition", type=INTEGER, help="search only this partition; needs --topic")
 
 
 def _add_changes(verbs: argparse._SubParsersAction[_Parser]) -> None:
-    abort = verbs.add_parser("abort", help="abort a transaction that hangs", allow_abbrev=False)
-    abort.add_argument("--topic", required=True, help="where it hangs")
-    abort.add_argument("--partition", type=INTEGER, required=True, help="where it hangs")
+    abort = verbs.add_parser("abort", help="abort a hanging transaction", allow_abbrev=False)
+    abort.add_argument("--topic", required=True, help="the topic in which it hangs")
+    abort.add_argument("--partition", type=INTEGER, required=True, help="the partition in which it hangs")
     abort.add_argument("--start-offset", type=LONG, help="the offset where it begins")
     older = abort.add_argument_group("brokers before 3.0, all of these instead of the offset")
     older.add_argument("--producer-id", type=LONG, help="of the producer that began it")
@@ -136,113 +135,113 @@ def _add_changes(verbs: argparse._SubParsersAction[_Parser]) -> None:
     force = verbs.add_parser(
         "forceTerminateTransaction", help="abort whatever a transactional id has open", allow_abbrev=False
     )
-    force.add_argument("--transactionalId", required=True, help="which")
+    force.add_argument("--transactionalId", required=True, help="the transactional id")
 
 
-def check(given: argparse.Namespace) -> None:
-    """What the parser cannot know: which flags need which."""
-    if given.command == "abort" and given.start_offset is None:
-        if given.producer_id is None:
+def check(arguments: argparse.Namespace) -> None:
+    """Check which flags require which others."""
+    if arguments.command == "abort" and arguments.start_offset is None:
+        if arguments.producer_id is None:
             raise ToolFailed(
                 "The transaction to abort must be identified either with --start-offset (for brokers on 3.0 or above)"
                 " or with --producer-id, --producer-epoch, and --coordinator-epoch (for older brokers)"
             )
         for name in ("producer-epoch", "coordinator-epoch"):
-            if getattr(given, name.replace("-", "_")) is None:
+            if getattr(arguments, name.replace("-", "_")) is None:
                 raise ToolFailed(f"Missing required argument --{name}")
-    if given.command == "find-hanging" and given.topic is None:
-        if given.broker_id is None:
+    if arguments.command == "find-hanging" and arguments.topic is None:
+        if arguments.broker_id is None:
             raise ToolFailed(
                 "The `find-hanging` command requires either --topic or --broker-id to limit the scope of the search"
             )
-        if given.partition is not None:
+        if arguments.partition is not None:
             raise ToolFailed("The --partition argument requires --topic to be provided")
 
 
-def _run(given: argparse.Namespace) -> int:
-    action = ACTIONS[given.command]
-    path = given.command_config
+def _run(arguments: argparse.Namespace) -> int:
+    action = ACTIONS[arguments.command]
+    path = arguments.command_config
     if path is not None and not Path(path).exists():
         raise failed("Failed to load admin client properties", path)
-    check(given)
-    with admin_connection.by_brokers(given.bootstrap_server, properties.load(path)) as admin:
-        table = action(given, admin, Transactions(admin.cluster, admin_connection.TIMEOUT_MS))
+    check(arguments)
+    with connect_to_brokers(arguments.bootstrap_server, properties.load(path)) as admin:
+        table = action(arguments, admin, Transactions(admin.cluster, TIMEOUT_MS))
     if table is not None:
         print(table)
     return 0
 
 
-def _list(given: argparse.Namespace, admin: ClusterAdmin, transactions: Transactions) -> str:
-    longer_than_ms = -1 if given.duration_filter is None else given.duration_filter
+def _list(arguments: argparse.Namespace, admin: ClusterAdmin, transactions: Transactions) -> str:
+    longer_than_ms = -1 if arguments.duration_filter is None else arguments.duration_filter
     try:
-        listed = transactions.listed(longer_than_ms=longer_than_ms, pattern=given.transactional_id_pattern)
+        listed = transactions.listed(longer_than_ms=longer_than_ms, pattern=arguments.transactional_id_pattern)
     except KafkaError as error:
-        raise failed("Failed to list transactions", transaction_failures.listing(error)) from error
-    return transaction_tables.listed_table(listed)
+        raise failed("Failed to list transactions", failures.listing(error)) from error
+    return tables.listed_table(listed)
 
 
-def _describe(given: argparse.Namespace, admin: ClusterAdmin, transactions: Transactions) -> str:
-    transactional_id: str = given.transactional_id
+def _describe(arguments: argparse.Namespace, admin: ClusterAdmin, transactions: Transactions) -> str:
+    transactional_id: str = arguments.transactional_id
     try:
-        said = transactions.described([transactional_id])[transactional_id]
-        if isinstance(said, KafkaError):
-            raise said
+        description = transactions.described([transactional_id])[transactional_id]
+        if isinstance(description, KafkaError):
+            raise description
     except KafkaError as error:
         what = f"Failed to describe transaction state of transactional-id `{transactional_id}`"
-        raise failed(what, transaction_failures.describing(error, transactional_id)) from error
-    return transaction_tables.described_table(said, _now_ms())
+        raise failed(what, failures.describing(error, transactional_id)) from error
+    return tables.described_table(description, _now_ms())
 
 
-def _describe_producers(given: argparse.Namespace, admin: ClusterAdmin, transactions: Transactions) -> str:
-    where, broker_id = TopicPartition(given.topic, given.partition), given.broker_id
+def _describe_producers(arguments: argparse.Namespace, admin: ClusterAdmin, transactions: Transactions) -> str:
+    where, broker_id = TopicPartition(arguments.topic, arguments.partition), arguments.broker_id
     on = "leader" if broker_id is None else f"broker {broker_id}"
     what = f"Failed to describe producers for partition {where} on {on}"
-    return transaction_tables.producers_table(_producers(transactions, where, broker_id, what))
+    return tables.producers_table(_producers(transactions, where, broker_id, what))
 
 
 def _producers(
     transactions: Transactions, where: TopicPartition, broker_id: int | None, what: str
 ) -> list[ActiveProducer]:
     try:
-        said = transactions.producers([where], broker_id)[where]
-        if isinstance(said, KafkaError):
-            raise said
+        producers = transactions.producers([where], broker_id)[where]
+        if isinstance(producers, KafkaError):
+            raise producers
     except KafkaError as error:
-        raise failed(what, transaction_failures.producers(error, where, broker_id)) from error
-    return said
+        raise failed(what, failures.producers(error, where, broker_id)) from error
+    return producers
 
 
-def _find_hanging(given: argparse.Namespace, admin: ClusterAdmin, transactions: Transactions) -> str:
-    partitions = _partitions_to_search(given, admin)
-    broker = "Optional.empty" if given.broker_id is None else f"Optional[{given.broker_id}]"
+def _find_hanging(arguments: argparse.Namespace, admin: ClusterAdmin, transactions: Transactions) -> str:
+    partitions = _partitions_to_search(arguments, admin)
+    broker = "Optional.empty" if arguments.broker_id is None else f"Optional[{arguments.broker_id}]"
     what = f"Failed to describe producers for {len(partitions)} partitions on broker {broker}"
     producers: dict[TopicPartition, list[ActiveProducer]] = {}
     try:
-        for where, said in transactions.producers(partitions, given.broker_id).items():
-            if isinstance(said, KafkaError):
-                raise failed(what, transaction_failures.producers(said, where, given.broker_id))
-            producers[where] = said
+        for where, response in transactions.producers(partitions, arguments.broker_id).items():
+            if isinstance(response, KafkaError):
+                raise failed(what, failures.producers(response, where, arguments.broker_id))
+            producers[where] = response
     except KafkaError as error:
-        raise failed(what, words(without_message(error))) from error
-    now_ms, longer_than_ms = _now_ms(), given.max_transaction_timeout * MINUTE_MS
-    candidates = open_for_long(transaction_tables.in_tables_order(producers), now_ms, longer_than_ms)
-    return transaction_tables.hanging_table(_hanging(transactions, candidates), now_ms)
+        raise failed(what, message_of(without_message(error))) from error
+    now_ms, longer_than_ms = _now_ms(), arguments.max_transaction_timeout * MINUTE_MS
+    candidates = open_for_long(tables.in_java_order(producers), now_ms, longer_than_ms)
+    return tables.hanging_table(_hanging(transactions, candidates), now_ms)
 
 
-def _partitions_to_search(given: argparse.Namespace, admin: ClusterAdmin) -> list[TopicPartition]:
-    if given.partition is not None:
-        return [TopicPartition(given.topic, given.partition)]
+def _partitions_to_search(arguments: argparse.Namespace, admin: ClusterAdmin) -> list[TopicPartition]:
+    if arguments.partition is not None:
+        return [TopicPartition(arguments.topic, arguments.partition)]
     try:
         topics = admin.topics()
     except KafkaError as error:
-        raise failed("Failed to list topics", words(error)) from error
-    if given.topic is not None and given.topic not in topics:
-        raise failed("Failed to describe 1 topics", WORDS[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
+        raise failed("Failed to list topics", message_of(error)) from error
+    if arguments.topic is not None and arguments.topic not in topics:
+        raise failed("Failed to describe 1 topics", MESSAGES[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
     return [
         TopicPartition(name, index)
         for name, topic in topics.items()
         for index, replicas in topic.partitions.items()
-        if given.topic in (None, name) and (given.broker_id is None or given.broker_id in replicas.replicas)
+        if arguments.topic in (None, name) and (arguments.broker_id is None or arguments.broker_id in replicas.replicas)
     ]
 
 
@@ -254,33 +253,33 @@ def _hanging(transactions: Transactions, candidates: Sequence[OpenTransaction]) 
         listed = transactions.listed(producer_ids=sorted(producer_ids))
     except KafkaError as error:
         what = f"Failed to list transactions for {len(producer_ids)} producers"
-        raise failed(what, transaction_failures.listing(error)) from error
+        raise failed(what, failures.listing(error)) from error
     transactional_ids = {each.producer_id: each.transactional_id for each in listed}
     described: dict[str, DescribedTransaction | None] = {}
     try:
-        for name, said in transactions.described(transactional_ids.values()).items():
-            if isinstance(said, KafkaError) and said.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-                raise KafkaError(said.code, transaction_failures.describing(said, name))
-            described[name] = None if isinstance(said, KafkaError) else said
+        for name, description in transactions.described(transactional_ids.values()).items():
+            if isinstance(description, KafkaError) and description.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                raise KafkaError(description.code, failures.describing(description, name))
+            described[name] = None if isinstance(description, KafkaError) else description
     except KafkaError as error:
-        raise failed(f"Failed to describe {len(transactional_ids)} transactions", words(error)) from error
+        raise failed(f"Failed to describe {len(transactional_ids)} transactions", message_of(error)) from error
     return hanging(candidates, transactional_ids, described)
 
 
-def _abort(given: argparse.Namespace, admin: ClusterAdmin, transactions: Transactions) -> None:
-    where = TopicPartition(given.topic, given.partition)
-    if given.start_offset is None:
-        producer = given.producer_id, given.producer_epoch, max(0, given.coordinator_epoch)
+def _abort(arguments: argparse.Namespace, admin: ClusterAdmin, transactions: Transactions) -> None:
+    where = TopicPartition(arguments.topic, arguments.partition)
+    if arguments.start_offset is None:
+        producer = arguments.producer_id, arguments.producer_epoch, max(0, arguments.coordinator_epoch)
     else:
         what = f"Failed to validate producer state for partition {where}"
         active = _producers(transactions, where, None, what)
-        found = next((each for each in active if each.transaction_start == given.start_offset), None)
-        if found is None:
+        match = next((each for each in active if each.transaction_start == arguments.start_offset), None)
+        if match is None:
             raise ToolFailed(
-                f"Could not find any open transactions starting at offset {given.start_offset} on partition {where}"
+                f"Could not find any open transactions starting at offset {arguments.start_offset} on partition {where}"
             )
-        # Before its first transaction has ended, no coordinator has written for a producer; no epoch is below 0.
-        producer = found.producer_id, found.producer_epoch, max(0, found.coordinator_epoch)
+        # The coordinator epoch is -1 until a first transaction of the producer has ended; no valid epoch is below 0.
+        producer = match.producer_id, match.producer_epoch, max(0, match.coordinator_epoch)
     try:
         transactions.abort(where, *producer)
     except KafkaError as error:
@@ -288,16 +287,16 @@ def _abort(given: argparse.Namespace, admin: ClusterAdmin, transactions: Transac
             f"AbortTransactionSpec(topicPartition={where}, producerId={producer[0]}, producerEpoch={producer[1]},"
             f" coordinatorEpoch={producer[2]})"
         )
-        why = transaction_failures.aborting(error, specification, producer[2])
+        why = failures.aborting(error, specification, producer[2])
         raise failed(f"Failed to abort transaction {specification}", why) from error
 
 
-def _terminate(given: argparse.Namespace, admin: ClusterAdmin, transactions: Transactions) -> None:
-    transactional_id: str = given.transactionalId
+def _terminate(arguments: argparse.Namespace, admin: ClusterAdmin, transactions: Transactions) -> None:
+    transactional_id: str = arguments.transactionalId
     try:
         transactions.terminate(transactional_id)
     except KafkaError as error:
-        why = transaction_failures.terminating(error, transactional_id)
+        why = failures.terminating(error, transactional_id)
         raise failed(f"Failed to force terminate transactionalId `{transactional_id}`", why) from error
 
 

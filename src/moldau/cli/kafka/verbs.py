@@ -1,7 +1,7 @@
-"""Tools with a verb and flags before and after it, as kafka-metadata-quorum and kafka-features are written.
+"""Tools with a verb and flags before and after it, such as kafka-metadata-quorum and kafka-features.
 
-Flags that say where the cluster is may stand on either side of the verb; Kafka takes them only before it. What a verb
-does is the tool's.
+The flags that name the cluster may stand before or after the verb; Kafka accepts them only before it. The tool decides
+what a verb does.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from moldau.base.errors import KafkaError
-from moldau.cli.kafka.java.errors import shown
+from moldau.cli.kafka.java.exceptions import exception_text
 from moldau.cli.kafka.tool import ToolFailed, guarded
 
 
 class VerbParser(argparse.ArgumentParser):
-    """A wrong command line ends with status 1, as Kafka's tools do, not with 2."""
+    """A wrong command line ends with status 1, as in Kafka's tools, not with 2."""
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
-        self.exit(1, f"{self.prog.split()[0]}: error: {kafkas_words(message)}\n")
+        self.exit(1, f"{self.prog.split()[0]}: error: {kafka_message(message)}\n")
 
 
-def kafkas_words(message: str) -> str:
-    """What argparse says is missing, as Kafka's parser says it: one thing at a time."""
+def kafka_message(message: str) -> str:
+    """Word argparse's message about missing arguments as Kafka's parser does: only the first of them."""
     missing = message.removeprefix("the following arguments are required: ")
     if missing == message:
         return message
@@ -33,7 +33,7 @@ def kafkas_words(message: str) -> str:
 
 
 def add_connection(parser: argparse.ArgumentParser, required: bool) -> None:
-    """Where the cluster is. A verb's own parser has no defaults: they would undo what stood before the verb."""
+    """Add the cluster flags. A verb's parser has no defaults: they would undo flags before the verb."""
     default = None if required else argparse.SUPPRESS
     either = parser.add_mutually_exclusive_group()
     either.add_argument("--bootstrap-server", default=default, help="brokers to connect to, HOST:PORT")
@@ -44,14 +44,14 @@ def add_connection(parser: argparse.ArgumentParser, required: bool) -> None:
 def run_verbs(
     parser: argparse.ArgumentParser, body: Callable[[argparse.Namespace], int], argv: Sequence[str] | None
 ) -> int:
-    def parsed(words: Sequence[str]) -> int:
-        given = parser.parse_args(list(words))
+    def parse_and_run(words: Sequence[str]) -> int:
+        arguments = parser.parse_args(list(words))
         try:
-            return body(given)
+            return body(arguments)
         except KafkaError as error:
-            raise ToolFailed(shown(error)) from error
+            raise ToolFailed(exception_text(error)) from error
 
     try:
-        return guarded(parsed, argv)
+        return guarded(parse_and_run, argv)
     except SystemExit as ended:
         return int(ended.code or 0)

@@ -1,7 +1,7 @@
-"""`moldau log dump`: what is in the files of a data directory, without a broker and without its leave.
+"""`moldau log dump`: show the files of a data directory, without a broker, or while one is running on it.
 
-Each kind of file becomes a table; `--verify` becomes one table of all files, and the exit status. The reading is
-data_files.py.
+Each kind of file becomes a table; `--verify` makes one table of all files, and sets the exit status. data_files.py
+reads the files.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def dump(paths: tuple[str, ...], records: bool, record_format: str | None, verif
 
 def _files_of(paths: tuple[str, ...]) -> list[str]:
     files = [file for path in paths for file in data_files.find_files(path)]
-    unknown = [file for file in files if not data_files.is_known(file)]
-    if unknown:
-        raise CommandFailed(f"{unknown[0]} is no file that a broker writes; name a segment, an index or a directory")
+    other_files = [file for file in files if not data_files.is_known(file)]
+    if other_files:
+        raise CommandFailed(f"{other_files[0]} is not a file of a broker; name a segment, an index or a directory")
     if not files:
         raise CommandFailed(f"nothing in {', '.join(paths)} is a file that a broker writes; name its data directory")
     return files
@@ -124,7 +124,7 @@ def _batch_table(path: str, progress: Progress) -> Table:
 
 def _batch_row(batch: FileBatch) -> tuple[Any, ...]:
     position, header, window = batch
-    kind = [word for word, is_so in (("txn", header.is_transactional), ("control", header.is_control)) if is_so]
+    kind = [word for word, is_set in (("txn", header.is_transactional), ("control", header.is_control)) if is_set]
     producer = f"{header.producer_id}/{header.producer_epoch}" if header.producer_id >= 0 else None
     sequence = f"{header.base_sequence}-{header.last_sequence}" if header.base_sequence >= 0 else None
     return (
@@ -157,8 +157,8 @@ def _producer_table(path: str) -> Table:
         sequence, offset = (last.last_sequence, last.last_offset) if last else (None, None)
         open_from = producer.transaction_start if producer.transaction_start >= 0 else None
         stamp = _time(producer.last_timestamp)
-        known_by = (producer.producer_id, producer.epoch)
-        rows.append((*known_by, sequence, offset, producer.coordinator_epoch, open_from, stamp))
+        producer_key = (producer.producer_id, producer.epoch)
+        rows.append((*producer_key, sequence, offset, producer.coordinator_epoch, open_from, stamp))
     return _listed(path, columns, rows)
 
 
@@ -182,7 +182,7 @@ def _text_table(path: str, name: str) -> Table:
 
 
 class StoredRecord:
-    """A record of a file, as the format language asks for it."""
+    """A record of a file, with the methods that the format language calls."""
 
     __slots__ = ("_batch", "_record", "_where")
 
@@ -217,7 +217,7 @@ class StoredRecord:
 
 
 def _print_records(files: list[str], output_format: str, record_format: str | None, progress: Progress) -> None:
-    """One record after another, never all in memory. Control records are the broker's own and left out."""
+    """Print the records one by one, never all in memory. Control records are internal and left out."""
     render: format_language.Formatter = format_language.json_envelope
     if output_format == "table" or record_format is not None:
         try:
@@ -270,7 +270,7 @@ def _verified(path: str, progress: Progress) -> tuple[str, int | None, int | Non
 
 
 def _verify_batches(file: BatchFile, progress: Progress) -> tuple[int, int, str | None]:
-    """(batches, records, the first problem)."""
+    """Return (batches, records, the first problem)."""
     batches = records = 0
     problem: str | None = None
     last_offset = -1
@@ -287,7 +287,7 @@ def _verify_batches(file: BatchFile, progress: Progress) -> tuple[int, int, str 
 
 
 def _index_problem(path: str) -> str | None:
-    """Whether each entry points at a batch that ends with the entry's offset."""
+    """Return the first entry that does not point at a batch ending with its offset, as a sentence; None if all do."""
     log_path = data_files.sibling(path, layout.LOG)
     index = data_files.read_offset_index(path)
     if not os.path.exists(log_path):

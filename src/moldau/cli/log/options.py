@@ -1,4 +1,4 @@
-"""The options --log-level and --log-format of commands that start servers."""
+"""The options --log-level and --log-format of the commands that start servers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 log_level_option: Callable[[F], F] = click.option(
     "--log-level",
     type=click.Choice(list(LEVELS), case_sensitive=False),
-    help=f"From which level on log lines are written. Default: {LEVEL_VARIABLE}, or info",
+    help=f"The lowest level that is logged. Default: {LEVEL_VARIABLE}, or info",
 )
 log_format_option: Callable[[F], F] = click.option(
     "--log-format",
     type=click.Choice(FORMATS, case_sensitive=False),
-    help=f"Log lines as text, or as one JSON object a line. Default: {FORMAT_VARIABLE}, or text",
+    help=f"Log lines as text, or as one JSON object per line. Default: {FORMAT_VARIABLE}, or text",
 )

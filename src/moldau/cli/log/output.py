@@ -1,7 +1,7 @@
-"""How a server writes its log lines: from which level on, and as text or as one JSON object a line.
+"""The log lines of a server: their lowest level, and text or one JSON object per line.
 
-Chosen by options of the command or by MOLDAU_LOG_LEVEL and MOLDAU_LOG_FORMAT. Messages quote what clients sent: no
-control character of theirs reaches the terminal or begins a line that looks like one of ours.
+Set by options of the command or by MOLDAU_LOG_LEVEL and MOLDAU_LOG_FORMAT. Messages quote bytes from clients: control
+characters are escaped, so that none reaches the terminal or starts a line that looks like one of ours.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CONTROL_IN_TRACE: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029
 
 
 class WrongLogChoice(ValueError):
-    """A level or format that there is not, in one line."""
+    """The level or format does not exist; the message is one line."""
 
 
 class LogOutput(NamedTuple):
@@ -41,12 +41,12 @@ class LogOutput(NamedTuple):
         return self.format == "json"
 
     def variables(self) -> dict[str, str]:
-        """The same choice for a process that is started from here."""
+        """Return the same choice as environment variables, for a child process."""
         return {LEVEL_VARIABLE: self.level, FORMAT_VARIABLE: self.format}
 
 
 def choose(level: str | None, format: str | None, environ: Mapping[str, str]) -> LogOutput:
-    """Options of the command win over the environment. WrongLogChoice names the wrong one and what there is."""
+    """Return the output; options win over the environment. WrongLogChoice names the wrong value and the valid ones."""
     default = LogOutput()
     return LogOutput(
         _one_of(LEVELS, ("--log-level", level), LEVEL_VARIABLE, environ) or default.level,
@@ -55,24 +55,24 @@ def choose(level: str | None, format: str | None, environ: Mapping[str, str]) ->
 
 
 def _one_of(
-    known: Mapping[str, int] | tuple[str, ...],
+    choices: Mapping[str, int] | tuple[str, ...],
     option: tuple[str, str | None],
     variable: str,
     environ: Mapping[str, str],
 ) -> str | None:
-    name, given = option
-    if given is None:
-        name, given = variable, environ.get(variable) or None
-    if given is None:
+    name, value = option
+    if value is None:
+        name, value = variable, environ.get(variable) or None
+    if value is None:
         return None
-    *others, last = known
-    if given.lower() not in (*others, last):
-        raise WrongLogChoice(f"{name} {given!r}: expected {', '.join(others)} or {last}")
-    return given.lower()
+    *others, last = choices
+    if value.lower() not in (*others, last):
+        raise WrongLogChoice(f"{name} {value!r}: expected {', '.join(others)} or {last}")
+    return value.lower()
 
 
 def set_up(output: LogOutput, node_id: int | None = None) -> None:
-    """From here on every log line of this process goes to stderr as chosen."""
+    """Send every log line of this process to stderr, in the chosen format."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines(node_id) if output.is_json else TextLines())
     logging.basicConfig(level=LEVELS[output.level], handlers=[handler], force=True)
@@ -93,7 +93,7 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """One object a line. JSON's own escapes keep every character of a message inside its string."""
+    """One JSON object per line. JSON's own escapes keep every character of a message inside its string."""
 
     def __init__(self, node_id: int | None) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        said = {
+        fields = {
             "time": time,
             "level": record.levelname.lower(),
             "logger": record.name,
@@ -109,9 +109,9 @@ class JsonLines(logging.Formatter):
             "message": record.getMessage(),
         }
         if record.exc_info:
-            said["exception"] = self.formatException(record.exc_info)
-        return json.dumps(said)
+            fields["exception"] = self.formatException(record.exc_info)
+        return json.dumps(fields)
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode()
+def _escaped(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode()

@@ -1,7 +1,7 @@
 """`moldau pipeline`: write, check, draw, run, watch, stop and test data pipelines on Spark.
 
-The commands that only read a file are here; those about runs are in run.py and status.py, those for
-who works on one in dev.py and test.py. Spark is imported by the commands that need it, when they do.
+This module has the commands that only read a file; run.py and status.py those about runs, dev.py and test.py those for
+developing a pipeline. Spark is imported only by the commands that need it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from moldau.cli.pipeline.dev import dev, preview
 from moldau.cli.pipeline.files import DEFAULT_FILE, Chosen, PipelineGroup, chosen_options
 from moldau.cli.pipeline.prepare import prepare
 from moldau.cli.pipeline.run import run
-from moldau.cli.pipeline.session import Session, asked_of_dev, phases, quiet_log
+from moldau.cli.pipeline.session import Session, ask_dev, phases, quiet_log
 from moldau.cli.pipeline.status import list_pipelines, status, stop
 from moldau.cli.pipeline.test import test
 
@@ -54,42 +54,42 @@ def validate(chosen: Chosen, yaml_only: bool) -> None:
     moldau pipeline validate bookstore.yaml
     moldau pipeline validate bookstore.yaml --yaml-only
     """
-    found = chosen.pipeline
+    pipeline = chosen.pipeline
     if not yaml_only:
         _check_with_spark(chosen)
-    click.echo(f"{chosen.file}: {found.name} is fine{' as far as YAML goes' if yaml_only else ''}")
+    click.echo(f"{chosen.file}: {pipeline.name} is fine{' as far as YAML goes' if yaml_only else ''}")
 
 
 def _check_with_spark(chosen: Chosen) -> None:
-    """On the Spark of a `dev` of the same file, where one runs."""
+    """Check on the Spark session of a `dev` of the same file, if one is running, else on a new one."""
     from moldau.pipelines.problems import InvalidPipeline
 
     with phases("looking for Spark") as on_phase:
-        problems = _problems_told(chosen, on_phase)
+        problems = _problems_from_dev(chosen, on_phase)
         if problems is None:
-            problems = _problems_found(chosen, on_phase)
+            problems = _check_on_own_session(chosen, on_phase)
     if problems:
         raise InvalidPipeline(problems)
 
 
-def _problems_told(chosen: Chosen, on_phase: Callable[[str], None]) -> list[Problem] | None:
-    answer = asked_of_dev(chosen.file, "check", chosen.settings, on_phase)
+def _problems_from_dev(chosen: Chosen, on_phase: Callable[[str], None]) -> list[Problem] | None:
+    answer = ask_dev(chosen.file, "check", chosen.settings, on_phase)
     if answer is None:
         return None
     from moldau.pipelines.workbench.answers import problem_from_json
 
-    problems = [problem_from_json(told) for told in answer["problems"]]
-    return [_with_path_as_given(problem, chosen.file) for problem in problems]
+    problems = [problem_from_json(item) for item in answer["problems"]]
+    return [_with_path_of_user(problem, chosen.file) for problem in problems]
 
 
-def _with_path_as_given(problem: Problem, file: Path) -> Problem:
-    """A `dev` knows the file by its whole path."""
+def _with_path_of_user(problem: Problem, file: Path) -> Problem:
+    """Replace the absolute path, which `dev` uses, by the path on the command line."""
     if problem.place is None or problem.place.file != str(file.absolute()):
         return problem
     return replace(problem, place=replace(problem.place, file=str(file)))
 
 
-def _problems_found(chosen: Chosen, on_phase: Callable[[str], None]) -> list[Problem]:
+def _check_on_own_session(chosen: Chosen, on_phase: Callable[[str], None]) -> list[Problem]:
     with Session(chosen.pipeline, None, {}, quiet_log(chosen.file), quick_start=True) as session:
         spark = session.start(on_phase)
         from moldau.pipelines.planning.checking import check
@@ -101,7 +101,7 @@ def _problems_found(chosen: Chosen, on_phase: Callable[[str], None]) -> list[Pro
 @pipeline.command(short_help="Write a commented pipeline to begin with.")
 @click.argument("folder", metavar="[DIR]", default=".", type=click.Path(file_okay=False, path_type=Path))
 def init(folder: Path) -> None:
-    """Write a small pipeline that works, with comments that teach, and a test of it. Nothing is overwritten.
+    """Write a small working pipeline with explanatory comments, and a test of it. Nothing is overwritten.
 
     \b
     moldau pipeline init shop

@@ -1,4 +1,4 @@
-"""The desk of `moldau pipeline dev`: looks for changes, shows what they did, answers `validate`, `test`, `preview`."""
+"""The core of `moldau pipeline dev`: detects changes, shows their effect, answers `validate`, `test`, `preview`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from moldau.cli.pipeline.test import empty_broker, kept, tell
+from moldau.cli.pipeline.test import empty_broker, print_results, with_log_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 CELL_WIDTH_MAX = 40
 SETTLE_S = 0.15
 NAMES_MAX = 3
-"""Files that are named when they changed together."""
+"""How many changed files are named in the headline."""
 
 
 class Desk:
-    """One file on one Spark."""
+    """One pipeline file on one Spark session."""
 
     def __init__(
         self,
@@ -45,8 +45,8 @@ class Desk:
         self._seen = snapshot(file)
 
     def changes(self) -> list[Path]:
-        """Files that were saved, added or removed since the last look, once nothing changes any more: an editor, or
-        `test --update`, writes more than one, and a file that is being written is empty at first."""
+        """Return the files saved, added or removed since the last call, once nothing changes any more: an editor, or
+        `test --update`, writes several files, and a file that is being written is empty at first."""
         from moldau.pipelines.workbench.changes import changed, snapshot
 
         before, now = self._seen, snapshot(self._file)
@@ -56,8 +56,8 @@ class Desk:
             now = snapshot(self._file)
         return changed(before, now)
 
-    def look_at_it(self, because: Sequence[Path]) -> None:
-        """Everything anew, as far as it goes. What is wrong is shown, and the next save is waited for."""
+    def check_all(self, because: Sequence[Path]) -> None:
+        """Check, preview and test again, as far as possible, and print what is wrong."""
         from pyspark.errors import PySparkException
 
         from moldau.pipelines.problems import InvalidPipeline, PipelineError
@@ -79,7 +79,7 @@ class Desk:
         click.secho("waiting for a change; Ctrl-C ends", dim=True)
 
     def answer(self, question: Mapping[str, Any], on_phase: Callable[[str], None]) -> Mapping[str, Any]:
-        """For `validate`, `test` and `preview` in another terminal."""
+        """Answer a request of `validate`, `test` or `preview` in another terminal."""
         from moldau.pipelines.workbench.answering import answer
 
         return answer(question, self._spark, empty_broker, on_phase)
@@ -98,7 +98,7 @@ class Desk:
         from moldau.pipelines.problems import InvalidPipeline, PipelineError
         from moldau.pipelines.workbench.previewing import Sampled
 
-        case = next(iter(self._found_cases()), None)
+        case = next(iter(self._find_cases()), None)
         try:
             with Sampled(pipeline, self._spark) as sampled:
                 show_previews(sampled.previews(rows=self._rows))
@@ -113,13 +113,13 @@ class Desk:
                 show_previews(sampled.previews(rows=self._rows))
 
     def _test(self) -> None:
-        if cases := self._found_cases():
+        if cases := self._find_cases():
             results = self._bench().results(cases, empty_broker, lambda phase: click.secho(f"{phase} …", dim=True))
-            tell([kept(result, self._file) for result in results])
+            print_results([with_log_file(result, self._file) for result in results])
         else:
             click.echo("no test cases; `moldau pipeline test` says how to make one")
 
-    def _found_cases(self) -> list[Case]:
+    def _find_cases(self) -> list[Case]:
         from moldau.pipelines.cases.files import BadCase, find_cases
 
         try:
@@ -149,29 +149,29 @@ def _named(changes: Sequence[Path]) -> str:
 
 
 def show_previews(previews: Iterable[Preview]) -> list[str]:
-    """As they come; returns those that failed."""
+    """Print previews as they come; return the names of those that failed."""
     failed = []
-    for each in previews:
-        click.echo("\n".join(preview_lines(each)) + "\n")
-        if each.error:
-            failed.append(each.name)
+    for preview in previews:
+        click.echo("\n".join(preview_lines(preview)) + "\n")
+        if preview.error:
+            failed.append(preview.name)
     return failed
 
 
-def preview_lines(each: Preview) -> list[str]:
-    """A heading, and below it a table."""
+def preview_lines(preview: Preview) -> list[str]:
+    """Return a heading, and below it a table."""
     from moldau.pipelines.running.view import plain_rows
 
-    took = f"{each.seconds:.1f} s"
-    if each.error:
-        return [f"{each.name}: failed after {took}", f"  {each.error}"]
-    if not each.rows:
-        return [f"{each.name}: no rows, {took}"]
-    count = "1 row" if len(each.rows) == 1 else f"{len(each.rows)} rows"
-    count = f"the first {count}" if each.has_more else count
-    cells = [[_cell(value) for value in row] for row in each.rows]
-    table = plain_rows(each.columns, cells, left=each.columns)
-    return [f"{each.name}: {count}, {took}", *(f"  {line}" for line in table)]
+    took = f"{preview.seconds:.1f} s"
+    if preview.error:
+        return [f"{preview.name}: failed after {took}", f"  {preview.error}"]
+    if not preview.rows:
+        return [f"{preview.name}: no rows, {took}"]
+    count = "1 row" if len(preview.rows) == 1 else f"{len(preview.rows)} rows"
+    count = f"the first {count}" if preview.has_more else count
+    cells = [[_cell(value) for value in row] for row in preview.rows]
+    table = plain_rows(preview.columns, cells, left=preview.columns)
+    return [f"{preview.name}: {count}, {took}", *(f"  {line}" for line in table)]
 
 
 def _cell(value: str | None) -> str:

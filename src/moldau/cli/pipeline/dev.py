@@ -1,4 +1,4 @@
-"""`moldau pipeline dev`: Spark stays, and each save shows its effect. `moldau pipeline preview`: rows, once."""
+"""`moldau pipeline dev`: one Spark session stays up, and each save shows its effect. `preview`: rows, once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 from moldau.cli.connect import CommandFailed
 from moldau.cli.pipeline.desk import Desk, show_previews
 from moldau.cli.pipeline.files import DEFAULT_FILE, Chosen, chosen_options, existing
-from moldau.cli.pipeline.session import Session, asked_of_dev, phases, quiet_log
+from moldau.cli.pipeline.session import Session, ask_dev, phases, quiet_log
 from moldau.cli.pipeline.test import complete_cases
 from moldau.platforms.support import refusal
 
@@ -50,11 +50,11 @@ def preview(chosen: Chosen, names: tuple[str, ...], rows: int, case_name: str | 
     moldau pipeline preview bookstore.yaml -n 5 --case late-events
     """
     bootstrap = chosen.pipeline.bootstrap
-    wanted = {"steps": list(names), "rows": rows, "case": case_name, "bootstrap": bootstrap}
+    options = {"steps": list(names), "rows": rows, "case": case_name, "bootstrap": bootstrap}
     with phases("looking for Spark") as on_phase:
-        answer = asked_of_dev(chosen.file, "preview", chosen.settings, on_phase, wanted)
+        answer = ask_dev(chosen.file, "preview", chosen.settings, on_phase, options)
     if answer is None:
-        failed = _previewed(chosen, names, rows, case_name)
+        failed = _preview_on_own_session(chosen, names, rows, case_name)
     else:
         from moldau.pipelines.workbench.answers import preview_from_json
 
@@ -63,8 +63,8 @@ def preview(chosen: Chosen, names: tuple[str, ...], rows: int, case_name: str | 
         raise CommandFailed(f"{len(failed)} of the steps failed: {', '.join(failed)}")
 
 
-def _previewed(chosen: Chosen, names: Sequence[str], rows: int, case_name: str | None) -> list[str]:
-    """On a Spark of its own."""
+def _preview_on_own_session(chosen: Chosen, names: Sequence[str], rows: int, case_name: str | None) -> list[str]:
+    """Preview on a Spark session of its own; return the steps that failed."""
     from moldau.pipelines.cases.files import find_cases
 
     file = existing(chosen.file).absolute()
@@ -109,10 +109,10 @@ def dev(chosen: Chosen, rows: int, case_names: tuple[str, ...]) -> None:
         desk = Desk(file, chosen.settings, chosen.bootstrap, spark, rows, case_names)
         pause = threading.Event()
         try:
-            desk.look_at_it([file])
+            desk.check_all([file])
             while True:
                 if changes := desk.changes():
-                    desk.look_at_it(changes)
+                    desk.check_all(changes)
                 elif listener is None:
                     pause.wait(LOOK_EVERY_S)
                 else:
@@ -122,7 +122,7 @@ def dev(chosen: Chosen, rows: int, case_names: tuple[str, ...]) -> None:
 
 
 def _if_valid(chosen: Chosen) -> Pipeline | None:
-    """What it says of Spark counts from the start; a file with mistakes in it is told of when Spark is there."""
+    """Return the pipeline, whose Spark settings apply at the start; None if it has mistakes, which are shown later."""
     from moldau.pipelines.problems import InvalidPipeline
 
     try:

@@ -1,7 +1,7 @@
-"""Which pipeline a command is about: its file, its state directory, what the options change in it; and completion.
+"""The pipeline of a command: its file, its state directory, the options that change it; and completion.
 
-Failures of pipelines become one line here, or, for a file with mistakes in it, a page that points at each. Spark and
-YAML are imported when a command needs them: a `--help` does not.
+Failures of pipelines become one line, or, for a file with mistakes, a page that points at each. Spark and YAML are
+imported when a command needs them, which `--help` does not.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ DEFAULT_FILE: Final = "pipeline.yaml"
 SUFFIXES: Final = (".yaml", ".yml")
 EXTRAS: Final = {"yaml": "spark", "pyspark": "spark", "pyarrow": "spark", "numpy": "spark", "py4j": "spark",
                  "fastavro": "spark", "deltalake": "lake", "pyiceberg": "lake"}  # fmt: skip
-"""Which extra of ours brings a library."""
+"""The extra of this package that installs a library."""
 
 
 class PipelineGroup(click.Group):
-    """The commands about pipelines: all of them fail in the same words."""
+    """The commands about pipelines, with common error handling."""
 
     def invoke(self, ctx: click.Context) -> Any:
         with plain_failures():
@@ -43,7 +43,7 @@ class PipelineGroup(click.Group):
 
 @contextmanager
 def plain_failures() -> Iterator[None]:
-    """Turns what pipelines and Spark raise into CommandFailed; the mistakes in a file are shown one by one."""
+    """Turn errors of pipelines and Spark into CommandFailed; print the mistakes in a file one by one."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -68,12 +68,12 @@ def plain_failures() -> Iterator[None]:
         if type(error).__module__.partition(".")[0] in ("pyspark", "py4j"):
             from moldau.pipelines.running.failures import failure_of
 
-            raise CommandFailed(f"Spark: {failure_of(str(error)).message}{_kept_story(error)}") from error
+            raise CommandFailed(f"Spark: {failure_of(str(error)).message}{_save_trace(error)}") from error
         raise
 
 
-def _kept_story(error: Exception) -> str:
-    """Where all of it is, which a line leaves out; nothing where it cannot be kept."""
+def _save_trace(error: Exception) -> str:
+    """Write the whole error to a file, and return where it is; empty if it cannot be written."""
     from moldau.pipelines.running.failure_log import story
     from moldau.spark.scripts import private_directories
 
@@ -87,7 +87,7 @@ def _kept_story(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A pipeline's file, with what the command line changes in it."""
+    """A pipeline's file, and what the command line changes in it."""
 
     file: Path
     settings: Mapping[str, str]
@@ -96,7 +96,7 @@ class Chosen:
 
     @functools.cached_property
     def pipeline(self) -> Pipeline:
-        """InvalidPipeline if there is anything wrong with it."""
+        """Load the file; InvalidPipeline if it has mistakes."""
         from moldau.pipelines.reading.loading import load
 
         return load(existing(self.file), self.settings).at(self.bootstrap)
@@ -116,12 +116,12 @@ def existing(file: Path) -> Path:
     if file.is_dir() and (file / DEFAULT_FILE).is_file():
         return file / DEFAULT_FILE
     if not file.is_file():
-        what = "is a directory" if file.is_dir() else f"does not exist{_near(file)}"
+        what = "is a directory" if file.is_dir() else f"does not exist{_similar_name(file)}"
         raise CommandFailed(f"{file} {what}; give a pipeline's file, or write one with `moldau pipeline init`")
     return file
 
 
-def _near(file: Path) -> str:
+def _similar_name(file: Path) -> str:
     from moldau.pipelines.problems import did_you_mean
 
     beside = [path.name for path in file.parent.iterdir() if path.suffix in SUFFIXES] if file.parent.is_dir() else []
@@ -129,23 +129,23 @@ def _near(file: Path) -> str:
 
 
 def complete_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Pipeline files, and the directories on the way to them."""
+    """Complete pipeline files, and the directories on the way to them."""
     folder, start = os.path.split(incomplete)
     try:
         entries = sorted(os.scandir(folder or "."), key=lambda entry: entry.name)
     except OSError:
         return []
-    wanted = [e for e in entries if e.name.startswith(start) and (start.startswith(".") or e.name[0] != ".")]
-    found = [
+    candidates = [e for e in entries if e.name.startswith(start) and (start.startswith(".") or e.name[0] != ".")]
+    names = [
         os.path.join(folder, entry.name) + ("/" if entry.is_dir() else "")
-        for entry in wanted
+        for entry in candidates
         if entry.is_dir() or entry.name.endswith(SUFFIXES)
     ]
-    return [CompletionItem(name) for name in found]
+    return [CompletionItem(name) for name in names]
 
 
 def complete_sinks(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The sinks of the file that is on the command line already; silent when it cannot be read."""
+    """Complete the sinks of the file on the command line; silent if it cannot be read."""
     from moldau.pipelines.problems import InvalidPipeline
 
     file = Path(ctx.params.get("file") or DEFAULT_FILE)
@@ -171,12 +171,12 @@ set_option: Callable[[C], C] = click.option(
     multiple=True,
     metavar="K=V",
     callback=key_values,
-    help="Another value for one of the file's vars. Repeatable.",
+    help="A value for one of the file's vars. Repeatable.",
 )
 
 
 def chosen_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds FILE, --set, -b and --state to a command, which gets them as `chosen`."""
+    """Add FILE, --set, -b and --state to a command, which gets them as its argument `chosen`."""
 
     @file_argument
     @set_option
@@ -185,7 +185,7 @@ def chosen_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "--bootstrap-server",
         envvar="MOLDAU_BOOTSTRAP",
         metavar="HOST:PORT[,...]",
-        help="Where the cluster is, instead of what the file says. Also $MOLDAU_BOOTSTRAP.",
+        help="The cluster, instead of the one in the file. Also $MOLDAU_BOOTSTRAP.",
     )
     @state_option
     @functools.wraps(command)

@@ -1,4 +1,4 @@
-"""`moldau pipeline prepare`: makes the archive of Spark's classes, with which Java starts for a third less CPU time."""
+"""`moldau pipeline prepare`: makes an archive of Spark's classes, with which Java starts for a third less CPU time."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from moldau.spark.class_archive import ClassArchive
 
 
-@click.command(short_help="Take a third off the CPU time of Spark's Java at each start.")
+@click.command(short_help="Make Spark's Java start with a third less CPU time.")
 def prepare() -> None:
-    """Take a third off the CPU time of Spark's Java up to its first micro-batch; once for this Java and this Spark.
+    """Save a third of the CPU time of Spark's Java up to its first micro-batch; once for this Java and this Spark.
 
     Runs a small pipeline and saves the classes that Spark loaded for it: about 170 MB in the user's cache directory. It
     takes about as long as three starts of Spark. After another Java or Spark was installed, run it again.
@@ -55,7 +55,7 @@ def _archive() -> ClassArchive:
 
 
 def _train(archive: ClassArchive, on_phase: Callable[[str], None]) -> None:
-    """Runs the starter's test case in a JVM that writes what it loaded as it exits."""
+    """Run the starter's test case in a JVM that writes the loaded classes when it exits."""
     from moldau.pipelines.cases.case import run_case
     from moldau.pipelines.cases.files import find_cases
     from moldau.pipelines.reading.loading import load
@@ -78,7 +78,7 @@ def _train(archive: ClassArchive, on_phase: Callable[[str], None]) -> None:
 
 
 def _end_java() -> None:
-    """Lets the JVM exit, and waits for that: it writes the archive then."""
+    """Let the JVM exit, and wait: it writes the archive at its exit."""
     from pyspark import SparkContext
 
     process = SparkContext._gateway.proc  # type: ignore[union-attr]

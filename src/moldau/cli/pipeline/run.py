@@ -1,6 +1,6 @@
 """`moldau pipeline run`: the options of a run, and how it is shown.
 
-How a run goes is told in moldau.pipelines.running. Nothing of Spark is imported before it is needed.
+moldau.pipelines.running runs the pipeline. Nothing of Spark is imported before it is needed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from moldau.cli import offsets
 from moldau.cli.connect import CommandFailed, key_values
 from moldau.cli.pipeline.files import SUFFIXES, Chosen, chosen_options, complete_sinks
 from moldau.cli.pipeline.session import SPARK_LOG, Session, phases
-from moldau.cli.pipeline.submit import submitted
+from moldau.cli.pipeline.submit import submit_pipeline
 from moldau.platforms.support import refusal
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from moldau.pipelines.spec import Pipeline, Start
 
 ALL = "*"
-"""What --fresh without a sink means."""
+"""The value of --fresh without a sink."""
 
 
 @click.command(short_help="Run a pipeline.")
 @chosen_options
-@click.option("--until-caught-up", is_flag=True, help="Process what is there now, then end.")
+@click.option("--until-caught-up", is_flag=True, help="Process the current records, then end.")
 @click.option(
     "--batch",
     is_flag=True,
@@ -42,7 +42,7 @@ ALL = "*"
 @click.option(
     "--from", "begin", metavar="WHERE", help='With --batch: earliest, @TIME, or offsets: {"topic": {"0": 12}}.'
 )
-@click.option("--to", "end", metavar="WHERE", help="With --batch: where to end; latest, @TIME, or offsets.")
+@click.option("--to", "end", metavar="WHERE", help="With --batch: the end; latest, @TIME, or offsets.")
 @click.option(
     "--sink",
     "sinks",
@@ -57,14 +57,14 @@ ALL = "*"
     flag_value=ALL,
     metavar="[SINK]",
     shell_complete=complete_sinks,
-    help="Begin a sink anew, or without a name all: everything is written once more into its topics and tables."
-    " Its checkpoint is forgotten when nothing refuses the run any more. Repeatable.",
+    help="Start a sink from scratch, or without a name all sinks: everything is written again into its topics and"
+    " tables. Its checkpoint is deleted when the run is certain to start. Repeatable.",
 )
 @click.option(
     "--existing",
     type=click.Choice(["clear", "keep"]),
-    help="With --fresh, what becomes of what was written before. clear: its topics are emptied, its tables renamed to"
-    " NAME.before-TIME. keep: everything is there twice. Default: you are asked.",
+    help="With --fresh: what to do with earlier output. clear: empty the topics, rename the tables to"
+    " NAME.before-TIME. keep: everything is there twice. Default: ask.",
 )
 @click.option(
     "--master", metavar="URL", help="Spark's master: local[2], spark://host:7077, yarn, k8s://… Default: local[*]"
@@ -90,7 +90,7 @@ def run(
 ) -> None:
     """Run a pipeline: until Ctrl-C, until it has caught up, or once over a range of the past.
 
-    It goes on where the last run stopped. Ctrl-C lets the batches under way finish; a second one does not.
+    It continues where the last run stopped. Ctrl-C lets active batches finish; a second Ctrl-C does not.
 
     \b
     moldau pipeline run bookstore.yaml
@@ -110,7 +110,7 @@ def run(
     pipeline = chosen.pipeline
     _refuse_namesake(chosen)
     if deploy_mode == "cluster":
-        ctx.exit(submitted(chosen, master, conf, _words(ctx)))
+        ctx.exit(submit_pipeline(chosen, master, conf, _driver_arguments(ctx)))
     from moldau.pipelines.planning.compiling import Mode, Range
     from moldau.pipelines.running.launching import Wanted, launch
     from moldau.pipelines.running.run import Stop
@@ -121,53 +121,53 @@ def run(
         over=Range(start=_bound(begin, "--from", pipeline), end=_bound(end, "--to", pipeline)) if batch else None,
         only=sinks or None,
         fresh=None if ALL in fresh else fresh,
-        decide=_decide if existing is None else lambda found: existing,
+        decide=_decide if existing is None else lambda outputs: existing,
         debug=bool(ctx.find_root().params.get("debug")),
     )
     stop, log = Stop(), None if wanted.debug else chosen.directory.path / SPARK_LOG
     failures = chosen.directory.failures
-    before = failures.stat() if failures.exists() else None
+    stat_before = failures.stat() if failures.exists() else None
     with Session(pipeline, master, conf, log, stop) as session:
         ended = launch(pipeline, chosen.directory, wanted, session.start, _view(), stop, phases)
     if ended.state == "failed":
-        is_told_there = failures.exists() and failures.stat() != before
-        told = [path for path in (failures, log) if path is not None and path.exists()] if is_told_there else []
-        raise CommandFailed(f"{ended.message or 'the run failed'}{_all_of_it(told)}")
+        is_new = failures.exists() and failures.stat() != stat_before
+        details = [path for path in (failures, log) if path is not None and path.exists()] if is_new else []
+        raise CommandFailed(f"{ended.message or 'the run failed'}{_details(details)}")
 
 
-def _decide(found: Outputs) -> Existing:
-    """Asks whoever sits there; a script has to say it."""
+def _decide(outputs: Outputs) -> Existing:
+    """Ask the user on a terminal; a script has to use --existing."""
     from moldau.pipelines.running.fresh_start import refuse_to_decide
 
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return refuse_to_decide(found)
-    click.echo(f"{found} would hold everything twice.", err=True)
-    asked = "clear (empty the topics, rename the tables), or keep and write everything once more?"
-    answer: Existing = click.prompt(asked, type=click.Choice(["clear", "keep"]), err=True)
+        return refuse_to_decide(outputs)
+    click.echo(f"{outputs} would hold everything twice.", err=True)
+    question = "clear (empty the topics, rename the tables), or keep and write everything once more?"
+    answer: Existing = click.prompt(question, type=click.Choice(["clear", "keep"]), err=True)
     return answer
 
 
-def _all_of_it(files: Sequence[Path]) -> str:
+def _details(files: Sequence[Path]) -> str:
     return f" (all of it: {', '.join(map(str, files))})" if files else ""
 
 
-def _words(ctx: click.Context) -> list[str]:
-    """The options of this command that the driver in the cluster is to get too."""
-    given = ctx.params
-    words = [f"--{name.replace('_', '-')}" for name in ("until_caught_up", "batch") if given[name]]
+def _driver_arguments(ctx: click.Context) -> list[str]:
+    """Return the options of this command that the driver in the cluster needs too."""
+    params = ctx.params
+    words = [f"--{name.replace('_', '-')}" for name in ("until_caught_up", "batch") if params[name]]
     for option, name in (("--from", "begin"), ("--to", "end")):
-        words += [option, given[name]] if given[name] else []
-    for sink in given["sinks"]:
+        words += [option, params[name]] if params[name] else []
+    for sink in params["sinks"]:
         words += ["--sink", sink]
-    for sink in given["fresh"]:
+    for sink in params["fresh"]:
         words += ["--fresh"] if sink == ALL else ["--fresh", sink]
-    if given["existing"]:
-        words += ["--existing", given["existing"]]
+    if params["existing"]:
+        words += ["--existing", params["existing"]]
     return words
 
 
 def _refuse_namesake(chosen: Chosen) -> None:
-    """Two files of one name would go on from each other's checkpoints. A file that was moved has no namesake."""
+    """Refuse a file whose state directory belongs to another existing file with the same pipeline name."""
     from moldau.pipelines.problems import InvalidPipeline
 
     last = (chosen.directory.read_status() or {}).get("file")
@@ -192,24 +192,24 @@ def _check_mode(ctx: click.Context, until_caught_up: bool, batch: bool, has_rang
 
 
 def _bound(text: str | None, option: str, pipeline: Pipeline) -> Start | None:
-    """Where a batch begins or ends: nothing that would be found out when Spark is there."""
+    """Parse where a batch begins or ends, and make the checks that do not need Spark."""
     from moldau.pipelines.problems import did_you_mean
     from moldau.pipelines.spec import TopicSource
 
     if (option, text) in (("--from", "latest"), ("--to", "earliest")):
         raise click.BadParameter(f"there is nothing to read {option.removeprefix('--')} {text}", param_hint=option)
-    where = _where(text, option)
+    start = _parse_start(text, option)
     sources = [source for source in pipeline.sources.values() if isinstance(source, TopicSource)]
     topics = [topic for source in sources for topic in source.topics]
-    for topic in where if isinstance(where, Mapping) and not any(source.pattern for source in sources) else ():
+    for topic in start if isinstance(start, Mapping) and not any(source.pattern for source in sources) else ():
         if topic not in topics:
-            near = did_you_mean(topic, topics) or f"; there are {', '.join(topics)}"
-            raise click.BadParameter(f"no source reads a topic {topic}{near}", param_hint=option)
-    return where
+            suggestion = did_you_mean(topic, topics) or f"; there are {', '.join(topics)}"
+            raise click.BadParameter(f"no source reads a topic {topic}{suggestion}", param_hint=option)
+    return start
 
 
-def _where(text: str | None, option: str) -> Start | None:
-    """earliest, latest, a time with or without @, or offsets as JSON."""
+def _parse_start(text: str | None, option: str) -> Start | None:
+    """Parse earliest, latest, a time with or without @, or offsets as JSON."""
     if text is None or text in ("earliest", "latest"):
         return text  # type: ignore[return-value]
     try:
@@ -220,8 +220,8 @@ def _where(text: str | None, option: str) -> Start | None:
             }
         moment = offsets.parse_moment(text.removeprefix("@"), time.time_ns() // 1_000_000)
     except (ValueError, AttributeError) as error:
-        said = f"{text!r} is no place: earliest, latest, a time such as @-1h or 2026-11-15T08:00:00Z, or offsets"
-        raise click.BadParameter(said + ' as {"topic": {"0": 12}}', param_hint=option) from error
+        message = f"{text!r} is no place: earliest, latest, a time such as @-1h or 2026-11-15T08:00:00Z, or offsets"
+        raise click.BadParameter(message + ' as {"topic": {"0": 12}}', param_hint=option) from error
     return datetime.fromtimestamp(moment.value / 1000, UTC)
 
 

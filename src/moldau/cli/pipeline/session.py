@@ -1,4 +1,4 @@
-"""Spark for the length of a command: a sign of life while it starts, its noise in a file, Ctrl-C as a wish to stop."""
+"""Spark for the duration of a command: progress while it starts, its output in a file, Ctrl-C as a request to stop."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ SPARK_LOG: Final = "spark.log"
 
 
 class Session:
-    """A Spark session for the length of a `with`, and the signals that ask the run to end.
+    """A Spark session for the duration of a `with`, and the signals that request the run to end.
 
-    What Spark's processes have to say of themselves goes to `log`: their stack traces are for those who look for them.
+    The output of Spark's processes goes to the file `log`: few readers need their stack traces.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Session:
         stop: Stop | None = None,
         quick_start: bool = False,
     ) -> None:
-        """`pipeline` may be None: Spark as it is by itself.
+        """Without `pipeline`, Spark has its default settings.
         `quick_start` is for work of seconds: see `moldau.spark.session`."""
         self._quick_start = quick_start
         self._pipeline, self._master, self._conf, self._log, self._stop = pipeline, master, conf, log, stop
@@ -55,7 +55,7 @@ class Session:
             self._spark.stop()
 
     def start(self, on_phase: Callable[[str], None]) -> SparkSession:
-        """`on_phase` is told what takes so long."""
+        """Start Spark and return its session; `on_phase` is called with what it is doing."""
         import moldau.spark
         from moldau.pipelines.running.launching import SESSION_DEFAULTS
         from moldau.spark.java import BrokenJava
@@ -64,25 +64,25 @@ class Session:
         name = "moldau" if self._pipeline is None else self._pipeline.name
         conf: dict[str, Any] = {**SESSION_DEFAULTS, **own, **self._conf}
         try:
-            with _stderr_in(self._log) if self._log else nullcontext():
+            with _stderr_to(self._log) if self._log else nullcontext():
                 self._spark = moldau.spark.session(
                     name, self._master, quick_start=self._quick_start, on_phase=on_phase, **conf
                 )
-        except BrokenJava as broken:
-            raise CommandFailed(f"{broken}{_first_words(self._log)}") from broken
+        except BrokenJava as error:
+            raise CommandFailed(f"{error}{_first_log_line(self._log)}") from error
         if self._stop is not None:
-            _listen(self._stop)
+            _stop_on_signals(self._stop)
         return self._spark
 
 
-def asked_of_dev(
+def ask_dev(
     file: Path,
     do: str,
     settings: Mapping[str, str],
     on_phase: Callable[[str], None],
     more: Mapping[str, Any] | None = None,
 ) -> Mapping[str, Any] | None:
-    """What the `dev` of that file answers, if one runs: its Spark is there already."""
+    """Return the response of a running `dev` of that file, whose Spark is up already; None if there is none."""
     from moldau.pipelines.workbench.questions import ask
 
     answer = ask(file, do, settings, on_phase, more)
@@ -91,8 +91,8 @@ def asked_of_dev(
     return answer
 
 
-def _first_words(log: Path | None) -> str:
-    """Of what Java complained about, as far as it is in a file."""
+def _first_log_line(log: Path | None) -> str:
+    """Return the first line that Java wrote to its log, if any."""
     if log is None or not log.is_file():
         return ""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
@@ -100,8 +100,8 @@ def _first_words(log: Path | None) -> str:
 
 
 def quiet_log(file: Path | None) -> Path | None:
-    """What Spark says of itself in a command that does not run a pipeline: in a file beside the pipeline's, on the
-    terminal if the whole story was asked for."""
+    """Return the file for Spark's output in a command that does not run a pipeline: beside the pipeline's file; None,
+    for the terminal, with --debug."""
     if click.get_current_context().find_root().params.get("debug"):
         return None
     folder = None if file is None else log_folder(file)
@@ -109,7 +109,7 @@ def quiet_log(file: Path | None) -> Path | None:
 
 
 def log_folder(file: Path) -> Path | None:
-    """`.moldau/logs` beside the pipeline's file; None where nothing can be written."""
+    """Return `.moldau/logs` beside the pipeline's file; None if it cannot be written."""
     folder = file.absolute().parent / ".moldau" / "logs"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -121,41 +121,41 @@ def log_folder(file: Path) -> Path | None:
     return folder if os.access(folder, os.W_OK) else None
 
 
-def _listen(stop: Stop) -> None:
-    """Called after Spark is there, which brings a handler of its own that cancels all jobs."""
+def _stop_on_signals(stop: Stop) -> None:
+    """Install the handlers after Spark has started, which installs one of its own that cancels all jobs."""
     signal.signal(signal.SIGINT, lambda number, frame: stop.request("stopped by Ctrl-C"))
     signal.signal(signal.SIGTERM, lambda number, frame: stop.request("stopped by SIGTERM"))
 
 
 @contextmanager
-def _stderr_in(log: Path) -> Iterator[None]:
-    """Processes that are started inside have the file as their standard error, for as long as they live."""
+def _stderr_to(log: Path) -> Iterator[None]:
+    """Give processes that are started inside the block the file as their standard error."""
     sys.stderr.flush()
-    ours = os.dup(2)
+    saved = os.dup(2)
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     os.dup2(file, 2)
     try:
         yield
     finally:
-        os.dup2(ours, 2)
+        os.dup2(saved, 2)
         os.close(file)
-        os.close(ours)
+        os.close(saved)
 
 
 @contextmanager
 def phases(first: str) -> Iterator[Callable[[str], None]]:
-    """Shows what takes so long: a spinner on a terminal, else a line for each phase. Yields what tells the next one.
+    """Show progress: a spinner on a terminal, else a line for each phase. Yields the function that reports a phase.
 
-    On a descriptor of its own, which `_stderr_in` does not turn away.
+    Uses a descriptor of its own, which `_stderr_to` does not redirect.
     """
     with os.fdopen(os.dup(2), "w") as out:
         if not sys.stderr.isatty():
 
-            def tell(phase: str) -> None:
+            def print_phase(phase: str) -> None:
                 print(f"{time.strftime('%H:%M:%S', time.gmtime())} {phase} …", file=out, flush=True)
 
-            tell(first)
-            yield tell
+            print_phase(first)
+            yield print_phase
             return
         from rich.console import Console
 

@@ -1,4 +1,4 @@
-"""`moldau pipeline status`, `stop` and `list`: what other terminals see of a run, through its state directory alone."""
+"""`moldau pipeline status`, `stop` and `list`: show and end runs of other terminals, by the state directory only."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ target_argument = click.argument(
 
 @click.command(short_help="Show what a run is doing.")
 @target_argument
-@click.option("--watch", "-w", is_flag=True, help="Renew it every second until Ctrl-C.")
+@click.option("--watch", "-w", is_flag=True, help="Refresh every second until Ctrl-C.")
 @format_option
 @state_option
 def status(target: str, watch: bool, output_format: str, state: Path | None) -> None:
     """Show what a run of a pipeline is doing, from any terminal: rows per second, lag, state, errors.
 
-    Without a run it shows how the last one ended.
+    If none is running, it shows how the last one ended.
 
     \b
     moldau pipeline status bookstore.yaml --watch
@@ -51,18 +51,18 @@ def status(target: str, watch: bool, output_format: str, state: Path | None) -> 
         _watch(directory)
         return
     while True:
-        _show(_told_of_namesake(_current(directory), Path(target)), output_format)
+        _show(_with_namesake_note(_current(directory), Path(target)), output_format)
         if not watch:
             return
         threading.Event().wait(WATCH_EVERY_S)
 
 
-def _told_of_namesake(current: RunStatus, file: Path) -> RunStatus:
-    """Two files of one name have one state; it is not that of this file."""
-    ran = Path(current.file or "")
-    if not (file.is_file() and ran.is_file()) or file.samefile(ran):
+def _with_namesake_note(current: RunStatus, file: Path) -> RunStatus:
+    """Add a note if the state is that of another file: two files with one pipeline name share a state directory."""
+    last_file = Path(current.file or "")
+    if not (file.is_file() and last_file.is_file()) or file.samefile(last_file):
         return current
-    return replace(current, note=f"this is the run of {ran}, which has the same name")
+    return replace(current, note=f"this is the run of {last_file}, which has the same name")
 
 
 def _watch(directory: StateDirectory) -> None:
@@ -91,27 +91,27 @@ def _show(current: RunStatus, output_format: str) -> None:
         console = Console()
         console.print(view.table(current, console.width))
         return
-    told = [text for text in (current.message, current.note) if text]
-    message = f" ({'; '.join(told)})" if told else ""
+    remarks = [text for text in (current.message, current.note) if text]
+    message = f" ({'; '.join(remarks)})" if remarks else ""
     click.echo(f"{current.pipeline}: {current.state}{message}")
     if current.queries:
         click.echo("\n".join(view.plain_rows(view.COLUMNS, [view.cells(query) for query in current.queries])))
 
 
 def _current(directory: StateDirectory) -> RunStatus:
-    """What the run says, or if it died without a word, that it did."""
+    """Return the status of the run; failed, if its process ended without writing one."""
     from moldau.pipelines.running.progress import RunStatus
 
-    told = directory.read_status()
-    if told is None:
+    content = directory.read_status()
+    if content is None:
         raise CommandFailed(f"{directory.path.name} has never been run; `moldau pipeline run` does")
     try:
-        current = RunStatus.from_json(told)
+        current = RunStatus.from_json(content)
     except ValueError as error:
         raise CommandFailed(f"{directory.path}: {error}; `moldau pipeline run` writes a new one") from error
     if directory.holder() is not None:
         return current
-    current = _with_lag_of_now(_with_queries_of_the_file(current, directory))
+    current = _with_current_lag(_with_queries_of_file(current, directory))
     if current.state in ("starting", "running", "stopping"):
         died = f"process {current.pid} on {current.host} ended without a word; `moldau pipeline run` goes on from there"
         queries = tuple(replace(query, state="stopped") for query in current.queries)
@@ -119,8 +119,8 @@ def _current(directory: StateDirectory) -> RunStatus:
     return current
 
 
-def _with_queries_of_the_file(current: RunStatus, directory: StateDirectory) -> RunStatus:
-    """Of a run that is over: what it left out, and what is new in the file, waits for the next one."""
+def _with_queries_of_file(current: RunStatus, directory: StateDirectory) -> RunStatus:
+    """For a run that is over: add queries that it left out or that are new in the file; they wait for the next run."""
     from moldau.pipelines.running.identity import of_pipeline
     from moldau.pipelines.running.launching import waiting_query
     from moldau.pipelines.running.view import BATCH
@@ -129,15 +129,15 @@ def _with_queries_of_the_file(current: RunStatus, directory: StateDirectory) -> 
     if pipeline is None or current.mode == BATCH:
         return current
     names = of_pipeline(pipeline)
-    known = {query.name for query in current.queries}
-    waiting = [waiting_query(directory, name).status for name in names if name not in known]
-    gone = [query.name for query in current.queries if query.name not in names]
-    note = f"no longer in the file: {', '.join(gone)}" if gone else current.note
+    names_of_run = {query.name for query in current.queries}
+    waiting = [waiting_query(directory, name).status for name in names if name not in names_of_run]
+    removed = [query.name for query in current.queries if query.name not in names]
+    note = f"no longer in the file: {', '.join(removed)}" if removed else current.note
     return replace(current, queries=(*current.queries, *waiting), note=note)
 
 
-def _with_lag_of_now(current: RunStatus) -> RunStatus:
-    """Of a run that is over: records may have come since, and nobody but the broker knows."""
+def _with_current_lag(current: RunStatus) -> RunStatus:
+    """For a run that is over: compute the lag with the current log ends, as records may have come since."""
     from moldau.pipelines.running.broker_watch import ends_now
     from moldau.pipelines.running.progress import behind
     from moldau.spark.offsets import offsets_in
@@ -154,7 +154,7 @@ def _with_lag_of_now(current: RunStatus) -> RunStatus:
 
 
 def _pipeline_of(current: RunStatus) -> Pipeline | None:
-    """As its file says now, at the cluster of that run; None if there is no such file any more."""
+    """Load the file as it is now, for the cluster of that run; None if the file is gone or has mistakes."""
     from moldau.pipelines.problems import InvalidPipeline
 
     try:
@@ -170,7 +170,7 @@ def _pipeline_of(current: RunStatus) -> Pipeline | None:
 )
 @state_option
 def stop(target: str, timeout: float, state: Path | None) -> None:
-    """Ask a run to finish the batches under way and end, and wait until it has.
+    """Ask a run to finish its active batches and end, and wait until it has.
 
     \b
     moldau pipeline stop bookstore.yaml
@@ -205,17 +205,17 @@ def list_pipelines(folder: Path, output_format: str) -> None:
     moldau pipeline list examples
     """
     rows = [row for file in sorted(_candidates(folder)) if (row := _row(file)) is not None]
-    shared = _files_of_one_name(rows)
+    shared = _files_by_shared_name(rows)
     columns = ("NAME", "FILE", "SOURCES", "STEPS", "SINKS", "STATE", "SINCE", "LAG")
-    shown = [row.of_a_shared_name() if (row.folder, row.name) in shared else row for row in rows]
-    show(output_format, Table(columns, shown, empty="no pipelines here; `moldau pipeline init` writes one"))
+    table_rows = [row.with_shared_name() if (row.folder, row.name) in shared else row for row in rows]
+    show(output_format, Table(columns, table_rows, empty="no pipelines here; `moldau pipeline init` writes one"))
     if output_format == "table":
         for (folder, name), files in shared.items():
             click.echo(_note_on_shared_name(folder, name, files))
 
 
 class _Row(NamedTuple):
-    """A pipeline file in the list. One with mistakes in it has no name and no counts."""
+    """A pipeline file in the list. A file with mistakes has no name and no counts."""
 
     name: str | None
     file: str
@@ -230,8 +230,8 @@ class _Row(NamedTuple):
     def folder(self) -> Path:
         return Path(self.file).parent
 
-    def of_a_shared_name(self) -> _Row:
-        """The state directory does not say which of the files was run."""
+    def with_shared_name(self) -> _Row:
+        """Hide the state: the state directory does not tell which of the files was run."""
         return self._replace(state=SHARED_NAME, since=None, lag=None)
 
 
@@ -244,7 +244,7 @@ def _candidates(folder: Path) -> Iterator[Path]:
 
 
 def _row(file: Path) -> _Row | None:
-    """None for a YAML file that is about something else."""
+    """Return the row of a file; None for a YAML file that is not a pipeline."""
     from moldau.pipelines.problems import InvalidPipeline
 
     try:
@@ -252,14 +252,14 @@ def _row(file: Path) -> _Row | None:
     except InvalidPipeline as error:
         if not looks_like_a_pipeline(file):
             return None
-        wrong = f"{len(error.problems)} problem{'s' if len(error.problems) > 1 else ''}"
-        return _Row(None, str(file), None, None, None, wrong)
+        problems = f"{len(error.problems)} problem{'s' if len(error.problems) > 1 else ''}"
+        return _Row(None, str(file), None, None, None, problems)
     counts = len(pipeline.sources), len(pipeline.steps), len(pipeline.sinks)
     return _Row(pipeline.name, str(file), *counts, *_state(Chosen(file, {}, None, None).directory))
 
 
 def looks_like_a_pipeline(file: Path) -> bool:
-    """Whether somebody meant it to be one: the two words that no pipeline is without stand at the left margin."""
+    """Return whether a file is meant as a pipeline: it has the two required top-level keys."""
     lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
     return all(any(line.startswith(word) for line in lines) for word in ("sources:", "sinks:"))
 
@@ -273,13 +273,13 @@ def _state(directory: StateDirectory) -> tuple[str, str | None, int | None]:
     return current.state, current.updated if is_over else current.started, max(lags, default=None)
 
 
-def _files_of_one_name(rows: Sequence[_Row]) -> dict[tuple[Path, str], list[str]]:
-    """The files that share a state directory, by folder and name. Links to one file are one file."""
+def _files_by_shared_name(rows: Sequence[_Row]) -> dict[tuple[Path, str], list[str]]:
+    """Return the files that share a state directory, by folder and name. Links to one file count as one."""
     files: dict[tuple[Path, str], list[str]] = {}
     for row in rows:
         if row.name is not None:
             files.setdefault((row.folder, row.name), []).append(row.file)
-    return {key: found for key, found in files.items() if len({Path(file).resolve() for file in found}) > 1}
+    return {key: paths for key, paths in files.items() if len({Path(file).resolve() for file in paths}) > 1}
 
 
 def _note_on_shared_name(folder: Path, name: str, files: Sequence[str]) -> str:
@@ -294,7 +294,7 @@ def _note_on_shared_name(folder: Path, name: str, files: Sequence[str]) -> str:
 
 
 def _directory(target: str, state: Path | None) -> StateDirectory:
-    """Of a file, of a name known beside the working directory, or the one that --state names."""
+    """Return the state directory of a file, of a name known in this folder, or the one that --state names."""
     from moldau.pipelines.running.state_directory import StateDirectory, known_directories
 
     if state is not None:

@@ -1,4 +1,4 @@
-"""`moldau pipeline run --deploy-mode cluster`: what travels with a pipeline to the driver in the cluster."""
+"""`moldau pipeline run --deploy-mode cluster`: what is sent with a pipeline to the driver in the cluster."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from moldau.pipelines.spec import Pipeline
 
 
-def submitted(chosen: Chosen, master: str | None, conf: Mapping[str, str], words: Sequence[str]) -> int:
-    """The exit status of spark-submit; CommandFailed for what cannot be submitted."""
+def submit_pipeline(chosen: Chosen, master: str | None, conf: Mapping[str, str], arguments: Sequence[str]) -> int:
+    """Submit and return the exit status of spark-submit; CommandFailed if it cannot be submitted."""
     from moldau.spark.submit import CannotSubmit, Submission, submit
 
     if master is None:
@@ -32,7 +32,7 @@ def submitted(chosen: Chosen, master: str | None, conf: Mapping[str, str], words
         conf={**pipeline.spark, **conf},
         modules=sorted(_modules(pipeline)),
         files=sorted(set(_files(pipeline))),
-        words=[*words, *_changes(chosen), "--state", str(chosen.state.absolute())],
+        words=[*arguments, *_changes(chosen), "--state", str(chosen.state.absolute())],
     )
     try:
         return submit(submission)
@@ -55,7 +55,7 @@ def _modules(pipeline: Pipeline) -> set[Path]:
 
 
 def _files(pipeline: Pipeline) -> Iterator[Path]:
-    """Schemas, and data that lies beside the file; data elsewhere is taken to be where the whole cluster sees it."""
+    """Yield schemas, and data files beside the pipeline's file; other data has to be visible to the whole cluster."""
     from moldau.pipelines.spec import FileSource, TableSource, TopicSink
 
     for source in pipeline.sources.values():

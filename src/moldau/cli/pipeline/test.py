@@ -1,4 +1,4 @@
-"""`moldau pipeline test`: the test cases beside a pipeline's file, fed through the real pipeline on Spark.
+"""`moldau pipeline test`: runs the test cases beside a pipeline's file through the real pipeline on Spark.
 
 Each case has a broker of its own, in this process; one Spark session serves them all.
 """
@@ -18,7 +18,7 @@ from click.shell_completion import CompletionItem
 from moldau.cli.connect import CommandFailed
 from moldau.cli.output import Table, show
 from moldau.cli.pipeline.files import DEFAULT_FILE, complete_files, existing, set_option
-from moldau.cli.pipeline.session import Session, asked_of_dev, log_folder, phases, quiet_log
+from moldau.cli.pipeline.session import Session, ask_dev, log_folder, phases, quiet_log
 
 if TYPE_CHECKING:
     from moldau.pipelines.cases.files import Case
@@ -37,13 +37,13 @@ def complete_cases(ctx: click.Context, param: click.Parameter, incomplete: str) 
 @click.command(short_help="Test a pipeline with files.")
 @click.argument("file", type=click.Path(path_type=Path), shell_complete=complete_files)
 @click.argument("names", metavar="[CASE]...", nargs=-1, shell_complete=complete_cases)
-@click.option("--update", is_flag=True, help="Write what comes out into the expected files.")
+@click.option("--update", is_flag=True, help="Write the actual output into the expected files.")
 @set_option
 def test(file: Path, names: tuple[str, ...], update: bool, settings: dict[str, str]) -> None:
-    """Feed the input files of test cases through a pipeline and compare what comes out with expected files.
+    """Send the input files of test cases through a pipeline and compare the output with expected files.
 
-    A case is a folder beside the pipeline's file: tests/CASE/input/SOURCE.jsonl holds records, one a line, and
-    tests/CASE/expected/SINK.jsonl what is expected of a sink, in any order. The broker is one of the test's own.
+    A case is a folder beside the pipeline's file: tests/CASE/input/SOURCE.jsonl has the records, one per line, and
+    tests/CASE/expected/SINK.jsonl the expected output of a sink, in any order. The test starts a broker of its own.
 
     \b
     moldau pipeline test bookstore.yaml
@@ -60,14 +60,14 @@ def test(file: Path, names: tuple[str, ...], update: bool, settings: dict[str, s
         with phases("looking for Spark") as on_phase:
             results = _results_of_dev(file, settings, cases, on_phase, update)
             if results is None:
-                results = _found(pipeline, settings, cases, on_phase, update)
+                results = _run_on_own_session(pipeline, settings, cases, on_phase, update)
     else:
         results = [CaseResult(case=case, seconds=0.0, outputs={}) for case in cases]
-    results = [kept(result, file) for result in results]
+    results = [with_log_file(result, file) for result in results]
     if update:
         _update(results, pipeline)
     else:
-        tell(results)
+        print_results(results)
     failed = [result for result in results if result.error or not (update or result.has_passed)]
     if failed:
         raise CommandFailed(f"{len(failed)} of {len(results)} cases failed")
@@ -76,9 +76,9 @@ def test(file: Path, names: tuple[str, ...], update: bool, settings: dict[str, s
 def _results_of_dev(
     file: Path, settings: Mapping[str, str], cases: Sequence[Case], on_phase: Callable[[str], None], is_update: bool
 ) -> list[CaseResult] | None:
-    """By the `dev` of the same file, where one runs."""
-    wanted = {"cases": [case.name for case in cases], "update": is_update}
-    answer = asked_of_dev(file, "test", settings, on_phase, wanted)
+    """Run the cases on a `dev` of the same file, if one is running; else return None."""
+    options = {"cases": [case.name for case in cases], "update": is_update}
+    answer = ask_dev(file, "test", settings, on_phase, options)
     if answer is None:
         return None
     from moldau.pipelines.workbench.answers import results_from_json
@@ -86,7 +86,7 @@ def _results_of_dev(
     return results_from_json(answer["results"], cases)
 
 
-def _found(
+def _run_on_own_session(
     pipeline: Pipeline,
     settings: Mapping[str, str],
     cases: Sequence[Case],
@@ -102,15 +102,15 @@ def _found(
 
 @contextmanager
 def empty_broker() -> Iterator[str]:
-    """For one case: in this process, gone afterwards."""
+    """Yield the address of a broker in this process, for one case."""
     from moldau.testing import broker
 
     with broker() as running:
         yield running.bootstrap_servers
 
 
-def kept(result: CaseResult, file: Path) -> CaseResult:
-    """What is told of an error in a line is told whole in a file."""
+def with_log_file(result: CaseResult, file: Path) -> CaseResult:
+    """Write the whole error to a log file, and name the file in the result's one-line error."""
     folder = log_folder(file)
     if result.story is None or folder is None:
         return result
@@ -128,10 +128,10 @@ def _update(results: list[CaseResult], pipeline: Pipeline) -> None:
         else:
             written = update(result, pipeline)
             click.echo(f"{result.case.name}: wrote {', '.join(written) or 'nothing, as nothing came out'}")
-    _tell_closed(results)
+    _print_closed_windows(results)
 
 
-def tell(results: list[CaseResult]) -> None:
+def print_results(results: list[CaseResult]) -> None:
     from moldau.pipelines.cases.comparing import told
 
     rows = [
@@ -143,12 +143,12 @@ def tell(results: list[CaseResult]) -> None:
         for difference in filter(None, result.differences):
             sink, *lines = told(difference)
             click.echo("\n".join([f"\n{result.case.name}, {sink} (- expected, + came out)", *lines]))
-    _tell_closed(results)
+    _print_closed_windows(results)
     sys.stdout.flush()
 
 
-def _tell_closed(results: list[CaseResult]) -> None:
-    """Nobody should wonder where windows come from that no record has closed."""
+def _print_closed_windows(results: list[CaseResult]) -> None:
+    """Explain windows in the output that no record has closed."""
     if queries := sorted({query for result in results for query in result.closed}):
         sinks = f"sink{'s' if len(queries) > 1 else ''} {', '.join(queries)}"
         click.echo(f"\nAfter the last record of a case time went on, and closed the windows of {sinks}.")
@@ -159,9 +159,9 @@ def _reason(result: CaseResult) -> str | None:
         return result.error
     if not result.case.expected:
         return "nothing is expected yet: run with --update"
-    wrong = [
+    problems = [
         f"{difference.sink}: {len(difference.missing)} missing, {len(difference.unexpected)} unexpected"
         for difference in result.differences
         if difference
     ]
-    return "; ".join(wrong) or None
+    return "; ".join(problems) or None

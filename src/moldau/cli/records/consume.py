@@ -1,7 +1,7 @@
-"""`moldau consume`: records of topics, printed by a format.
+"""`moldau consume`: print the records of topics in a format.
 
 Partitions are assigned by hand and read from resolved offsets, so no group is needed and nothing is committed. Only
-`-g` joins a group (consume_group.py). Where to read is offsets.py, how to print is format_language.py.
+`-g` joins a group (consume_group.py). offsets.py parses where to read, format_language.py how to print.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Final
 import click
 
 from moldau.cli import offsets, partition_offsets
+from moldau.cli.completion import complete_groups
 from moldau.cli.connect import (
     Broker,
     ClusterMetadata,
@@ -26,34 +27,33 @@ from moldau.cli.connect import (
     outcome,
     plain_failures,
 )
-from moldau.cli.group.completion import complete_groups
 from moldau.cli.partition_offsets import Partition, ResolvedRange
 from moldau.cli.records import format_language
 from moldau.cli.records.consume_group import consume_group
-from moldau.cli.records.consumed import ENDLESS, Printer, arrived, end_of_log
+from moldau.cli.records.consumed import ENDLESS, Printer, eof_offset, poll_messages
 from moldau.cli.records.format_language import BadFormat, Formatter
 
 GROUP_SECONDS: Final = 3.0
 CLIENT_CONFIG: Final = {
     "enable.partition.eof": True,
-    # A full local queue makes librdkafka rest before the next fetch, for a whole second unless told: that one second
-    # again and again is most of the time a long read takes.
+    # If its local queue is full, librdkafka waits before the next fetch, by default a whole second: most of the time
+    # of a long read would be spent there.
     "fetch.queue.backoff.ms": 5,
 }
 
 
 def read_assigned(consumer: Any, ranges: dict[Partition, ResolvedRange], printer: Printer) -> None:
-    """Reads every partition from its begin to its end; comes back when all ends are reached or the printer is full."""
+    """Read every partition from its begin to its end; return when all ends are reached or the printer is full."""
     from moldau.client.confluent import TopicPartition
 
     ends = {where: ENDLESS if span.end is None else span.end for where, span in ranges.items()}
     waiting = {where for where, span in ranges.items() if span.begin < ends[where]}
     consumer.assign([TopicPartition(*where, ranges[where].begin) for where in waiting])
     while waiting and not printer.is_full():
-        for message in arrived(consumer):
+        for message in poll_messages(consumer):
             where = (message.topic() or "", message.partition() or 0)
             if message.error() is not None:
-                offset = end_of_log(message)
+                offset = eof_offset(message)
             else:
                 offset = message.offset() or 0
                 if offset < ends[where] and where in waiting:
@@ -61,8 +61,8 @@ def read_assigned(consumer: Any, ranges: dict[Partition, ResolvedRange], printer
                     offset += 1
                     if printer.is_full():
                         break
-            # The record before the end may be gone (compacted) or a marker: then the end of the log says it, or the
-            # first record behind it.
+            # The last record before the end may be compacted away or a marker: then the end-of-log event, or the
+            # first record after the end, completes the partition.
             if offset >= ends[where] and where in waiting:
                 waiting.discard(where)
                 consumer.pause([TopicPartition(*where)])
@@ -73,23 +73,23 @@ def read_assigned(consumer: Any, ranges: dict[Partition, ResolvedRange], printer
 @click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topics)
 @click.option("-r", "--regex", is_flag=True, help="Each TOPIC is a regular expression for whole names.")
 @click.option("-o", "--offset", default=None, metavar="RANGE", help="Where to begin and end: see above.")
-@click.option("-f", "--record-format", metavar="FORMAT", help="How to print a record; see above. Default: '%v\\n'.")
+@click.option("-f", "--record-format", metavar="FORMAT", help="How to print a record: see above. Default: '%v\\n'.")
 @click.option("--json", "as_json", is_flag=True, help="Print each record as a JSON envelope, one a line.")
 @click.option("-n", "--num", type=click.IntRange(min=1), help="Stop after this many records.")
 @click.option("-p", "--partition", "only", multiple=True, type=click.IntRange(min=0), help="Only this one. Repeatable.")
-@click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end that the partitions have now.")
+@click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the current end of the partitions.")
 @click.option(
     "-g",
     "--group",
     shell_complete=complete_groups,
-    help="Join this consumer group: it assigns the partitions, and what was printed is committed.",
+    help="Join this consumer group: it assigns the partitions, and offsets of printed records are committed.",
 )
 @click.option(
     "--isolation-level",
     type=click.Choice(["read_uncommitted", "read_committed"]),
     default="read_committed",
     show_default=True,
-    help="Whether records of open and aborted transactions are left out.",
+    help="Whether records of open and aborted transactions are printed.",
 )
 @broker_options
 def consume(
@@ -105,7 +105,7 @@ def consume(
     group: str | None,
     isolation_level: str,
 ) -> None:
-    """Print the records of topics: first those that are there, then those that come, until Ctrl-C.
+    """Print the records of topics: first the existing ones, then new ones as they come, until Ctrl-C.
 
     \b
     moldau consume orders
@@ -125,13 +125,13 @@ def consume(
     metadata = broker.metadata()
     names = _matching(metadata, topics) if regex else [t.topic for t in existing_topics(metadata, topics)]
     if group is not None:
-        chosen = _matcher(topics) if regex else names
-        _consume_group(broker, group, chosen, offset or "start", exit_at_end, config, printer)
+        subscription = _matcher(topics) if regex else names
+        _consume_group(broker, group, subscription, offset or "start", exit_at_end, config, printer)
         return
-    wanted = _range(offset or "start", exit_at_end)
-    partitions = [where for name in names for where in partition_offsets.chosen(metadata.topics[name], only)]
-    ranges = partition_offsets.resolve(broker.admin, partitions, wanted, isolation_level == "read_committed")
-    # librdkafka asks for a group id even of a consumer that joins none.
+    offset_range = _range(offset or "start", exit_at_end)
+    partitions = [where for name in names for where in partition_offsets.partitions_of(metadata.topics[name], only)]
+    ranges = partition_offsets.resolve(broker.admin, partitions, offset_range, isolation_level == "read_committed")
+    # librdkafka requires a group id even for a consumer that joins no group.
     consumer = broker.consumer(config | {"group.id": "moldau-consume", "enable.auto.commit": False})
     with plain_failures():
         try:
@@ -163,14 +163,14 @@ def _formatter(record_format: str | None, as_json: bool) -> Formatter:
 
 def _range(offset: str, exit_at_end: bool) -> offsets.OffsetRange:
     try:
-        wanted = offsets.parse_range(offset, time.time_ns() // 1_000_000)
+        parsed = offsets.parse_range(offset, time.time_ns() // 1_000_000)
     except offsets.BadOffset as error:
         raise click.BadParameter(str(error), click.get_current_context(), param_hint="-o") from error
-    return offsets.OffsetRange(wanted.begin, offsets.END) if exit_at_end and wanted.end is None else wanted
+    return offsets.OffsetRange(parsed.begin, offsets.END) if exit_at_end and parsed.end is None else parsed
 
 
 def _matcher(patterns: tuple[str, ...]) -> Callable[[str], bool]:
-    """Whether a whole name matches; the cluster's own topics only match patterns that begin as they do."""
+    """Match whole names; internal topics are matched only if a pattern begins with an underscore."""
     try:
         compiled = [re.compile(pattern) for pattern in patterns]
     except re.error as error:
@@ -195,14 +195,14 @@ def _consume_group(
     config: dict[str, Any],
     printer: Printer,
 ) -> None:
-    """A member of a group; said in one line where the broker keeps no groups, instead of waiting for a coordinator."""
-    refused = outcome(broker.admin.list_consumer_groups(request_timeout=GROUP_SECONDS), f"group {group}").errors
-    if refused:
+    """Read as a member of a group. First check that the broker has groups, instead of waiting for a coordinator."""
+    errors = outcome(broker.admin.list_consumer_groups(request_timeout=GROUP_SECONDS), f"group {group}").errors
+    if errors:
         raise CommandFailed(
-            f"this broker keeps no consumer groups ({refused[0].str().lower()}); leave -g out to read without one"
+            f"this broker has no consumer groups ({errors[0].str().lower()}); leave -g out to read without one"
         )
     reset = "earliest" if offset == "start" else "latest"
-    member = config | {"group.id": group, "auto.offset.reset": reset}
-    status = consume_group(broker, member, topics, printer, exit_at_end)
+    member_config = config | {"group.id": group, "auto.offset.reset": reset}
+    status = consume_group(broker, member_config, topics, printer, exit_at_end)
     if status:
         raise click.exceptions.Exit(status)

@@ -1,7 +1,7 @@
-"""`moldau consume -g`: reading as a member of a group, and committing what was printed.
+"""`moldau consume -g`: read as a member of a group, and commit the offsets of printed records.
 
-An offset is stored when its record has left the process, never before: what is committed was printed. librdkafka
-commits what is stored every few seconds, when partitions are taken away, and when the consumer is closed, which also
+An offset is stored after its record was written to stdout, never before: what is committed was printed. librdkafka
+commits the stored offsets every few seconds, when partitions are revoked, and when the consumer is closed, which also
 leaves the group at once.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from moldau.cli.connect import Broker, plain_failures
-from moldau.cli.records.consumed import Message, Printer, arrived, end_of_log
+from moldau.cli.records.consumed import Message, Printer, eof_offset, poll_messages
 from moldau.cli.records.pattern_subscription import PatternSubscription
 from moldau.cli.stop_signals import Stop
 from moldau.cli.stored_offsets import MEMBER_CONFIG, store_printed
@@ -21,7 +21,7 @@ Partition = tuple[str, int]
 
 
 class Membership:
-    """Which partitions this member has, and which of them it has read to their end."""
+    """The partitions assigned to this member, and those of them that it has read to the end."""
 
     def __init__(self) -> None:
         self.has_joined = False
@@ -37,18 +37,18 @@ class Membership:
         self._assigned.update((partition.topic, partition.partition) for partition in partitions)
 
     def _on_revoke(self, _: Any, partitions: list[Any]) -> None:
-        gone = {(partition.topic, partition.partition) for partition in partitions}
-        self._assigned -= gone
-        self._at_end -= gone
+        revoked = {(partition.topic, partition.partition) for partition in partitions}
+        self._assigned -= revoked
+        self._at_end -= revoked
 
     def reached_end(self, where: Partition) -> None:
         self._at_end.add(where)
 
-    def goes_on(self, where: Partition) -> None:
+    def left_end(self, where: Partition) -> None:
         self._at_end.discard(where)
 
     def is_done(self) -> bool:
-        """A member without any partition has nothing to wait for either."""
+        """Return whether all assigned partitions are at their end; also true for a member without partitions."""
         return self.has_joined and self._assigned <= self._at_end
 
 
@@ -59,21 +59,21 @@ def consume_group(
     printer: Printer,
     exit_at_end: bool,
 ) -> int:
-    """Reads until the printer is full, the end is reached or a signal comes; the signal's exit status, or 0."""
+    """Read until the printer is full, the end is reached or a signal comes; return the signal's exit status, or 0."""
     consumer = broker.consumer(config | MEMBER_CONFIG)
     membership = Membership()
     group = f"group {config['group.id']}"
     with plain_failures(group), Stop() as stop:
         try:
-            source = None
+            subscription = None
             if callable(topics):
-                source = PatternSubscription(consumer, topics, membership.callbacks)
+                subscription = PatternSubscription(consumer, topics, membership.callbacks)
             else:
                 consumer.subscribe(list(topics), **membership.callbacks)
             while not (printer.is_full() or stop.status or (exit_at_end and membership.is_done())):
-                if source is not None:
-                    source.look(time.monotonic())
-                _print(consumer, arrived(consumer), printer, membership)
+                if subscription is not None:
+                    subscription.refresh(time.monotonic())
+                _print(consumer, poll_messages(consumer), printer, membership)
         finally:
             consumer.close()
     return stop.status
@@ -84,12 +84,12 @@ def _print(consumer: Any, messages: Sequence[Message], printer: Printer, members
     for message in messages:
         where = (message.topic() or "", message.partition() or 0)
         if message.error() is not None:
-            end_of_log(message)
+            eof_offset(message)
             membership.reached_end(where)
             continue
         if printer.is_full():
             break
-        membership.goes_on(where)
+        membership.left_end(where)
         printer.print(message)
         printed.append(message)
     printer.flush()

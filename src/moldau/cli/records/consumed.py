@@ -1,4 +1,4 @@
-"""Messages as they come from librdkafka, and the printer they go to; for `moldau consume`, with and without a group."""
+"""Messages polled from librdkafka, and the printer for them; for `moldau consume`, with and without a group."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from moldau.cli.records.format_language import Formatter
 
 FETCH_RECORDS_MAX: Final = 1000
 POLL_SECONDS: Final = 0.2
-"""The longest that Ctrl-C waits."""
+"""The longest time until Ctrl-C is noticed."""
 ENDLESS: Final = 1 << 63
 
 
 class Message(format_language.Record, Protocol):
-    """confluent_kafka's Message: a record, or an error in its place."""
+    """confluent_kafka's Message: a record, or an error in place of one."""
 
     def error(self) -> Any: ...
 
 
 class Printer:
-    """Renders records and counts them; what was rendered leaves the process in one write after every poll."""
+    """Renders and counts records; rendered records are written out together after every poll."""
 
     def __init__(self, render: Formatter, out: BinaryIO, limit: int | None) -> None:
         self._render = render
@@ -44,17 +44,17 @@ class Printer:
         self._rendered.clear()
 
 
-def arrived(consumer: Any) -> list[Message]:
-    """The messages that are here, or the first to come within POLL_SECONDS.
+def poll_messages(consumer: Any) -> list[Message]:
+    """Return the messages that have arrived, or the first to arrive within POLL_SECONDS.
 
-    Asked for many at once librdkafka waits the whole time for more; so one is waited for, and the rest is taken along.
+    A consume() of many messages would wait its whole timeout for more; so wait for one, and take the rest without.
     """
     first = consumer.poll(POLL_SECONDS)
     return [] if first is None else [first, *consumer.consume(FETCH_RECORDS_MAX, 0)]
 
 
-def end_of_log(message: Message) -> int:
-    """The offset at which librdkafka says the log ends; raises for any other error in a record's place."""
+def eof_offset(message: Message) -> int:
+    """Return the offset of an end-of-partition event; raise any other error."""
     from moldau.client.confluent import KafkaError
 
     error = message.error()

@@ -7,7 +7,7 @@ r"""How a record is printed: the language of `moldau consume -f`, and the JSON e
     %% a percent sign                   \n \t \r \0 \\ \xHH as in C
 
 After %k, %v (and those inside %h{...}) may stand {hex} or {base64}. A null key or value prints as nothing.
-A format is compiled once into a row of small functions; nothing here knows of brokers or of clicks.
+A format is compiled once into a list of small functions; this module uses neither brokers nor click.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 
 
 class Record(Protocol):
-    """What is asked of a record: confluent_kafka's Message answers all of it."""
+    """The methods of confluent_kafka's Message that are used."""
 
     def topic(self) -> str | None: ...
     def partition(self) -> int | None: ...
@@ -36,11 +36,11 @@ Header = tuple[str, bytes | None]
 Piece = Callable[[Record, int], bytes]
 HeaderPiece = Callable[[Header], bytes]
 Formatter = Callable[[Record, int], bytes]
-"""A record and its number in this run, to the bytes that are printed."""
+"""Takes a record and its number in this run; returns the bytes to print."""
 
 
 class BadFormat(ValueError):
-    """The format is not in the language; the message says where and what would be."""
+    """The format is wrong; the message says where, and what would be right."""
 
 
 ENCODINGS: Final[dict[str, Callable[[bytes], bytes]]] = {
@@ -54,7 +54,7 @@ TIMESTAMP_TYPES: Final = {0: None, 1: "CreateTime", 2: "LogAppendTime"}
 
 
 def compile_format(text: str) -> Formatter:
-    """The function that prints a record by this format; raises BadFormat."""
+    """Return the function that prints a record in this format; raise BadFormat if it is wrong."""
     pieces: list[Piece] = [_piece(token) for token in _tokens(text)]
     if len(pieces) == 1:
         return pieces[0]
@@ -62,7 +62,7 @@ def compile_format(text: str) -> Formatter:
 
 
 Token = bytes | tuple[str, str]
-"""Literal bytes, or a letter after % with what stands in braces behind it."""
+"""Literal bytes, or the letter after % with the text in braces after it."""
 
 
 def _tokens(text: str) -> list[Token]:
@@ -97,7 +97,7 @@ def _escape(text: str, at: int) -> tuple[bytes, int]:
         except ValueError as error:
             raise BadFormat(f"\\x at column {at + 1} needs two hexadecimal digits") from error
     if follower not in _ESCAPES:
-        raise BadFormat(f"\\{follower} at column {at + 1} is no escape; use \\n \\t \\r \\0 \\\\ or \\xHH")
+        raise BadFormat(f"\\{follower} at column {at + 1} is not an escape; use \\n \\t \\r \\0 \\\\ or \\xHH")
     return _ESCAPES[follower], at + 2
 
 
@@ -106,7 +106,7 @@ def _verb(text: str, at: int) -> tuple[tuple[str, str], int]:
     if not letter:
         raise BadFormat("the format ends in a single %; write %% for a percent sign")
     if letter not in "tpoeikvKVTdhH":
-        raise BadFormat(f"%{letter} at column {at + 1} is not known; use %t %p %o %e %i %k %v %K %V %T %d %h %H or %%")
+        raise BadFormat(f"%{letter} at column {at + 1} is unknown; use %t %p %o %e %i %k %v %K %V %T %d %h %H or %%")
     if letter not in "kvdh" or text[at + 2 : at + 3] != "{":
         return (letter, ""), at + 2
     depth = 0
@@ -141,7 +141,7 @@ def _payload(read: Callable[[Record], bytes | None], letter: str, option: str) -
 
 def _encoding(letter: str, option: str) -> Callable[[bytes], bytes]:
     if option not in ENCODINGS:
-        raise BadFormat(f"%{letter}{{{option}}} is not known; use {{hex}} or {{base64}}")
+        raise BadFormat(f"%{letter}{{{option}}} is unknown; use {{hex}} or {{base64}}")
     return ENCODINGS[option]
 
 
@@ -174,7 +174,7 @@ def _time(option: str) -> Piece:
     if option.startswith("strftime[") and option.endswith("]"):
         pattern = option[len("strftime[") : -1]
         return lambda record, number: _utc(record).strftime(pattern).encode()
-    raise BadFormat(f"%d{{{option}}} is not known; use %d, %d{{iso}} or %d{{strftime[%F %T]}}")
+    raise BadFormat(f"%d{{{option}}} is unknown; use %d, %d{{iso}} or %d{{strftime[%F %T]}}")
 
 
 def _utc(record: Record) -> datetime:
@@ -196,12 +196,12 @@ def _header_piece(token: Token) -> HeaderPiece:
         return lambda header: token
     letter, option = token
     if letter not in "kvKV":
-        raise BadFormat(f"%{letter} inside %h{{...}} is not known; a header has %k %v %K %V")
+        raise BadFormat(f"%{letter} inside %h{{...}} is unknown; a header has %k %v %K %V")
     at = 0 if letter in "kK" else 1
 
     def part(header: Header) -> bytes | None:
-        found = header[at]
-        return found.encode() if isinstance(found, str) else found
+        field = header[at]
+        return field.encode() if isinstance(field, str) else field
 
     if letter in "KV":
         return lambda header: _length(part(header))
@@ -210,9 +210,9 @@ def _header_piece(token: Token) -> HeaderPiece:
 
 
 def json_envelope(record: Record, number: int) -> bytes:
-    """A record as one line of JSON, which `moldau produce --json` takes back as it was.
+    """Return a record as one line of JSON, from which `moldau produce --json` makes the same record.
 
-    Text is text; bytes that are not UTF-8 stand in a field of their own, `key_base64` or `value_base64`.
+    Text is text; bytes that are not UTF-8 have a field of their own, `key_base64` or `value_base64`.
     """
     kind, milliseconds = record.timestamp()
     envelope: dict[str, Any] = {"topic": record.topic(), "partition": record.partition(), "offset": record.offset()}

@@ -1,4 +1,4 @@
-"""From bytes a person or a program wrote to records: a line each, or a JSON envelope each.
+"""Parses input bytes into records: one per line, or one per JSON envelope.
 
     line         the value; with a separator, key before its first occurrence and value after it
     envelope     {"key": "a", "value": "b", "headers": {"h": "1"}, "partition": 0, "timestamp": 1700000000000}
@@ -6,7 +6,7 @@
                  headers may also be a list of {"key": ..., "value": ...}, for names that repeat;
                  a key or value that is not a string is written as its own JSON text
 
-What `moldau consume --json` prints is such an envelope. Pure: nothing here knows of files or brokers.
+`moldau consume --json` prints such envelopes. Pure: this module uses neither files nor brokers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Headers = list[tuple[str, bytes | None]]
 
 
 class InputRecord(NamedTuple):
-    """A record to send. `partition` and `timestamp` are None where the envelope leaves the choice to others."""
+    """A record to send. If `partition` or `timestamp` is None, the producer chooses."""
 
     value: bytes | None
     key: bytes | None = None
@@ -31,23 +31,23 @@ class InputRecord(NamedTuple):
 
 
 LineParser = Callable[[bytes], InputRecord]
-"""One line without its line end, as a record."""
+"""Turns one line, without its line end, into a record."""
 
 
 class BadRecord(ValueError):
-    """The line is no record; the message says why."""
+    """The line is not a record; the message says why."""
 
 
 def line_parser(key: bytes | None, separator: bytes | None, empty_is_null: bool, headers: Headers | None) -> LineParser:
-    """How lines are read with these options; what is the same for all lines is decided once."""
+    """Return the parser of lines for these options; what is the same for all lines is decided once."""
 
     def whole(line: bytes) -> InputRecord:
         return InputRecord(None if empty_is_null and not line else line, key, headers)
 
     def split(line: bytes) -> InputRecord:
         assert separator
-        before, found, after = line.partition(separator)
-        if not found:
+        before, has_separator, after = line.partition(separator)
+        if not has_separator:
             raise BadRecord(f"no key separator {separator.decode(errors='replace')!r} in it")
         return InputRecord(None if empty_is_null and not after else after, before, headers)
 
@@ -55,7 +55,7 @@ def line_parser(key: bytes | None, separator: bytes | None, empty_is_null: bool,
 
 
 def envelope_parser(headers: Headers | None) -> LineParser:
-    """How JSON envelopes are read; headers given for all come before an envelope's own."""
+    """Return the parser of JSON envelopes; `headers` are put before an envelope's own."""
     return lambda line: parse_envelope(line, headers or [])
 
 
@@ -93,13 +93,15 @@ def _text_bytes(value: Any) -> bytes | None:
     return str(value).encode()
 
 
-def _headers(given: Any) -> Headers:
-    if given is None:
+def _headers(headers: Any) -> Headers:
+    if headers is None:
         return []
-    if isinstance(given, dict):
-        return [(name, _text_bytes(value)) for name, value in given.items()]
-    if isinstance(given, list) and all(isinstance(item, dict) and isinstance(item.get("key"), str) for item in given):
-        return [(item["key"], _payload(item, "value")) for item in given]
+    if isinstance(headers, dict):
+        return [(name, _text_bytes(value)) for name, value in headers.items()]
+    if isinstance(headers, list) and all(
+        isinstance(header, dict) and isinstance(header.get("key"), str) for header in headers
+    ):
+        return [(header["key"], _payload(header, "value")) for header in headers]
     raise BadRecord('headers are neither {"name": "value"} nor [{"key": "name", "value": "value"}]')
 
 

@@ -1,7 +1,7 @@
-"""`moldau produce`: lines of stdin or of files, each a record.
+"""`moldau produce`: send each line of stdin or of files as a record.
 
-The loop is the hot path of the command: per line one parse, one call into librdkafka, and in the delivery report two
-comparisons. What a line means is record_input.py.
+The loop is the hot path of the command: per line one parse, one call into librdkafka, and two comparisons in the
+delivery report. input.py parses the lines.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import click
 
 from moldau.cli.connect import Broker, CommandFailed, broker_options, complete_topics, failure, key_values
 from moldau.cli.output import progress_bar
-from moldau.cli.partition_offsets import chosen
+from moldau.cli.partition_offsets import partitions_of
 from moldau.cli.records.input import BadRecord, Headers, LineParser, envelope_parser, line_parser
 
 POLL_EVERY_LINES: Final = 1000
 FILES_AHEAD_BYTES: Final = 1 << 20
 PARTITIONER: Final = "murmur2_random"
-"""The Java client's: a key goes to the partition where every other Kafka client looks for it."""
+"""The Java client's partitioner: a key goes to the same partition as with every other Kafka client."""
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 class Deliveries:
-    """What came of the records that were sent: how many, and which offsets in which partition."""
+    """The delivery reports of the records that were sent: how many, and which offsets in which partition."""
 
     def __init__(self) -> None:
         self.spans: dict[int, list[int]] = {}
@@ -35,7 +35,7 @@ class Deliveries:
         self.first_error: Any = None
 
     def report(self, error: Any, message: Any) -> None:
-        """The callback of each record."""
+        """The delivery callback of each record."""
         if error is not None:
             self.failed += 1
             self.first_error = self.first_error or error
@@ -54,19 +54,19 @@ class Deliveries:
     def summary(self, topic: str) -> str:
         count = sum(span[0] for span in self.spans.values())
         text = f"{count} record{'s' if count != 1 else ''} to {topic}"
-        where = [
+        spans = [
             f"partition {number} offset{f' {first}' if first == last else f's {first}-{last}'}"
-            # acks=0 gets no answer, so there are no offsets to tell of.
+            # With acks=0 there is no response and so no offset.
             for number, (_, first, last) in sorted(self.spans.items())
             if first >= 0
         ]
-        return f"{text}: {', '.join(where)}" if where else text
+        return f"{text}: {', '.join(spans)}" if spans else text
 
 
 def send_lines(
     producer: Any, topic: str, lines: Iterable[bytes], parse: LineParser, partition: int, eager: bool
 ) -> Deliveries:
-    """Sends every line; stops at the first that is no record or that the broker refused for good."""
+    """Send every line; stop at the first that is not a record, or when the broker refused a record for good."""
     deliveries = Deliveries()
     produce, report, poll = producer.produce, deliveries.report, producer.poll
     poll_every = 1 if eager else POLL_EVERY_LINES
@@ -76,13 +76,13 @@ def send_lines(
         except BadRecord as error:
             producer.flush()
             raise CommandFailed(f"line {number}: {error} ({deliveries.summary(topic)} before it)") from error
-        where = partition if own_partition is None or partition >= 0 else own_partition
+        target = partition if own_partition is None or partition >= 0 else own_partition
         extra: dict[str, Any] = {"timestamp": timestamp} if timestamp is not None else {}
         if headers:
             extra["headers"] = headers
         while True:
             try:
-                produce(topic, value, key, where, on_delivery=report, **extra)
+                produce(topic, value, key, target, on_delivery=report, **extra)
                 break
             except BufferError:
                 poll(0.1)
@@ -95,7 +95,7 @@ def send_lines(
 
 
 def lines_of(stream: BinaryIO) -> Iterator[bytes]:
-    """Lines without their newline. A last line without one counts; an empty end does not."""
+    """Yield lines without their newline. A last line without newline counts, an empty one does not."""
     for line in stream:
         yield line[:-1] if line.endswith(b"\n") else line
 
@@ -119,7 +119,7 @@ def lines_of_files(paths: Iterable[str], progress: Callable[[int], None]) -> Ite
 @click.option("-k", "--key", help="The key of every record.")
 @click.option("-K", "--key-separator", metavar="TEXT", help="Each line is KEY TEXT VALUE; \\t is a tab.")
 @click.option("-H", "--header", multiple=True, metavar="K=V", callback=key_values, help="A header. Repeatable.")
-@click.option("-p", "--partition", type=click.IntRange(min=0), help="The partition. Unless given, the key decides.")
+@click.option("-p", "--partition", type=click.IntRange(min=0), help="The partition. Default: chosen by the key.")
 @click.option("-z", "--compression", type=click.Choice(CODECS), default="none", show_default=True, help="The codec.")
 @click.option(
     "--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True, help="Who must have it."
@@ -159,11 +159,11 @@ def produce(
     )
     _check_target(broker, topic, partition)
     producer = broker.producer(_producer_config(compression, acks))
-    where = -1 if partition is None else partition
+    target = -1 if partition is None else partition
     if files:
-        deliveries = _send_files(producer, topic, files, parse, where)
+        deliveries = _send_files(producer, topic, files, parse, target)
     else:
-        deliveries = _send_stdin(producer, topic, parse, where)
+        deliveries = _send_stdin(producer, topic, parse, target)
     click.echo(deliveries.summary(topic), err=True)
     if deliveries.first_error is not None:
         raise failure(deliveries.first_error, f"{deliveries.failed} records were not written to {topic}")
@@ -178,10 +178,10 @@ def _separator(text: str | None) -> bytes | None:
 
 
 def _check_target(broker: Broker, topic: str, partition: int | None) -> None:
-    """A topic that is not there is left to the broker, which may create it; a partition that is not there is told."""
+    """Fail if the partition does not exist. If the topic does not, leave it to the broker, which may create it."""
     metadata = broker.metadata()
     if topic in metadata.topics and partition is not None:
-        chosen(metadata.topics[topic], [partition])
+        partitions_of(metadata.topics[topic], [partition])
 
 
 def _producer_config(compression: str, acks: str) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def _producer_config(compression: str, acks: str) -> dict[str, Any]:
 
 
 def _send_stdin(producer: Any, topic: str, parse: LineParser, partition: int) -> Deliveries:
-    """From a file all at once; from a terminal or a pipe each line as it comes, its failure told as it comes."""
+    """Send a file in bulk; from a terminal or a pipe send each line at once, and report its failure at once."""
     eager = not stat.S_ISREG(os.fstat(sys.stdin.fileno()).st_mode) if _has_descriptor() else False
     return send_lines(producer, topic, lines_of(sys.stdin.buffer), parse, partition, eager)
 

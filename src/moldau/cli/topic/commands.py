@@ -1,6 +1,6 @@
 """`moldau topic`: create, list, describe, alter, trim, delete.
 
-A broker's answer becomes a table or a line here; how it is reached is connect.py, how it is drawn is output.py.
+This module turns responses into tables and lines; connect.py connects to the broker, output.py prints.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from moldau.cli.connect import (
 )
 from moldau.cli.output import Bytes, Table, confirm, format_option, show
 from moldau.cli.partition_offsets import Bounds
-from moldau.cli.topic import sizes as topic_sizes
+from moldau.cli.topic.sizes import topic_sizes
 
 
 @click.group()
@@ -39,7 +39,7 @@ def topic() -> None:
 @click.option("-p", "--partitions", type=click.IntRange(min=1), help="How many. Default: the broker's.")
 @click.option("-r", "--replication-factor", type=click.IntRange(min=1), help="Copies of each. Default: the broker's.")
 @click.option("-c", "--config", multiple=True, metavar="K=V", callback=key_values, help="A topic config. Repeatable.")
-@click.option("--if-not-exists", is_flag=True, help="A topic that is there already is no error.")
+@click.option("--if-not-exists", is_flag=True, help="Do not fail if a topic exists already.")
 @broker_options
 def create(
     broker: Broker,
@@ -64,7 +64,7 @@ def create(
             outcome(future, name)
             click.echo(f"created {name}")
         except CommandFailed as error:
-            if if_not_exists and _says_it_exists(error):
+            if if_not_exists and _is_already_exists(error):
                 click.echo(f"{name} exists already")
             else:
                 failures.append(error)
@@ -72,7 +72,7 @@ def create(
         raise CommandFailed(" | ".join(error.message for error in failures))
 
 
-def _says_it_exists(error: CommandFailed) -> bool:
+def _is_already_exists(error: CommandFailed) -> bool:
     from moldau.client.confluent import KafkaError, KafkaException
 
     cause = error.__cause__
@@ -86,8 +86,8 @@ def _says_it_exists(error: CommandFailed) -> bool:
 def list_topics(broker: Broker, internal: bool, output_format: str) -> None:
     """List the topics, with their partitions, replicas, offsets in use and bytes on disk.
 
-    OFFSETS is the end of each log less its start, added up: the records, and also the markers of transactions, records
-    of transactions that were aborted, and what compaction took away. How many records there are is not counted.
+    OFFSETS is the sum of log end minus log start of all partitions: records, but also transaction markers, records of
+    aborted transactions, and offsets that compaction removed. Records are not counted one by one.
 
     \b
     moldau topic list
@@ -95,30 +95,30 @@ def list_topics(broker: Broker, internal: bool, output_format: str) -> None:
     """
     metadata = broker.metadata()
     topics = [t for name, t in sorted(metadata.topics.items()) if internal or not is_internal(name)]
-    bounds = partition_offsets.bounds(broker.admin, partition_offsets.led(topics))
-    known_sizes = topic_sizes.sizes(broker, metadata)
+    bounds = partition_offsets.bounds(broker.admin, partition_offsets.partitions_with_leader(topics))
+    sizes = topic_sizes(broker, metadata)
     rows = [
         (
-            shown.topic,
-            len(shown.partitions),
-            _replication_factor(shown),
-            offsets_in_use(shown, bounds),
-            None if known_sizes is None else Bytes(known_sizes.get(shown.topic, 0)),
+            topic_metadata.topic,
+            len(topic_metadata.partitions),
+            _replication_factor(topic_metadata),
+            offsets_in_use(topic_metadata, bounds),
+            None if sizes is None else Bytes(sizes.get(topic_metadata.topic, 0)),
         )
-        for shown in topics
+        for topic_metadata in topics
     ]
     columns = ("NAME", "PARTITIONS", "REPLICAS", "OFFSETS", "SIZE")
     show(output_format, Table(columns, rows, empty="no topics yet; `moldau topic create NAME` makes one"))
 
 
-def _replication_factor(shown: TopicMetadata) -> int:
-    return max((len(partition.replicas) for partition in shown.partitions.values()), default=0)
+def _replication_factor(topic_metadata: TopicMetadata) -> int:
+    return max((len(partition.replicas) for partition in topic_metadata.partitions.values()), default=0)
 
 
-def offsets_in_use(shown: TopicMetadata, bounds: Bounds) -> int | None:
-    """From log start to log end. Not all are records that can be read: to count those, the log would have to be."""
-    known = [bounds.get((shown.topic, number)) for number in shown.partitions]
-    return None if None in known else sum(found[1] - found[0] for found in known if found is not None)
+def offsets_in_use(topic_metadata: TopicMetadata, bounds: Bounds) -> int | None:
+    """Return log end minus log start. Not all of these offsets are readable records; only reading could count those."""
+    topic_bounds = [bounds.get((topic_metadata.topic, number)) for number in topic_metadata.partitions]
+    return None if None in topic_bounds else sum(pair[1] - pair[0] for pair in topic_bounds if pair is not None)
 
 
 @topic.command(short_help="Show partitions of topics and their configs.")
@@ -126,9 +126,9 @@ def offsets_in_use(shown: TopicMetadata, bounds: Bounds) -> int | None:
 @format_option
 @broker_options
 def describe(broker: Broker, names: tuple[str, ...], output_format: str) -> None:
-    """Show the partitions of topics, where they live and what is in them, and the configs set on them.
+    """Show the partitions of topics, their replicas and offsets, and the configs set on the topics.
 
-    OFFSETS is END less START: records, and the markers of transactions.
+    OFFSETS is END minus START: records, and also transaction markers.
 
     \b
     moldau topic describe orders
@@ -136,39 +136,41 @@ def describe(broker: Broker, names: tuple[str, ...], output_format: str) -> None
     """
     topics = existing_topics(broker.metadata(), names)
     admin = broker.admin
-    bounds = partition_offsets.bounds(admin, partition_offsets.led(topics))
+    bounds = partition_offsets.bounds(admin, partition_offsets.partitions_with_leader(topics))
     data, tables = [], []
-    for shown in topics:
-        partitions, configs = _partition_table(shown, bounds), _config_table(admin, shown)
+    for topic_metadata in topics:
+        partitions, configs = _partition_table(topic_metadata, bounds), _config_table(admin, topic_metadata)
         tables += [partitions, configs]
         set_configs = {key: value for key, value, _ in configs.rows}
-        data.append({"name": shown.topic, "partitions": partitions.records(), "configs": set_configs})
+        data.append({"name": topic_metadata.topic, "partitions": partitions.records(), "configs": set_configs})
     show(output_format, *tables, data=data)
 
 
-def _partition_table(shown: TopicMetadata, bounds: Bounds) -> Table:
+def _partition_table(topic_metadata: TopicMetadata, bounds: Bounds) -> Table:
     rows: list[tuple[Any, ...]] = []
-    for number, partition in sorted(shown.partitions.items()):
-        known = bounds.get((shown.topic, number))
-        start, end, in_use = (*known, known[1] - known[0]) if known else (None, None, None)
+    for number, partition in sorted(topic_metadata.partitions.items()):
+        partition_bounds = bounds.get((topic_metadata.topic, number))
+        start, end, in_use = (
+            (*partition_bounds, partition_bounds[1] - partition_bounds[0]) if partition_bounds else (None, None, None)
+        )
         leader = partition.leader if partition.leader >= 0 else None
         rows.append((number, leader, list(partition.replicas), list(partition.isrs), start, end, in_use))
     columns = ("PARTITION", "LEADER", "REPLICAS", "ISR", "START", "END", "OFFSETS")
-    return Table(columns, rows, f"{shown.topic}: {len(rows)} partition{'s' if len(rows) != 1 else ''}")
+    return Table(columns, rows, f"{topic_metadata.topic}: {len(rows)} partition{'s' if len(rows) != 1 else ''}")
 
 
-def _config_table(admin: Any, shown: TopicMetadata) -> Table:
-    """Only what somebody set on the topic: the defaults are a page, and `kafka-configs --all` prints it."""
+def _config_table(admin: Any, topic_metadata: TopicMetadata) -> Table:
+    """Return the configs set on the topic itself; `kafka-configs --all` prints the many defaults."""
     api = admin_api()
-    resource = api.ConfigResource(api.ConfigResource.Type.TOPIC, shown.topic)
-    entries = outcome(admin.describe_configs([resource])[resource], shown.topic)
+    resource = api.ConfigResource(api.ConfigResource.Type.TOPIC, topic_metadata.topic)
+    entries = outcome(admin.describe_configs([resource])[resource], topic_metadata.topic)
     on_topic = api.ConfigSource.DYNAMIC_TOPIC_CONFIG.value
     rows = [(e.name, e.value, _default_of(e)) for _, e in sorted(entries.items()) if e.source == on_topic]
     return Table(("CONFIG", "VALUE", "DEFAULT"), rows, empty="no configs set: the broker's defaults apply")
 
 
 def _default_of(entry: Any) -> str | None:
-    """What would hold without the topic's own value: the next of the synonyms the broker names."""
+    """Return the value without the topic's own: the next of the synonyms in the response."""
     others = [synonym.value for synonym in entry.synonyms.values() if synonym.source != entry.source]
     return others[0] if others else None
 
@@ -187,7 +189,7 @@ def alter(broker: Broker, name: str, partitions: int | None, to_set: dict[str, s
     moldau topic alter orders --set retention.ms=3600000 --unset compression.type
     """
     if not (partitions or to_set or to_unset):
-        raise click.UsageError("nothing to alter; give --partitions, --set or --unset", click.get_current_context())
+        raise click.UsageError("nothing to alter; use --partitions, --set or --unset", click.get_current_context())
     broker.topic(name)
     admin = broker.admin
     if to_set or to_unset:
@@ -251,12 +253,12 @@ def trim(broker: Broker, name: str, before: str, only: tuple[int, ...], yes: boo
         until = offsets.parse_position(before, time.time_ns() // 1_000_000)
     except offsets.BadOffset as error:
         raise click.BadParameter(str(error), param_hint="--before") from error
-    partitions = partition_offsets.chosen(broker.topic(name), only)
+    partitions = partition_offsets.partitions_of(broker.topic(name), only)
     admin = broker.admin
     ranges = partition_offsets.resolve(admin, partitions, offsets.OffsetRange(until))
     confirm(f"Delete all records of {name} before {before}?", yes)
-    wanted = [TopicPartition(name, number, found.begin) for (_, number), found in sorted(ranges.items())]
+    to_delete = [TopicPartition(name, number, resolved.begin) for (_, number), resolved in sorted(ranges.items())]
     rows = []
-    for where, future in admin.delete_records(wanted).items():
+    for where, future in admin.delete_records(to_delete).items():
         rows.append((where.partition, outcome(future, f"{name} partition {where.partition}").low_watermark))
     show("table", Table(("PARTITION", "START"), sorted(rows), f"{name} now begins at"))

@@ -1,7 +1,7 @@
-"""How much topics take on disk: DescribeLogDirs, which librdkafka does not offer, asked of every broker in turn.
+"""Bytes on disk by topic: DescribeLogDirs, which librdkafka lacks, sent to every broker in turn.
 
-The size is a help, not a must: a broker that does not say leaves it unknown, and so do connections that need more
-than an address (TLS, SASL).
+Sizes are optional: they are unknown if a broker does not answer, or if the connection needs more than an address
+(TLS, SASL).
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from moldau.wire.messages.describe_log_dirs import DescribeLogDirsRequest, Descr
 TIMEOUT_SECONDS: Final = 2.0
 
 
-def sizes(broker: Broker, metadata: ClusterMetadata) -> dict[str, int] | None:
-    """Bytes on disk by topic, all replicas together; None if not every broker told."""
+def topic_sizes(broker: Broker, metadata: ClusterMetadata) -> dict[str, int] | None:
+    """Return the bytes on disk by topic, all replicas together; None unless every broker answered."""
     if broker.client_config:
         return None
-    found: Counter[str] = Counter()
+    bytes_by_topic: Counter[str] = Counter()
     for node in metadata.brokers.values():
         try:
             with Channel(node.host, node.port, timeout_seconds=TIMEOUT_SECONDS) as channel:
-                _add(
-                    found, channel.ask(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(None), DescribeLogDirsResponse)
-                )
+                request = DescribeLogDirsRequest(None)
+                response = channel.ask(ApiKey.DESCRIBE_LOG_DIRS, request, DescribeLogDirsResponse)
+                _add(bytes_by_topic, response)
         except (OSError, KafkaError, MalformedData):
             return None
-    return found
+    return bytes_by_topic
 
 
-def _add(found: Counter[str], answer: DescribeLogDirsResponse) -> None:
-    for directory in answer.results:
+def _add(bytes_by_topic: Counter[str], response: DescribeLogDirsResponse) -> None:
+    for directory in response.results:
         for topic in directory.topics:
-            found[topic.name] += sum(partition.partition_size for partition in topic.partitions)
+            bytes_by_topic[topic.name] += sum(partition.partition_size for partition in topic.partitions)

@@ -1,6 +1,6 @@
-"""`moldau transaction`: list, describe, producers; `hanging` and `abort` are in transaction_end.py.
+"""`moldau transaction`: list, describe, producers; `hanging` and `abort` are in end.py.
 
-A coordinator's answer, or a leader's, becomes a table here; how they are asked is `client.transactions`.
+This module turns the responses of coordinators and leaders into tables; `client.transactions` sends the requests.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 import click
 
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.cli.completion import complete_transactional_ids
 from moldau.cli.connect import Broker, CommandFailed, broker_options, complete_topics
 from moldau.cli.output import Table, format_option, show
-from moldau.cli.transaction.completion import complete_transactional_ids
 from moldau.cli.transaction.connect import (
     TransactionClient,
+    active_producers,
     existing_partitions,
     existing_transactions,
-    told_producers,
     transaction_client,
 )
 from moldau.cli.transaction.end import abort, duration, hanging
@@ -40,7 +40,7 @@ transaction.add_command(abort)
 @click.option(
     "--state", "states", multiple=True, type=click.Choice(STATES, case_sensitive=False), help="Only these. Repeatable."
 )
-@click.option("--longer-than", metavar="TIME", callback=duration, help="Only those begun so long ago: 15m, 1h30m.")
+@click.option("--longer-than", metavar="TIME", callback=duration, help="Only those open for longer: 15m, 1h30m.")
 @click.option("--match", "pattern", metavar="REGEX", help="Only ids that match as a whole.")
 @format_option
 @broker_options
@@ -52,21 +52,21 @@ def list_transactions(
     pattern: str | None,
     output_format: str,
 ) -> None:
-    """List the transactional ids, with the states of their transactions and who coordinates them.
+    """List the transactional ids, with the states of their transactions and their coordinators.
 
-    OPEN SECONDS is how long a transaction has been open, PARTITIONS how many partitions wait for its end: readers with
-    read_committed see nothing in them from where it began.
+    OPEN SECONDS is how long a transaction has been open, PARTITIONS how many partitions it has written to: there,
+    consumers with read_committed see nothing after its first record until it ends.
 
     \b
     moldau transaction list --open
     moldau transaction list --longer-than 15m --format json | jq -r '.[].transactional_id'
     """
-    wanted = OPEN_STATES if only_open and not states else states
+    states_shown = OPEN_STATES if only_open and not states else states
     with transaction_client(broker) as client:
-        listed = _listed(client, wanted, -1 if longer_than is None else longer_than, pattern)
+        listed = _listed(client, states_shown, -1 if longer_than is None else longer_than, pattern)
         rows = list(_list_rows(client, listed))
     columns = ("TRANSACTIONAL ID", "STATE", "OPEN SECONDS", "PARTITIONS", "PRODUCER", "COORDINATOR")
-    none = "no such transactions" if wanted or pattern or longer_than is not None else "no transactional ids yet"
+    none = "no such transactions" if states_shown or pattern or longer_than is not None else "no transactional ids yet"
     show(output_format, Table(columns, rows, empty=none))
 
 
@@ -82,15 +82,22 @@ def _listed(
 
 
 def _list_rows(client: TransactionClient, listed: Sequence[ListedTransaction]) -> Iterable[tuple[Any, ...]]:
-    """Only open transactions are asked about one by one: ids that nobody uses any more stay listed for a week."""
+    """Yield the rows. Only open transactions are described: ids that nobody uses any more stay listed for a week."""
     now_ms = _now_ms()
-    described = client.transactions.described(each.transactional_id for each in listed if each.state in OPEN_STATES)
-    for each in listed:
-        known = described.get(each.transactional_id)
+    described = client.transactions.described(entry.transactional_id for entry in listed if entry.state in OPEN_STATES)
+    for entry in listed:
+        description = described.get(entry.transactional_id)
         seconds, partitions = None, None
-        if isinstance(known, DescribedTransaction):
-            seconds, partitions = open_seconds(known, now_ms), len(known.partitions)
-        yield each.transactional_id, each.state, seconds, partitions, each.producer_id, each.coordinator
+        if isinstance(description, DescribedTransaction):
+            seconds, partitions = open_seconds(description, now_ms), len(description.partitions)
+        yield (
+            entry.transactional_id,
+            entry.state,
+            seconds,
+            partitions,
+            entry.producer_id,
+            entry.coordinator,
+        )
 
 
 @transaction.command(short_help="Show a transaction and the partitions that wait for its end.")
@@ -100,7 +107,7 @@ def _list_rows(client: TransactionClient, listed: Sequence[ListedTransaction]) -
 def describe(broker: Broker, names: tuple[str, ...], output_format: str) -> None:
     """Show transactional ids, their producers, and the partitions that wait for the end of a transaction.
 
-    START is the offset of the transaction's first record in a partition: readers with read_committed wait there.
+    START is the offset of the transaction's first record in a partition: consumers with read_committed wait there.
 
     \b
     moldau transaction describe checkout-7
@@ -131,14 +138,14 @@ def _summary(described: DescribedTransaction, now_ms: int) -> Table:
 
 
 def _partitions(client: TransactionClient, described: DescribedTransaction) -> Table:
-    """Where the transaction begins in each, as far as the leader has a record of it."""
+    """Return where the transaction begins in each partition, as far as its leader knows."""
     topics = client.cluster.topics() if described.partitions else {}
-    # A transaction may outlive one of its topics.
-    left = [where for where in described.partitions if where.topic in topics]
-    told = client.transactions.producers(left)
+    # A topic may have been deleted during the transaction.
+    existing = [where for where in described.partitions if where.topic in topics]
+    producers_of = client.transactions.producers(existing)
     rows = []
     for where in sorted(described.partitions):
-        producers = told.get(where, [])
+        producers = producers_of.get(where, [])
         active = [] if isinstance(producers, KafkaError) else producers
         start = next((each.transaction_start for each in active if each.producer_id == described.producer_id), None)
         rows.append((*where, start))
@@ -154,33 +161,33 @@ def open_seconds(described: DescribedTransaction, now_ms: int) -> float | None:
 @transaction.command(short_help="Show who writes to the partitions of a topic.")
 @click.argument("topic", metavar="TOPIC", shell_complete=complete_topics)
 @click.option("-p", "--partition", "only", multiple=True, type=click.IntRange(min=0), help="Only this one. Repeatable.")
-@click.option("--broker", "broker_id", type=int, metavar="ID", help="As this replica knows it, not the leader.")
+@click.option("--broker", "broker_id", type=int, metavar="ID", help="Ask the replica on this broker, not the leader.")
 @format_option
 @broker_options
 def producers(broker: Broker, topic: str, only: tuple[int, ...], broker_id: int | None, output_format: str) -> None:
-    """Show the producers that partitions remember: all that are idempotent, with or without transactions.
+    """Show the producers that partitions remember: all idempotent ones, with or without transactions.
 
-    IDLE SECONDS is how long ago a producer's last record was stamped, START where its open transaction begins.
+    IDLE SECONDS is the age of a producer's last record by its timestamp, START where its open transaction begins.
 
     \b
     moldau transaction producers orders
     moldau transaction producers orders --partition 0 --broker 2
     """
     with transaction_client(broker) as client:
-        told = told_producers(client, existing_partitions(client, [topic], only), broker_id)
+        producers_of = active_producers(client, existing_partitions(client, [topic], only), broker_id)
     now_ms = _now_ms()
     rows = [
         (
             where.partition,
-            each.producer_id,
-            each.producer_epoch,
-            each.last_sequence if each.last_sequence >= 0 else None,
-            round((now_ms - each.last_timestamp) / 1000, 1),
-            each.transaction_start,
-            each.coordinator_epoch if each.coordinator_epoch >= 0 else None,
+            producer.producer_id,
+            producer.producer_epoch,
+            producer.last_sequence if producer.last_sequence >= 0 else None,
+            round((now_ms - producer.last_timestamp) / 1000, 1),
+            producer.transaction_start,
+            producer.coordinator_epoch if producer.coordinator_epoch >= 0 else None,
         )
-        for where, active in sorted(told.items())
-        for each in active
+        for where, active in sorted(producers_of.items())
+        for producer in active
     ]
     columns = ("PARTITION", "PRODUCER", "EPOCH", "LAST SEQUENCE", "IDLE SECONDS", "START", "COORDINATOR EPOCH")
     show(output_format, Table(columns, rows, empty=f"no idempotent producers in {topic}"))

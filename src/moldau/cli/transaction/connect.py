@@ -1,4 +1,4 @@
-"""How `moldau transaction` reaches the transactions of a cluster, and what it says of ids that are not there."""
+"""How `moldau transaction` connects to the transactions of a cluster, and what it prints if ids do not exist."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from moldau.cli.cluster.connect import (
     SHOW_TRANSACTIONS,
     answering_cluster,
     existing,
-    told,
+    kafka_failure,
 )
 from moldau.cli.connect import Broker, CommandFailed
 from moldau.client.cluster import Cluster
@@ -30,45 +30,45 @@ class TransactionClient(NamedTuple):
 
 @contextmanager
 def transaction_client(broker: Broker, answer_seconds: float = ANSWER_SECONDS) -> Iterator[TransactionClient]:
-    """The transactions of a cluster that answers; whatever goes wrong inside is told in one line."""
+    """Yield the transactions of a cluster that answers; turn any failure inside the block into one line."""
     with answering_cluster(broker, answer_seconds) as cluster:
         yield TransactionClient(Transactions(cluster, COORDINATOR_MS), cluster)
 
 
 def existing_transactions(client: TransactionClient, names: Iterable[str]) -> list[DescribedTransaction]:
-    """The transactional ids of these names, in their order; says which of them do not exist."""
+    """Return the transactional ids with these names, in their order; fail with the names that do not exist."""
     return existing(names, client.transactions.described, _is_unknown, "transactional id", SHOW_TRANSACTIONS)
 
 
-def _is_unknown(said: DescribedTransaction | KafkaError) -> bool:
-    return isinstance(said, KafkaError) and said.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+def _is_unknown(description: DescribedTransaction | KafkaError) -> bool:
+    return isinstance(description, KafkaError) and description.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
 def existing_partitions(client: TransactionClient, topics: Sequence[str], only: Sequence[int]) -> list[TopicPartition]:
-    """All partitions of these topics, or only those of these numbers; of all topics where none is named."""
-    known = client.cluster.topics()
-    missing = [name for name in topics if name not in known]
+    """Return the partitions of these topics, or of all topics if none is named; with `only`, just those numbers."""
+    topics_by_name = client.cluster.topics()
+    missing = [name for name in topics if name not in topics_by_name]
     if missing:
         raise CommandFailed(f"no topic {', '.join(missing)}; {SHOW_TOPICS}")
-    found = []
-    for name in topics or sorted(known):
-        leaders = known[name].leaders
+    partitions = []
+    for name in topics or sorted(topics_by_name):
+        leaders = topics_by_name[name].leaders
         absent = [str(index) for index in only if index not in leaders]
         if absent:
             raise CommandFailed(f"{name} has no partition {', '.join(absent)}; it has 0 to {len(leaders) - 1}")
-        found += [TopicPartition(name, index) for index in sorted(only or leaders)]
-    return found
+        partitions += [TopicPartition(name, index) for index in sorted(only or leaders)]
+    return partitions
 
 
-def told_producers(
+def active_producers(
     client: TransactionClient, partitions: Iterable[TopicPartition], broker_id: int | None = None
 ) -> dict[TopicPartition, list[ActiveProducer]]:
-    """Who writes to each partition; fails where one of them is not told."""
+    """Return the producers of each partition; fail if one of the partitions returns an error."""
     if broker_id is not None and broker_id not in client.cluster.nodes():
         raise CommandFailed(f"no broker {broker_id}; `moldau cluster info` shows the brokers there are")
-    found = {}
-    for where, said in client.transactions.producers(partitions, broker_id).items():
-        if isinstance(said, KafkaError):
-            raise told(said, f"{where.topic} partition {where.partition}")
-        found[where] = said
-    return found
+    producers_of = {}
+    for where, producers in client.transactions.producers(partitions, broker_id).items():
+        if isinstance(producers, KafkaError):
+            raise kafka_failure(producers, f"{where.topic} partition {where.partition}")
+        producers_of[where] = producers
+    return producers_of

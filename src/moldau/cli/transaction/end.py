@@ -1,4 +1,4 @@
-"""`moldau transaction hanging` and `abort`: transactions that nobody will end, and the end of those and of others."""
+"""`moldau transaction hanging` and `abort`: find transactions that nobody will end; abort these and others."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import click
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.cli.cluster.connect import told
+from moldau.cli.cluster.connect import kafka_failure
+from moldau.cli.completion import complete_transactional_ids
 from moldau.cli.connect import Broker, CommandFailed, broker_options, complete_topics
 from moldau.cli.group.targets import parse_topic
 from moldau.cli.offsets import BadOffset, parse_duration
 from moldau.cli.output import Table, confirm, format_option, show
-from moldau.cli.transaction.completion import complete_transactional_ids
 from moldau.cli.transaction.connect import (
     TransactionClient,
+    active_producers,
     existing_partitions,
     existing_transactions,
-    told_producers,
     transaction_client,
 )
 from moldau.client import transaction_values
@@ -28,10 +28,10 @@ from moldau.client.transaction_values import OPEN_STATES, ActiveProducer, Descri
 HOW_TO_ABORT: Final = "`moldau transaction abort --at TOPIC:PARTITION --start START` ends one"
 
 
-def duration(ctx: click.Context, param: click.Parameter, given: str | None) -> int | None:
-    """The callback of an option that takes a length of time; in milliseconds."""
+def duration(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
+    """The callback of an option that takes a duration; returns milliseconds."""
     try:
-        return None if given is None else parse_duration(given)
+        return None if text is None else parse_duration(text)
     except BadOffset as error:
         raise click.BadParameter(str(error), ctx, param) from error
 
@@ -47,8 +47,8 @@ def duration(ctx: click.Context, param: click.Parameter, given: str | None) -> i
 def hanging(
     broker: Broker, topics: tuple[str, ...], broker_id: int | None, longer_than: int, output_format: str
 ) -> None:
-    """Find transactions that are open in a partition while no coordinator knows of them: nobody will ever end them, and
-    readers with read_committed wait behind them for ever. All topics are looked at, unless some are named.
+    """Find transactions that are open in a partition but unknown to every coordinator: nobody will ever end them, and
+    consumers with read_committed wait for them forever. Searches all topics, unless some are named.
 
     \b
     moldau transaction hanging
@@ -59,8 +59,8 @@ def hanging(
         if broker_id is not None:
             partitions = _replicas_on(client, broker_id, partitions)
         now_ms = time.time_ns() // 1_000_000
-        old = transaction_values.open_for_long(told_producers(client, partitions, broker_id), now_ms, longer_than)
-        found = _unknown_to_coordinators(client, old)
+        old = transaction_values.open_for_long(active_producers(client, partitions, broker_id), now_ms, longer_than)
+        hanging_transactions = _unknown_to_coordinators(client, old)
     rows = [
         (
             *each.where,
@@ -69,7 +69,7 @@ def hanging(
             each.producer.producer_epoch,
             round((now_ms - each.producer.last_timestamp) / 1000, 1),
         )
-        for each in sorted(found)
+        for each in sorted(hanging_transactions)
     ]
     columns = ("TOPIC", "PARTITION", "START", "PRODUCER", "EPOCH", "IDLE SECONDS")
     show(output_format, Table(columns, rows, HOW_TO_ABORT if rows else "", empty="no transaction hangs"))
@@ -83,38 +83,38 @@ def _replicas_on(client: TransactionClient, broker_id: int, partitions: list[Top
     return [where for where in partitions if broker_id in topics[where.topic].partitions[where.partition].replicas]
 
 
-def _unknown_to_coordinators(client: TransactionClient, found: list[OpenTransaction]) -> list[OpenTransaction]:
-    if not found:
+def _unknown_to_coordinators(client: TransactionClient, candidates: list[OpenTransaction]) -> list[OpenTransaction]:
+    if not candidates:
         return []
-    listed = client.transactions.listed(producer_ids=sorted({each.producer.producer_id for each in found}))
+    listed = client.transactions.listed(producer_ids=sorted({each.producer.producer_id for each in candidates}))
     transactional_ids = {each.producer_id: each.transactional_id for each in listed}
     described: dict[str, DescribedTransaction | None] = {}
-    for name, said in client.transactions.described(transactional_ids.values()).items():
-        if isinstance(said, KafkaError) and said.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-            raise told(said, f"transactional id {name}")
-        described[name] = None if isinstance(said, KafkaError) else said
-    return transaction_values.hanging(found, transactional_ids, described)
+    for name, description in client.transactions.described(transactional_ids.values()).items():
+        if isinstance(description, KafkaError) and description.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            raise kafka_failure(description, f"transactional id {name}")
+        described[name] = None if isinstance(description, KafkaError) else description
+    return transaction_values.hanging(candidates, transactional_ids, described)
 
 
 @click.command(short_help="Abort a transaction.")
 @click.argument("name", metavar="[ID]", required=False, shell_complete=complete_transactional_ids)
-@click.option("--at", metavar="TOPIC:PARTITION", help="Where one hangs that no coordinator knows of.")
+@click.option("--at", metavar="TOPIC:PARTITION", help="Where a transaction hangs that no coordinator knows.")
 @click.option("--start", type=click.IntRange(min=0), metavar="OFFSET", help="With --at: where it begins.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @broker_options
 def abort(broker: Broker, name: str | None, at: str | None, start: int | None, yes: bool) -> None:
     """Abort the open transaction of a transactional id, or one that hangs in a partition. On a terminal it asks first.
 
-    The producer of the id is fenced off: it has to begin anew. One that hangs is ended in its partition only, past any
-    coordinator: `moldau transaction hanging` shows which do.
+    The producer of the id is fenced: it has to initialize again. A hanging transaction is ended in its partition only,
+    without a coordinator: `moldau transaction hanging` lists them.
 
     \b
     moldau transaction abort checkout-7 --yes
     moldau transaction abort --at orders:0 --start 4711
     """
     if (name is None) == (at is None) or (at is None) != (start is None):
-        said = "say which: ID, or --at TOPIC:PARTITION and --start OFFSET"
-        raise click.UsageError(said, click.get_current_context())
+        message = "name one: ID, or --at TOPIC:PARTITION and --start OFFSET"
+        raise click.UsageError(message, click.get_current_context())
     with transaction_client(broker) as client:
         if name is not None:
             _terminate(client, name, yes)
@@ -128,17 +128,17 @@ def _terminate(client: TransactionClient, name: str, yes: bool) -> None:
     (described,) = existing_transactions(client, [name])
     if described.state not in OPEN_STATES:
         raise CommandFailed(f"{name} has no open transaction, it is {described.state}; there is nothing to abort")
-    confirm(f"Abort the transaction of {name} and fence its producer off?", yes)
+    confirm(f"Abort the transaction of {name} and fence its producer?", yes)
     try:
         client.transactions.terminate(name)
     except KafkaError as error:
-        raise told(error, f"transactional id {name}") from error
+        raise kafka_failure(error, f"transactional id {name}") from error
     click.echo(f"aborted the transaction of {name}")
 
 
 def _abort_at(client: TransactionClient, at: str, start: int, yes: bool) -> None:
     where = _partition(client, at)
-    producer = _beginning_at(told_producers(client, [where])[where], start)
+    producer = _beginning_at(active_producers(client, [where])[where], start)
     if producer is None:
         raise CommandFailed(
             f"no open transaction begins at offset {start} of {where.topic} partition {where.partition};"
@@ -148,7 +148,7 @@ def _abort_at(client: TransactionClient, at: str, start: int, yes: bool) -> None
     try:
         client.transactions.abort(where, producer.producer_id, producer.producer_epoch, producer.coordinator_epoch)
     except KafkaError as error:
-        raise told(error, f"{where.topic} partition {where.partition}") from error
+        raise kafka_failure(error, f"{where.topic} partition {where.partition}") from error
     click.echo(f"aborted the transaction at offset {start} of {where.topic} partition {where.partition}")
 
 

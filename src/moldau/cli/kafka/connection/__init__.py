@@ -1,1 +1,1 @@
-"""How the tools reach a cluster: client properties, admin and consumer clients, leaders, controllers."""
+"""How the tools connect to a cluster: client properties, admin and consumer clients, leaders, controllers."""

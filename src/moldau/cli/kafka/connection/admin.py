@@ -1,4 +1,4 @@
-"""How the tools that speak to a cluster as a whole reach it: by its brokers, or by its controllers (KIP-919)."""
+"""How the tools that administrate a whole cluster connect to it: by its brokers, or by its controllers (KIP-919)."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ if TYPE_CHECKING:
 
 TIMEOUT_MS: Final = 30_000
 ANSWER_SECONDS: Final = 35.0
-"""A little more than a request may take at the other end, so that its refusal is heard."""
+"""A little longer than a broker may take for a request, so that its error response arrives in time."""
 
 
-def by_brokers(bootstrap_servers: str, java: Mapping[str, str]) -> ClusterAdmin:
+def connect_to_brokers(bootstrap_servers: str, java_config: Mapping[str, str]) -> ClusterAdmin:
     from moldau.client.cluster_admin import ClusterAdmin
 
-    return ClusterAdmin(clients.cluster(bootstrap_servers, java, ANSWER_SECONDS), TIMEOUT_MS)
+    return ClusterAdmin(clients.cluster(bootstrap_servers, java_config, ANSWER_SECONDS), TIMEOUT_MS)
 
 
-def by_controllers(bootstrap_controllers: str, java: Mapping[str, str]) -> ClusterAdmin:
+def connect_to_controllers(bootstrap_controllers: str, java_config: Mapping[str, str]) -> ClusterAdmin:
     from moldau.client.cluster_admin import ClusterAdmin
     from moldau.client.controllers import Controllers
 
-    clients.reach(bootstrap_controllers)
-    known = ",".join(f"{host}:{port}" for host, port in clients.addresses(bootstrap_controllers))
-    return ClusterAdmin(Controllers(known, java, ANSWER_SECONDS), TIMEOUT_MS)
+    clients.first_reachable(bootstrap_controllers)
+    addresses = ",".join(f"{host}:{port}" for host, port in clients.addresses(bootstrap_controllers))
+    return ClusterAdmin(Controllers(addresses, java_config, ANSWER_SECONDS), TIMEOUT_MS)
 
 
-def connected(brokers: str | None, controllers: str | None, java: Mapping[str, str]) -> ClusterAdmin:
-    """By whichever of the two was named."""
-    return by_controllers(controllers, java) if controllers else by_brokers(brokers or "", java)
+def connect(brokers: str | None, controllers: str | None, java_config: Mapping[str, str]) -> ClusterAdmin:
+    """Connect to the controllers if they are named, else to the brokers."""
+    if controllers:
+        return connect_to_controllers(controllers, java_config)
+    return connect_to_brokers(brokers or "", java_config)

@@ -1,7 +1,7 @@
-"""Makes librdkafka's clients for the tools: reachable first, quiet, with Java's property names understood.
+"""Creates librdkafka's clients for the tools: after checking that a broker is reachable; with Java's property names.
 
-An address that does not answer is said within seconds, before any client is made. librdkafka's own log lines are not
-shown; with MOLDAU_DEBUG=1 they are. No tool's meaning may enter.
+An address that does not answer is reported within seconds, before any client is created. librdkafka's own log lines
+are shown with MOLDAU_DEBUG=1 only. Nothing here depends on what a tool does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from moldau.client.confluent import AdminClient, ClusterMetadata, Consumer, Producer
 
 REACH_SECONDS: Final = 3.0
-"""How long an address that refuses is tried again: a broker started a moment ago is forgiven, a typo is told soon."""
+"""How long a refusing address is retried: long enough for a broker that is just starting, short for a typo."""
 CONNECT_SECONDS: Final = 3.0
 RETRY_SECONDS: Final = 0.1
 ADMIN_SECONDS: Final = 10.0
@@ -34,27 +34,27 @@ _UNREACHABLE = re.compile(r"Connect to \S+ failed|Failed to resolve")
 _UNKNOWN = re.compile(r'No such configuration property: "([^"]+)"')
 
 
-def admin(bootstrap_servers: str, java: Mapping[str, str]) -> AdminClient:
+def admin(bootstrap_servers: str, java_config: Mapping[str, str]) -> AdminClient:
     from moldau.client.confluent import AdminClient
 
-    # The periodic refresh would ask for nothing that a tool of one call can use.
-    return _made(AdminClient, bootstrap_servers, java, {"topic.metadata.refresh.interval.ms": -1})
+    # Tools of one call do not need the periodic refresh.
+    return _create(AdminClient, bootstrap_servers, java_config, {"topic.metadata.refresh.interval.ms": -1})
 
 
-def producer(bootstrap_servers: str, java: Mapping[str, str], own: Mapping[str, Any]) -> Producer:
+def producer(bootstrap_servers: str, java_config: Mapping[str, str], own: Mapping[str, Any]) -> Producer:
     from moldau.client.confluent import Producer
 
-    return _made(Producer, bootstrap_servers, java, own)
+    return _create(Producer, bootstrap_servers, java_config, own)
 
 
-def consumer(bootstrap_servers: str, java: Mapping[str, str], own: Mapping[str, Any]) -> Consumer:
+def consumer(bootstrap_servers: str, java_config: Mapping[str, str], own: Mapping[str, Any]) -> Consumer:
     from moldau.client.confluent import Consumer
 
-    return _made(Consumer, bootstrap_servers, java, own)
+    return _create(Consumer, bootstrap_servers, java_config, own)
 
 
 def require_librdkafka() -> None:
-    """For tools that measure it: figures of our stand-in would say nothing of the broker."""
+    """Fail without librdkafka: figures measured with our stand-in would say nothing about the broker."""
     from moldau.client.confluent import IS_STAND_IN
 
     if IS_STAND_IN:
@@ -64,65 +64,65 @@ def require_librdkafka() -> None:
         )
 
 
-def _made(
-    kind: Callable[[dict[str, Any]], C], bootstrap_servers: str, java: Mapping[str, str], own: Mapping[str, Any]
+def _create(
+    kind: Callable[[dict[str, Any]], C], bootstrap_servers: str, java_config: Mapping[str, str], own: Mapping[str, Any]
 ) -> C:
-    """A client. `own` is the tool's, in librdkafka's words; the user's properties stand above it."""
+    """Create a client. `own` are the tool's properties, in librdkafka's names; the user's properties override them."""
     from moldau.client.confluent import KafkaException
     from moldau.client.properties import for_librdkafka
 
-    reach(bootstrap_servers)
-    quiet = {"error_cb": Troubles().told} if debugging() else {"error_cb": Troubles().told, "log_level": 0}
-    config = {**quiet, **own, **for_librdkafka(java), "bootstrap.servers": bootstrap_servers}
+    first_reachable(bootstrap_servers)
+    quiet = {"error_cb": ErrorLog().report} if debugging() else {"error_cb": ErrorLog().report, "log_level": 0}
+    config = {**quiet, **own, **for_librdkafka(java_config), "bootstrap.servers": bootstrap_servers}
     while True:
         try:
             return kind(dict(config))
         except KafkaException as error:
-            said = error.args[0].str()
-            unknown = _UNKNOWN.match(said)
+            message = error.args[0].str()
+            unknown = _UNKNOWN.match(message)
             if unknown is None or unknown[1] not in config:
-                raise ToolFailed(f"{said}; mend the property given") from error
-            complain(f"WARNING: the client property {unknown[1]} means nothing here and is left out.")
+                raise ToolFailed(f"{message}; correct this client property") from error
+            complain(f"WARNING: the client property {unknown[1]} has no meaning here and is ignored.")
             del config[unknown[1]]
 
 
-class Troubles:
-    """What librdkafka runs into while it goes on trying, each told once: where nobody answers, who is refused."""
+class ErrorLog:
+    """Reports librdkafka's errors while it retries, each once: unreachable addresses, failed authentication."""
 
     def __init__(self) -> None:
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
-    def told(self, error: Any) -> None:
-        said = str(error.str())
+    def report(self, error: Any) -> None:
+        message = str(error.str())
         if error.name() == "_ALL_BROKERS_DOWN":
-            self._tell("down", "No broker answers any more; still trying")
-        elif unreachable := _UNREACHABLE.search(said):
-            # The same address is tried again and again, under several names.
-            self._tell(unreachable[0], said)
+            self._report_once("down", "No broker answers any more; still trying")
+        elif unreachable := _UNREACHABLE.search(message):
+            # librdkafka retries the same address under several names.
+            self._report_once(unreachable[0], message)
         elif error.name() in ("_AUTHENTICATION", "_SSL"):
-            self._tell(error.name(), said)
+            self._report_once(error.name(), message)
 
-    def _tell(self, trouble: str, line: str) -> None:
-        if trouble not in self._told:
-            self._told.add(trouble)
+    def _report_once(self, key: str, line: str) -> None:
+        if key not in self._reported:
+            self._reported.add(key)
             complain(f"WARN {line}")
 
 
 def addresses(bootstrap_servers: str) -> list[tuple[str, int]]:
-    """`HOST:PORT,HOST:PORT`, an IPv6 host in brackets."""
-    found = []
+    """Parse `HOST:PORT,HOST:PORT`; an IPv6 host is in brackets."""
+    parsed = []
     for address in filter(None, (part.strip() for part in bootstrap_servers.split(","))):
         match = re.fullmatch(r"(?:\w+://)?(?:\[([0-9a-fA-F:.%\w]+)\]|([^\s:/]+)):(\d{1,5})", address)
         if match is None:
             raise ToolFailed(f"Invalid url in bootstrap.servers: {address} (write HOST:PORT, as localhost:9092)")
-        found.append((match[1] or match[2], int(match[3])))
-    if not found:
+        parsed.append((match[1] or match[2], int(match[3])))
+    if not parsed:
         raise ToolFailed("No bootstrap urls given in bootstrap.servers (write HOST:PORT, as localhost:9092)")
-    return found
+    return parsed
 
 
-def reach(bootstrap_servers: str) -> tuple[str, int]:
-    """The first address that accepts a connection; says so when none does."""
+def first_reachable(bootstrap_servers: str) -> tuple[str, int]:
+    """Return the first address that accepts a connection; fail if none does."""
     deadline = time.monotonic() + REACH_SECONDS
     while True:
         for host, port in addresses(bootstrap_servers):
@@ -140,59 +140,59 @@ def reach(bootstrap_servers: str) -> tuple[str, int]:
     )
 
 
-def cluster(bootstrap_servers: str, java: Mapping[str, str], timeout_seconds: float = ADMIN_SECONDS) -> Cluster:
-    """Connections to all brokers of a cluster that answers."""
+def cluster(bootstrap_servers: str, java_config: Mapping[str, str], timeout_seconds: float = ADMIN_SECONDS) -> Cluster:
+    """Return connections to all brokers of a cluster that is reachable."""
     from moldau.client.cluster import Cluster
 
-    reach(bootstrap_servers)
-    known = ",".join(f"{host}:{port}" for host, port in addresses(bootstrap_servers))
-    return Cluster(known, java, timeout_seconds)
+    first_reachable(bootstrap_servers)
+    reachable = ",".join(f"{host}:{port}" for host, port in addresses(bootstrap_servers))
+    return Cluster(reachable, java_config, timeout_seconds)
 
 
-def channel(bootstrap_servers: str, java: Mapping[str, str]) -> Channel:
-    """A bare connection to whichever bootstrap broker answers first."""
-    return channel_to(*reach(bootstrap_servers), java)
+def channel(bootstrap_servers: str, java_config: Mapping[str, str]) -> Channel:
+    """Return a connection to the first bootstrap broker that accepts one."""
+    return channel_to(*first_reachable(bootstrap_servers), java_config)
 
 
-def channel_to(host: str, port: int, java: Mapping[str, str]) -> Channel:
+def channel_to(host: str, port: int, java_config: Mapping[str, str]) -> Channel:
     from moldau.base.errors import KafkaError, MalformedData
     from moldau.client.channel import Channel
     from moldau.client.properties import security
 
     try:
-        return Channel(host, port, security(java))
+        return Channel(host, port, security(java_config))
     except (OSError, MalformedData, KafkaError) as error:
-        raise ToolFailed(f"{host}:{port} does not speak as a Kafka broker: {error}") from error
+        raise ToolFailed(f"{host}:{port} does not answer as a Kafka broker: {error}") from error
 
 
-class Refused(ToolFailed):
-    """The broker, or librdkafka before it, said no. `code` is librdkafka's name of the error."""
+class ClientError(ToolFailed):
+    """An error of librdkafka, its own or the broker's. `code` is librdkafka's name of it."""
 
     def __init__(self, error: Any) -> None:
-        super().__init__(words(error))
+        super().__init__(describe_error(error))
         self.code: str = error.name()
 
 
-def answer(future: Future[T]) -> T:
-    """What an admin call comes to, or the broker's own words for why not."""
+def result_of(future: Future[T]) -> T:
+    """Return the result of an admin call, or raise its error."""
     from moldau.client.confluent import KafkaException
 
     try:
         return future.result(ADMIN_SECONDS + 5)
     except KafkaException as error:
-        raise Refused(error.args[0]) from error
+        raise ClientError(error.args[0]) from error
 
 
-def words(error: Any) -> str:
-    """A KafkaError as a line: the broker's message where it sent one."""
-    said = str(error.str()).removeprefix("Broker: ")
+def describe_error(error: Any) -> str:
+    """Return a KafkaError as a line: the broker's message if it sent one."""
+    message = str(error.str()).removeprefix("Broker: ")
     if error.name() in NO_ANSWER:
-        return f"{said}: the cluster did not answer in time; check advertised.listeners of the brokers"
-    return said
+        return f"{message}: the cluster did not answer in time; check advertised.listeners of the brokers"
+    return message
 
 
 def metadata(admin: AdminClient) -> ClusterMetadata:
-    """All brokers and topics. Topics are never asked for by name, for a broker might create them."""
+    """Return all brokers and topics. Topics are never requested by name: that might create them."""
     from moldau.client.confluent import KafkaException
 
     try:
@@ -200,28 +200,28 @@ def metadata(admin: AdminClient) -> ClusterMetadata:
     except KafkaException as error:
         if error.args[0].name() in NO_ANSWER:
             raise ToolFailed(
-                "The address takes connections but does not answer as a Kafka broker does;"
-                " check the port, and what --command-config says of TLS and SASL"
+                "The address accepts connections but does not answer as a Kafka broker does;"
+                " check the port, and the TLS and SASL settings in --command-config"
             ) from error
-        raise Refused(error.args[0]) from error
+        raise ClientError(error.args[0]) from error
 
 
-def require_groups(bootstrap_servers: str, java: Mapping[str, str]) -> None:
-    """Says so when the broker coordinates no groups, instead of waiting for a coordinator for ever."""
+def require_groups(bootstrap_servers: str, java_config: Mapping[str, str]) -> None:
+    """Fail if the broker has no consumer groups, instead of waiting for a coordinator forever."""
     from moldau.wire.apis import ApiKey
 
-    with channel(bootstrap_servers, java) as open_channel:
+    with channel(bootstrap_servers, java_config) as open_channel:
         if not open_channel.offers(ApiKey.JOIN_GROUP):
             raise ToolFailed("This broker has no consumer groups; leave --group out to read without one.")
 
 
-class Refusal(ToolFailed):
-    """A broker's no, heard on a bare connection."""
+class ResponseError(ToolFailed):
+    """A broker's error response on a connection of our own."""
 
 
-def refuse(error_code: int, message: str | None) -> None:
-    """Raises what a response says went wrong, if anything did."""
+def raise_for_error(error_code: int, message: str | None) -> None:
+    """Raise ResponseError if a response has an error code."""
     from moldau.base.errors import ErrorCode
 
     if error_code:
-        raise Refusal(message or ErrorCode(error_code).name)
+        raise ResponseError(message or ErrorCode(error_code).name)

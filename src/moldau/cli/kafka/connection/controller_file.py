@@ -1,4 +1,4 @@
-"""What the properties file of a controller says of it: its id, its metadata directory, where it listens."""
+"""Reads the properties file of a controller: its id, its metadata directory, its listeners."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from moldau.client.cluster_values import Endpoint
 from moldau.log.files import DiskFiles
 from moldau.log.meta_properties import read
 
-IS_IT_ONE: Final = "Is this a valid controller configuration file?"
+NOT_A_CONTROLLER: Final = "Is this a valid controller configuration file?"
 _LISTENER: Final = re.compile(r"(?P<name>\w[\w.-]*)://(?:\[(?P<v6>[^\]]*)\]|(?P<host>[^:]*)):(?P<port>\d+)")
 
 
 def controller_id(settings: Mapping[str, str]) -> int:
     text = settings.get("node.id")
     if text is None:
-        raise ToolFailed(f"node.id not found in configuration file. {IS_IT_ONE}")
+        raise ToolFailed(f"node.id not found in configuration file. {NOT_A_CONTROLLER}")
     try:
         node_id = int(text)
     except ValueError:
         raise ToolFailed(f'For input string: "{text}"') from None
     if node_id < 0:
-        raise ToolFailed(f"node.id was negative in configuration file. {IS_IT_ONE}")
+        raise ToolFailed(f"node.id was negative in configuration file. {NOT_A_CONTROLLER}")
     if "controller" not in settings.get("process.roles", ""):
-        raise ToolFailed(f"process.roles did not contain 'controller' in configuration file. {IS_IT_ONE}")
+        raise ToolFailed(f"process.roles did not contain 'controller' in configuration file. {NOT_A_CONTROLLER}")
     return node_id
 
 
@@ -37,7 +37,7 @@ def metadata_directory(settings: Mapping[str, str]) -> str:
         return settings["metadata.log.dir"]
     if "log.dirs" in settings:
         return settings["log.dirs"].strip().split(",")[0]
-    raise ToolFailed(f"Neither metadata.log.dir nor log.dirs were found. {IS_IT_ONE}")
+    raise ToolFailed(f"Neither metadata.log.dir nor log.dirs were found. {NOT_A_CONTROLLER}")
 
 
 def directory_id(directory: str) -> Uuid:
@@ -51,7 +51,7 @@ def directory_id(directory: str) -> Uuid:
 
 
 def controller_endpoints(settings: Mapping[str, str]) -> list[Endpoint]:
-    """Those of the controller's listeners, as they are advertised where they are."""
+    """Return the endpoints of the controller's listeners, with their advertised addresses if there are any."""
     listeners = {
         endpoint.listener: endpoint
         for name in ("listeners", "advertised.listeners")
@@ -59,14 +59,14 @@ def controller_endpoints(settings: Mapping[str, str]) -> list[Endpoint]:
         for endpoint in [_endpoint(text)]
     }
     if "controller.listener.names" not in settings:
-        raise ToolFailed(f"controller.listener.names was not found. {IS_IT_ONE}")
-    found = []
+        raise ToolFailed(f"controller.listener.names was not found. {NOT_A_CONTROLLER}")
+    endpoints = []
     for name in settings["controller.listener.names"].split(","):
         endpoint = listeners.get(name.strip().upper())
         if endpoint is None:
             raise ToolFailed(f"Cannot find information about controller listener name: {name.strip().upper()}")
-        found.append(endpoint)
-    return found
+        endpoints.append(endpoint)
+    return endpoints
 
 
 def _endpoint(text: str) -> Endpoint:

@@ -1,6 +1,6 @@
-"""Requests that only a partition's leader answers: who leads what, and one connection to each leader.
+"""Requests that only a partition's leader answers: the leaders of all partitions, and one connection to each.
 
-For the tools that speak to brokers over bare connections. What is asked of a leader is the tool's.
+For the tools that use bare connections to brokers; the tool decides what to request.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ class Cluster(NamedTuple):
 def cluster(channel: Channel) -> Cluster:
     from moldau.wire.messages.metadata import MetadataRequest, MetadataResponse
 
-    answer = channel.ask(ApiKey.METADATA, MetadataRequest(topics=None), MetadataResponse)
+    response = channel.ask(ApiKey.METADATA, MetadataRequest(topics=None), MetadataResponse)
     return Cluster(
-        brokers={broker.node_id: (broker.host, broker.port) for broker in answer.brokers},
+        brokers={broker.node_id: (broker.host, broker.port) for broker in response.brokers},
         leaders={
             Partition(topic.name or "", partition.partition_index): partition.leader_id
-            for topic in answer.topics
+            for topic in response.topics
             for partition in topic.partitions
         },
-        internal_topics=frozenset(topic.name or "" for topic in answer.topics if topic.is_internal),
+        internal_topics=frozenset(topic.name or "" for topic in response.topics if topic.is_internal),
     )
 
 
 def by_leader(
-    known: Cluster, partitions: Iterable[Partition], java: Mapping[str, str]
+    metadata: Cluster, partitions: Iterable[Partition], java_config: Mapping[str, str]
 ) -> Iterator[tuple[Channel, Mapping[str, list[int]]]]:
-    """For each leader, a connection and the partitions to ask it about, by topic. Leaderless ones are left out."""
-    wanted: dict[int, dict[str, list[int]]] = {}
+    """Yield for each leader a connection and its partitions by topic. Partitions without a leader are left out."""
+    partitions_of: dict[int, dict[str, list[int]]] = {}
     for partition in partitions:
-        leader = known.leaders.get(partition, -1)
-        if leader in known.brokers:
-            wanted.setdefault(leader, {}).setdefault(partition.topic, []).append(partition.index)
-    for leader, topics in wanted.items():
-        with clients.channel_to(*known.brokers[leader], java) as channel:
+        leader = metadata.leaders.get(partition, -1)
+        if leader in metadata.brokers:
+            partitions_of.setdefault(leader, {}).setdefault(partition.topic, []).append(partition.index)
+    for leader, topics in partitions_of.items():
+        with clients.channel_to(*metadata.brokers[leader], java_config) as channel:
             yield channel, topics

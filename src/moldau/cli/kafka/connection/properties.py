@@ -1,4 +1,4 @@
-"""Client properties out of the files that Kafka's tools are given."""
+"""Reads the properties files that are passed to Kafka's tools."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from moldau.cli.kafka.tool import ToolFailed
 
 
 def load(path: str | None) -> dict[str, str]:
-    """A file in the form of java.util.Properties; no path, no properties."""
+    """Return the entries of a java.util.Properties file; without a path, none."""
     if path is None:
         return {}
     try:

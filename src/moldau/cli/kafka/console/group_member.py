@@ -1,4 +1,4 @@
-"""Reading topics as a member of a group, as kafka-console-consumer and kafka-consumer-perf-test do with --group."""
+"""Subscribing as a member of a group, for kafka-console-consumer and kafka-consumer-perf-test with --group."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from moldau.client.confluent import Consumer
 
 
-def subscribed(consumer: Consumer, topic: str | None, include: str | None) -> PatternSubscription | None:
-    """Subscribes to the one topic, or gives what looks for the topics that match: all but Kafka's own."""
+def subscribe(consumer: Consumer, topic: str | None, include: str | None) -> PatternSubscription | None:
+    """Subscribe to the topic, or return the subscription to all topics that match `include` and are not internal."""
     if topic is not None:
         consumer.subscribe([topic])
         return None

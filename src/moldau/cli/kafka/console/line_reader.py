@@ -1,7 +1,7 @@
-"""Lines of standard input as records, as kafka-console-producer's reader properties ask: keys, headers, null markers.
+"""Parses lines of standard input into records, by kafka-console-producer's reader properties: keys, headers, nulls.
 
-A line is `headers<TAB>key<TAB>value`, each part only when its property says so. All work is on bytes; nothing is
-decoded, so any encoding passes through. No client may enter.
+A line is `headers<TAB>key<TAB>value`, where each part has to be enabled by a property. All work is on bytes; nothing
+is decoded, so any encoding passes through. Import no client here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LineReader:
-    """The reader's properties, checked."""
+    """The reader's properties, validated."""
 
     parse_key: bool = False
     parse_headers: bool = False
@@ -36,17 +36,17 @@ class LineReader:
     null_marker: bytes | None = None
 
     @classmethod
-    def configured(cls, props: Mapping[str, str]) -> LineReader:
-        def truth(name: str) -> bool:
+    def from_properties(cls, props: Mapping[str, str]) -> LineReader:
+        def flag(name: str) -> bool:
             return props.get(name, "").strip().lower() == "true"
 
         def text(name: str, default: str) -> bytes:
             return props.get(name, default).encode()
 
         reader = cls(
-            parse_key=truth("parse.key"),
-            parse_headers=truth("parse.headers"),
-            ignore_error=truth("ignore.error"),
+            parse_key=flag("parse.key"),
+            parse_headers=flag("parse.headers"),
+            ignore_error=flag("ignore.error"),
             key_separator=text("key.separator", "\t"),
             headers_delimiter=text("headers.delimiter", "\t"),
             headers_separator=text("headers.separator", ","),
@@ -73,7 +73,7 @@ class LineReader:
 
     @property
     def plain(self) -> bool:
-        """A line is a value and nothing else: the way that millions of lines go."""
+        """Whether a line is just a value: the fast path for millions of lines."""
         return not self.parse_key and not self.parse_headers and self.null_marker is None
 
     def records(self, lines: Iterable[bytes]) -> Iterator[Record]:
@@ -86,22 +86,22 @@ class LineReader:
         return Record(self._unless_null(key), self._unless_null(value), self._headers(headers, number))
 
     def _cut(
-        self, wanted: bool, rest: bytes, separator: bytes, called: str, line: bytes, number: int
+        self, enabled: bool, rest: bytes, separator: bytes, separator_name: str, line: bytes, number: int
     ) -> tuple[bytes | None, bytes]:
-        if not wanted:
+        if not enabled:
             return None, rest
         at = rest.find(separator)
         if at >= 0:
             return rest[:at], rest[at + len(separator) :]
         if self.ignore_error:
             return None, rest
-        raise ToolFailed(f"No {called} found on line number {number}: '{line.decode(errors='replace')}'")
+        raise ToolFailed(f"No {separator_name} found on line number {number}: '{line.decode(errors='replace')}'")
 
     def _unless_null(self, part: bytes | None) -> bytes | None:
         return None if part == self.null_marker else part
 
     def _headers(self, text: bytes | None, number: int) -> Headers | None:
-        """The separator of headers is a regular expression: in Kafka's reader it always was."""
+        """Parse headers. As in Kafka's reader, their separator is a regular expression."""
         if text is None or text == self.null_marker:
             return None
         pairs = re.split(self.headers_separator, text)
@@ -111,14 +111,14 @@ class LineReader:
 
     def _header(self, pair: bytes, number: int) -> tuple[str, bytes | None]:
         name, separator, value = pair.partition(self.headers_key_separator)
-        shown = name.decode(errors="replace")
+        name_text = name.decode(errors="replace")
         if not separator:
             if self.ignore_error:
-                return shown, None
-            raise ToolFailed(f"No header key separator found in pair '{shown}' on line number {number}")
+                return name_text, None
+            raise ToolFailed(f"No header key separator found in pair '{name_text}' on line number {number}")
         if name == self.null_marker:
-            raise ToolFailed(f"Header keys should not be equal to the null marker '{shown}' as they can't be null")
-        return shown, self._unless_null(value)
+            raise ToolFailed(f"Header keys should not be equal to the null marker '{name_text}' as they can't be null")
+        return name_text, self._unless_null(value)
 
 
 def without_line_end(line: bytes) -> bytes:

@@ -1,10 +1,10 @@
-"""Records as kafka-console-consumer prints them: the formatter's properties, and the deserializers that Kafka names.
+"""Records as kafka-console-consumer prints them: the formatter's properties, and Kafka's deserializers.
 
 The columns of a record come in Kafka's order, with key.separator between them and line.separator at the end:
 
     CreateTime:1700000000000  Partition:0  Offset:5  Epoch:NOT_PRESENT  h1:v1,h2:v2  key  value
 
-The value alone is the common case and is printed without any text being built. No client may enter.
+The common case is the value alone, which is printed as it is. Import no client here.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ NO_TIMESTAMP, CREATE_TIME, LOG_APPEND_TIME = 0, 1, 2
 """librdkafka's timestamp types."""
 
 
-def _number(layout: str, called: str) -> Deserializer:
+def _number(layout: str, name: str) -> Deserializer:
     shape = struct.Struct(layout)
 
     def read(data: bytes) -> bytes:
         if len(data) != shape.size:
-            raise ToolFailed(f"Size of data received by {called} is not {shape.size}")
+            raise ToolFailed(f"Size of data received by {name} is not {shape.size}")
         return str(shape.unpack(data)[0]).encode()
 
     return read
@@ -65,7 +65,7 @@ def deserializer(name: str | None) -> Deserializer | None:
         return None
     short = name.rpartition(".")[2]
     if short not in DESERIALIZERS:
-        complain(f"WARNING: {name} cannot be loaded here; the bytes are printed as they are.")
+        complain(f"WARNING: {name} is not available here; the bytes are printed as they are.")
     return DESERIALIZERS.get(short)
 
 
@@ -73,7 +73,7 @@ class Formatter:
     """Turns records into the bytes to print."""
 
     def __init__(self, props: Mapping[str, str]) -> None:
-        def wanted(name: str, default: str = "false") -> bool:
+        def is_enabled(name: str, default: str = "false") -> bool:
             return props.get(name, default).strip().lower() == "true"
 
         self._null = props.get("null.literal", "null").encode()
@@ -84,20 +84,20 @@ class Formatter:
         key_reader = deserializer(props.get("key.deserializer"))
         self._value_reader = deserializer(props.get("value.deserializer"))
         columns: list[tuple[bool, Column]] = [
-            (wanted("print.timestamp"), _timestamp),
-            (wanted("print.partition"), lambda record: b"Partition:%d" % record.partition()),
-            (wanted("print.offset"), lambda record: b"Offset:%d" % record.offset()),
-            # Kafka's console consumer does not hand the epoch on to its formatter either.
-            (wanted("print.epoch"), lambda record: b"Epoch:NOT_PRESENT"),
-            (wanted("print.headers"), self._headers),
-            (wanted("print.key"), lambda record: self._text(record.key(), key_reader)),
-            (wanted("print.value", "true"), lambda record: self._text(record.value(), self._value_reader)),
+            (is_enabled("print.timestamp"), _timestamp),
+            (is_enabled("print.partition"), lambda record: b"Partition:%d" % record.partition()),
+            (is_enabled("print.offset"), lambda record: b"Offset:%d" % record.offset()),
+            # Kafka's console consumer does not pass the epoch to its formatter either.
+            (is_enabled("print.epoch"), lambda record: b"Epoch:NOT_PRESENT"),
+            (is_enabled("print.headers"), self._headers),
+            (is_enabled("print.key"), lambda record: self._text(record.key(), key_reader)),
+            (is_enabled("print.value", "true"), lambda record: self._text(record.value(), self._value_reader)),
         ]
-        self._columns = [column for shown, column in columns if shown]
-        self._value_alone = len(self._columns) == 1 and wanted("print.value", "true") and self._value_reader is None
+        self._columns = [column for enabled, column in columns if enabled]
+        self._value_alone = len(self._columns) == 1 and is_enabled("print.value", "true") and self._value_reader is None
 
     def lines(self, records: Iterable[Any]) -> bytes:
-        """All of them, line ends included."""
+        """Return the lines of all records, including line ends."""
         end = self._line_end
         if self._value_alone:
             null = self._null

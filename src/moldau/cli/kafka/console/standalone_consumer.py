@@ -1,7 +1,7 @@
-"""Reading topics without a group: every partition is assigned, nothing is committed, nobody is coordinated with.
+"""Reads topics without a group: every partition is assigned by hand, nothing is committed.
 
-Partitions and topics that appear later are found by asking for metadata now and then, and are read from their first
-record, so that nothing written between two looks is missed.
+New partitions and topics are found by refreshing the metadata, and are read from their first record, so that nothing
+written between two refreshes is missed.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from moldau.cli.kafka.connection.clients import ADMIN_SECONDS, Refused
+from moldau.cli.kafka.connection.clients import ADMIN_SECONDS, ClientError
 from moldau.cli.kafka.tool import ToolFailed
 
 if TYPE_CHECKING:
     from moldau.client.confluent import Consumer, TopicPartition
 
-LOOK_SECONDS: Final = 3.0
-"""How often metadata is asked for. Kafka's consumer looks every five minutes, which nobody at a terminal waits for."""
+REFRESH_SECONDS: Final = 3.0
+"""How often metadata is refreshed. Kafka's consumer does it every five minutes, too rarely at a terminal."""
 
-FIRST_LOOKS_SECONDS: Final = 0.3
-"""How often while there is nothing to read yet: a topic is created when it is first asked for."""
+FIRST_REFRESH_SECONDS: Final = 0.3
+"""How often while there is nothing to read yet: the first metadata request creates the topic."""
 LATER_SECONDS: Final = 1.0
 
 
@@ -30,47 +30,49 @@ class StandaloneConsumer:
         self._consumer = consumer
         self._topic = topic
         self._first_offset = first_offset
-        self._next_look = 0.0
-        self._known: set[tuple[str, int]] = set()
+        self._next_refresh = 0.0
+        self._assigned: set[tuple[str, int]] = set()
 
-    def look(self, now: float) -> None:
-        """Assigns what is new, if it is time to look. `now` is a monotonic clock's."""
+    def refresh(self, now: float) -> None:
+        """Assign new partitions, if a refresh is due. `now` is the time of a monotonic clock."""
         from moldau.client.confluent import OFFSET_BEGINNING, TopicPartition
 
-        if now < self._next_look:
+        if now < self._next_refresh:
             return
-        offset = OFFSET_BEGINNING if self._next_look else self._first_offset
-        fresh = [where for where in self._partitions() if where not in self._known]
-        self._next_look = now + (LOOK_SECONDS if self._known or fresh else FIRST_LOOKS_SECONDS)
+        offset = OFFSET_BEGINNING if self._next_refresh else self._first_offset
+        fresh = [where for where in self._partitions() if where not in self._assigned]
+        self._next_refresh = now + (REFRESH_SECONDS if self._assigned or fresh else FIRST_REFRESH_SECONDS)
         if fresh:
-            self._known.update(fresh)
+            self._assigned.update(fresh)
             new: list[TopicPartition] = [TopicPartition(topic, index, offset) for topic, index in fresh]
             self._consumer.incremental_assign(new)
 
     def _partitions(self) -> list[tuple[str, int]]:
         from moldau.client.confluent import KafkaException
 
-        one = self._topic if isinstance(self._topic, str) else None
+        topic_name = self._topic if isinstance(self._topic, str) else None
         try:
-            topics = self._consumer.list_topics(one, timeout=LATER_SECONDS if self._known else ADMIN_SECONDS).topics
+            topics = self._consumer.list_topics(
+                topic_name, timeout=LATER_SECONDS if self._assigned else ADMIN_SECONDS
+            ).topics
         except KafkaException as error:
-            if self._known:
-                return []  # the broker is away; what is assigned is read on when it is back
-            raise Refused(error.args[0]) from error
+            if self._assigned:
+                return []  # no broker answers; assigned partitions are read on when one does
+            raise ClientError(error.args[0]) from error
         return [
             (name, index)
             for name, topic in topics.items()
-            if topic.error is None and (one is not None or self._wanted(name))
+            if topic.error is None and (topic_name is not None or self._matches(name))
             for index in topic.partitions
         ]
 
-    def _wanted(self, name: str) -> bool:
+    def _matches(self, name: str) -> bool:
         assert isinstance(self._topic, re.Pattern)
         return self._topic.fullmatch(name) is not None and not name.startswith("__")
 
 
 def first_offset(start: int | str) -> int:
-    """librdkafka's number for `earliest` and `latest`; an offset is itself."""
+    """Return librdkafka's number for `earliest` and `latest`, or the offset itself."""
     from moldau.client.confluent import OFFSET_BEGINNING, OFFSET_END
 
     if isinstance(start, int):
@@ -78,14 +80,14 @@ def first_offset(start: int | str) -> int:
     return int(OFFSET_BEGINNING if start == "earliest" else OFFSET_END)
 
 
-def whole_partition(consumer: Consumer, topic: str, index: int, offset: int) -> None:
-    """Assigns one partition; says so when the topic exists and does not have it."""
+def assign_partition(consumer: Consumer, topic: str, index: int, offset: int) -> None:
+    """Assign one partition; fail if the topic exists but has no such partition."""
     from moldau.client.confluent import KafkaException, TopicPartition
 
     try:
-        found = consumer.list_topics(topic, timeout=ADMIN_SECONDS).topics[topic]
+        metadata = consumer.list_topics(topic, timeout=ADMIN_SECONDS).topics[topic]
     except KafkaException as error:
-        raise Refused(error.args[0]) from error
-    if found.error is None and index not in found.partitions:
-        raise ToolFailed(f"Topic {topic} has no partition {index}; it has {len(found.partitions)}, counted from 0")
+        raise ClientError(error.args[0]) from error
+    if metadata.error is None and index not in metadata.partitions:
+        raise ToolFailed(f"Topic {topic} has no partition {index}; it has {len(metadata.partitions)}, counted from 0")
     consumer.assign([TopicPartition(topic, index, offset)])

@@ -1,1 +1,1 @@
-"""`kafka-consumer-groups`: which groups and partitions are meant, the tables, and resets of offsets."""
+"""`kafka-consumer-groups`: the selected groups and partitions, the tables, and resets of offsets."""

@@ -1,4 +1,4 @@
-"""Which groups and partitions a command line of kafka-consumer-groups means, and how the tool tells an error."""
+"""The groups and partitions that a command line of kafka-consumer-groups selects, and how the tool prints an error."""
 
 from __future__ import annotations
 
@@ -6,47 +6,47 @@ from collections.abc import Iterable
 
 from moldau.base.errors import KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.cli.flags import Given
+from moldau.cli.flags import Arguments
 from moldau.cli.kafka.group_offsets import reset_plan
-from moldau.cli.kafka.java import errors as java_errors
-from moldau.cli.kafka.java import order as java_order
+from moldau.cli.kafka.java import hash_order
+from moldau.cli.kafka.java.exceptions import WRAPPED, exception_text
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client.group_values import CLASSIC, CONSUMER
 from moldau.client.groups import Groups
 
 
 class WrongArgument(Exception):
-    """The value of a flag is wrong, found out when it is used: told as a usage error."""
+    """The value of a flag is wrong, detected when it is used: reported as a usage error."""
 
 
-def error_line(said: str) -> str:
-    return f"\nError: {said}"
+def error_line(message: str) -> str:
+    return f"\nError: {message}"
 
 
-def chosen_groups(given: Given, groups: Groups) -> list[str]:
-    return listed_ids(groups) if given.has("all-groups") else given.texts("group")
+def chosen_groups(arguments: Arguments, groups: Groups) -> list[str]:
+    return listed_ids(groups) if arguments.has("all-groups") else arguments.texts("group")
 
 
 def listed_ids(groups: Groups) -> list[str]:
-    """The ids of all consumer groups, in Kafka's order."""
+    """Return the ids of all consumer groups, in Kafka's order."""
     try:
-        found = [group.group_id for group in groups.listed(types=(CLASSIC, CONSUMER)) if group.is_consumer_group]
+        group_ids = [group.group_id for group in groups.listed(types=(CLASSIC, CONSUMER)) if group.is_consumer_group]
     except KafkaError as error:
-        raise ToolFailed(java_errors.WRAPPED + java_errors.shown(error)) from error
-    return java_order.strings(found)
+        raise ToolFailed(WRAPPED + exception_text(error)) from error
+    return hash_order.strings(group_ids)
 
 
-def split_topics(arguments: Iterable[str]) -> tuple[list[TopicPartition], list[str]]:
-    """Partitions that are named one by one, and topics that are meant as a whole."""
-    named: list[TopicPartition] = []
-    whole: list[str] = []
-    for argument in arguments:
+def split_topics(topic_arguments: Iterable[str]) -> tuple[list[TopicPartition], list[str]]:
+    """Return the partitions that are named one by one, and the topics that are named as a whole."""
+    partitions: list[TopicPartition] = []
+    topics: list[str] = []
+    for argument in topic_arguments:
         if ":" not in argument:
-            whole.append(argument)
+            topics.append(argument)
             continue
         try:
             topic, indexes = reset_plan.parse_topic(argument)
         except ValueError as error:
             raise WrongArgument(str(error)) from error
-        named += [TopicPartition(topic, index) for index in indexes]
-    return named, whole
+        partitions += [TopicPartition(topic, index) for index in indexes]
+    return partitions, topics

@@ -1,6 +1,6 @@
-"""How kafka-consumer-groups draws what it knows of groups: listings, offsets, members, states.
+"""The output of kafka-consumer-groups about groups: listings, offsets, members, states.
 
-Every column's width and every blank at a line's end is Kafka's. Pure: a group comes in as values, lines go out.
+Column widths and trailing blanks are exactly Kafka's. Pure: values in, lines out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OFFSET_HEADER: Final = (
 
 
 class OffsetRow(NamedTuple):
-    """A partition, where its group is in it, and who reads it. None is shown as a dash."""
+    """A partition, its group's offset in it, and its consumer. None is shown as a dash."""
 
     group: str
     where: TopicPartition
@@ -45,7 +45,7 @@ def _cell(value: object) -> str:
 
 
 def _row(cells: Sequence[object], widths: Sequence[int]) -> str:
-    """Cells padded to their widths, a blank between; a width of 0 leaves a cell as it is."""
+    """Pad cells to their widths, with a blank between; a width of 0 leaves a cell as it is."""
     return " ".join(f"{cell!s:<{width}}" for cell, width in zip(cells, widths, strict=True))
 
 
@@ -63,24 +63,24 @@ def listing(groups: Sequence[ListedGroup], with_type: bool, with_state: bool) ->
 def offset_rows(
     group: DescribedGroup, committed: CommittedOffsets, log_ends: Mapping[TopicPartition, int | None]
 ) -> list[OffsetRow]:
-    """The partitions of each member, the one with most first, then those with an offset and no reader."""
+    """Return the partitions of each member, the one with most first, then those with an offset and no consumer."""
 
-    def rows(partitions: Iterable[TopicPartition], *who: str) -> list[OffsetRow]:
-        found = []
+    def rows(partitions: Iterable[TopicPartition], *consumer: str) -> list[OffsetRow]:
+        made = []
         for where in sorted(partitions):
-            there = committed.get(where)
-            offset, epoch = (None, None) if there is None else (there.offset, there.leader_epoch)
-            found.append(OffsetRow(group.group_id, where, offset, log_ends.get(where), epoch, *who))
-        return found
+            position = committed.get(where)
+            offset, epoch = (None, None) if position is None else (position.offset, position.leader_epoch)
+            made.append(OffsetRow(group.group_id, where, offset, log_ends.get(where), epoch, *consumer))
+        return made
 
     readers = sorted((m for m in group.members if m.assignment), key=lambda member: -len(member.assignment))
-    read = [row for m in readers for row in rows(m.assignment, m.member_id, m.host, m.client_id)]
+    assigned_rows = [row for m in readers for row in rows(m.assignment, m.member_id, m.host, m.client_id)]
     assigned = {where for member in readers for where in member.assignment}
-    return read + rows(where for where in committed if where not in assigned)
+    return assigned_rows + rows(where for where in committed if where not in assigned)
 
 
 def offsets(rows: Sequence[OffsetRow], verbose: bool) -> Iterator[str]:
-    """Kafka begins every row with a line's end, and ends the table with one."""
+    """Yield the table; like Kafka's, it begins with an empty line."""
     header = list(OFFSET_HEADER)
     if verbose:
         header.insert(3, "LEADER-EPOCH")
@@ -99,7 +99,7 @@ def offsets(rows: Sequence[OffsetRow], verbose: bool) -> Iterator[str]:
 
 
 def assignment_text(assignment: Iterable[TopicPartition] | None) -> str:
-    """`topic:0,1;other:2`."""
+    """Return `topic:0,1;other:2`."""
     by_topic: dict[str, list[int]] = {}
     for topic, index in sorted(assignment or ()):
         by_topic.setdefault(topic, []).append(index)
@@ -108,15 +108,15 @@ def assignment_text(assignment: Iterable[TopicPartition] | None) -> str:
 
 
 def members(group: DescribedGroup, verbose: bool) -> Iterator[str]:
-    of_both_kinds = {True, False} <= {member.upgraded for member in group.members}
-    header, widths = _member_columns(group, verbose, of_both_kinds)
+    has_mixed_members = {True, False} <= {member.upgraded for member in group.members}
+    header, widths = _member_columns(group, verbose, has_mixed_members)
     yield ""
     yield _row(header, widths) + ("" if verbose else " ")
     for member in group.members:
         yield _row(_member_cells(group, member, verbose, header), widths) + ("" if verbose else " ")
 
 
-def _member_columns(group: DescribedGroup, verbose: bool, of_both_kinds: bool) -> tuple[list[str], list[int]]:
+def _member_columns(group: DescribedGroup, verbose: bool, has_mixed_members: bool) -> tuple[list[str], list[int]]:
     def longest(least: int, texts: Iterable[str]) -> int:
         return max([least, *map(len, texts)])
 
@@ -139,7 +139,7 @@ def _member_columns(group: DescribedGroup, verbose: bool, of_both_kinds: bool) -
             "TARGET-EPOCH": 15,
             "TARGET-ASSIGNMENT": longest(20, (assignment_text(member.target) for member in all_members)),
         }
-        if of_both_kinds:
+        if has_mixed_members:
             columns["UPGRADED"] = 0
     return list(columns), list(columns.values())
 
@@ -197,7 +197,7 @@ def reset_table(plan: Mapping[str, Mapping[TopicPartition, int]]) -> Iterator[st
 
 
 def deletion_table(statuses: Mapping[TopicPartition, str]) -> Iterator[str]:
-    """`statuses` by partition; an index of -1 stands for a topic that nobody knows."""
+    """Yield the table of `statuses` by partition; an index of -1 stands for an unknown topic."""
     widths = [max([COLUMN_MIN, *(len(where.topic) for where in statuses)]), 10, 15]
     yield ""
     yield _row(("TOPIC", "PARTITION", "STATUS"), widths)

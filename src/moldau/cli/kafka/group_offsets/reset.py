@@ -1,6 +1,6 @@
-"""kafka-consumer-groups --reset-offsets and --delete-offsets: which partitions, to which offsets, and doing it.
+"""kafka-consumer-groups --reset-offsets and --delete-offsets: selects partitions, computes new offsets, commits them.
 
-How dates, durations and files are read is in reset_plan.py.
+reset_plan.py parses dates, durations and files.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.cli.flags import Given
-from moldau.cli.kafka.group_offsets import lines as consumer_group_lines
-from moldau.cli.kafka.group_offsets import reset_plan
+from moldau.cli.flags import Arguments
+from moldau.cli.kafka.group_offsets import lines, reset_plan
 from moldau.cli.kafka.group_offsets.choice import WrongArgument, chosen_groups, error_line, split_topics
-from moldau.cli.kafka.java import errors as java_errors
-from moldau.cli.kafka.java import order as java_order
+from moldau.cli.kafka.java import hash_order
+from moldau.cli.kafka.java.exceptions import WRAPPED, exception_text, message_of, without_message
 from moldau.cli.kafka.tool import ToolFailed, complain
 from moldau.client.cluster import EARLIEST, LATEST, Cluster
 from moldau.client.group_values import CommittedOffsets
@@ -24,7 +23,7 @@ from moldau.client.groups import Groups
 
 Offsets = dict[TopicPartition, int]
 
-OF_THE_GROUP: Final = frozenset(
+GROUP_ERRORS: Final = frozenset(
     {
         ErrorCode.INVALID_GROUP_ID,
         ErrorCode.GROUP_ID_NOT_FOUND,
@@ -32,7 +31,7 @@ OF_THE_GROUP: Final = frozenset(
         ErrorCode.NON_EMPTY_GROUP,
     }
 )
-OF_A_PARTITION: Final = frozenset(
+PARTITION_ERRORS: Final = frozenset(
     {
         ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -44,49 +43,49 @@ OF_A_PARTITION: Final = frozenset(
 # --- resetting ------------------------------------------------------------------------------------------------------
 
 
-def reset(given: Given, groups: Groups, cluster: Cluster) -> None:
-    wanted = chosen_groups(given, groups)
-    described = groups.described(wanted)
+def reset(arguments: Arguments, groups: Groups, cluster: Cluster) -> None:
+    group_ids = chosen_groups(arguments, groups)
+    described = groups.described(group_ids)
     plan: reset_plan.Plan = {}
-    for group_id in java_order.strings(wanted):
-        said = described[group_id]
-        if isinstance(said, KafkaError) and said.code is not ErrorCode.GROUP_ID_NOT_FOUND:
-            raise ToolFailed(java_errors.WRAPPED + java_errors.shown(said))
-        if not isinstance(said, KafkaError) and said.is_active:
+    for group_id in hash_order.strings(group_ids):
+        description = described[group_id]
+        if isinstance(description, KafkaError) and description.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+            raise ToolFailed(WRAPPED + exception_text(description))
+        if not isinstance(description, KafkaError) and description.is_active:
             print(
                 error_line(
                     f"Assignments can only be reset if the group '{group_id}' is inactive, but the current state is"
-                    f" {said.state}."
+                    f" {description.state}."
                 )
             )
             plan[group_id] = {}
             continue
-        plan[group_id] = _reset_group(given, groups, cluster, group_id)
-    _print_plan(given, plan)
+        plan[group_id] = _reset_group(arguments, groups, cluster, group_id)
+    _print_plan(arguments, plan)
 
 
-def _print_plan(given: Given, plan: reset_plan.Plan) -> None:
-    if not given.has("export"):
-        for line in consumer_group_lines.reset_table(plan):
+def _print_plan(arguments: Arguments, plan: reset_plan.Plan) -> None:
+    if not arguments.has("export"):
+        for line in lines.reset_table(plan):
             print(line)
         return
-    is_of_one = len(given.texts("group")) == 1
+    has_one_group = len(arguments.texts("group")) == 1
     for group_id, offsets in plan.items():
         for where, offset in offsets.items():
-            print(reset_plan.csv_line([*([] if is_of_one else [group_id]), *where, offset]))
+            print(reset_plan.csv_line([*([] if has_one_group else [group_id]), *where, offset]))
     print()
 
 
-def _reset_group(given: Given, groups: Groups, cluster: Cluster, group_id: str) -> Offsets:
-    partitions = _partitions_to_reset(given, groups, cluster, group_id)
+def _reset_group(arguments: Arguments, groups: Groups, cluster: Cluster, group_id: str) -> Offsets:
+    partitions = _partitions_to_reset(arguments, groups, cluster, group_id)
     _check_partitions(cluster, partitions)
-    offsets = _new_offsets(given, groups, cluster, group_id, partitions)
-    offsets = {where: offsets[where] for where in java_order.partitions(offsets)}
-    if given.has("execute"):
+    offsets = _new_offsets(arguments, groups, cluster, group_id, partitions)
+    offsets = {where: offsets[where] for where in hash_order.partitions(offsets)}
+    if arguments.has("execute"):
         try:
             groups.commit(group_id, offsets)
         except KafkaError as error:
-            raise ToolFailed(java_errors.words(error)) from error
+            raise ToolFailed(message_of(error)) from error
     return offsets
 
 
@@ -94,27 +93,27 @@ def _committed(groups: Groups, group_id: str) -> CommittedOffsets:
     try:
         return groups.committed([group_id])[group_id]
     except KafkaError as error:
-        raise ToolFailed(java_errors.WRAPPED + java_errors.shown(error)) from error
+        raise ToolFailed(WRAPPED + exception_text(error)) from error
 
 
-def _partitions_to_reset(given: Given, groups: Groups, cluster: Cluster, group_id: str) -> list[TopicPartition]:
-    if given.has("all-topics"):
-        return java_order.partitions(_committed(groups, group_id))
-    if given.has("topic"):
-        named, whole = split_topics(given.texts("topic"))
+def _partitions_to_reset(arguments: Arguments, groups: Groups, cluster: Cluster, group_id: str) -> list[TopicPartition]:
+    if arguments.has("all-topics"):
+        return hash_order.partitions(_committed(groups, group_id))
+    if arguments.has("topic"):
+        partitions, topics = split_topics(arguments.texts("topic"))
         try:
             return [
-                *named,
-                *(where for topic in java_order.strings_to_measure(whole) for where in _all_of(cluster, topic)),
+                *partitions,
+                *(where for topic in hash_order.strings_presized(topics) for where in _partitions_of(cluster, topic)),
             ]
         except KafkaError as error:
-            raise ToolFailed(java_errors.words(java_errors.without_message(error))) from error
-    if not given.has("from-file"):
+            raise ToolFailed(message_of(without_message(error))) from error
+    if not arguments.has("from-file"):
         raise WrongArgument("One of the reset scopes should be defined: --all-topics, --topic.")
     return []
 
 
-def _all_of(cluster: Cluster, topic: str) -> list[TopicPartition]:
+def _partitions_of(cluster: Cluster, topic: str) -> list[TopicPartition]:
     return [TopicPartition(topic, index) for index in sorted(cluster.topic(topic).leaders)]
 
 
@@ -122,7 +121,7 @@ def _check_partitions(cluster: Cluster, partitions: Sequence[TopicPartition]) ->
     try:
         leaders = {topic: cluster.topic(topic).leaders for topic in {where.topic for where in partitions}}
     except KafkaError as error:
-        raise ToolFailed(java_errors.WRAPPED + java_errors.shown(java_errors.without_message(error))) from error
+        raise ToolFailed(WRAPPED + exception_text(without_message(error))) from error
     nodes = cluster.nodes()
     absent = [str(where) for where in partitions if where.partition not in leaders[where.topic]]
     if absent:
@@ -133,44 +132,48 @@ def _check_partitions(cluster: Cluster, partitions: Sequence[TopicPartition]) ->
 
 
 def _new_offsets(
-    given: Given, groups: Groups, cluster: Cluster, group_id: str, partitions: Sequence[TopicPartition]
+    arguments: Arguments, groups: Groups, cluster: Cluster, group_id: str, partitions: Sequence[TopicPartition]
 ) -> Offsets:
-    """Where the first scenario that is given leads."""
+    """Return the offsets of the first scenario whose flag is present."""
     now_ms = time.time_ns() // 1_000_000
     scenarios: dict[str, Callable[[], Offsets]] = {
-        "to-offset": lambda: _within(cluster, dict.fromkeys(partitions, int(given.texts("to-offset")[0]))),
-        "to-earliest": lambda: _listed(cluster, partitions, EARLIEST),
-        "to-latest": lambda: _listed(cluster, partitions, LATEST),
-        "shift-by": lambda: _shifted(cluster, partitions, _committed(groups, group_id), given.integer("shift-by") or 0),
-        "to-datetime": lambda: _at_time(cluster, partitions, reset_plan.parse_date_time(given.texts("to-datetime")[0])),
-        "by-duration": lambda: _at_time(
-            cluster, partitions, reset_plan.parse_duration(given.text("by-duration") or "", now_ms)
+        "to-offset": lambda: _clamped(cluster, dict.fromkeys(partitions, int(arguments.texts("to-offset")[0]))),
+        "to-earliest": lambda: _list_offsets(cluster, partitions, EARLIEST),
+        "to-latest": lambda: _list_offsets(cluster, partitions, LATEST),
+        "shift-by": lambda: _shifted(
+            cluster, partitions, _committed(groups, group_id), arguments.integer("shift-by") or 0
         ),
-        "from-file": lambda: _from_file(given, cluster, group_id),
+        "to-datetime": lambda: _at_time(
+            cluster, partitions, reset_plan.parse_date_time(arguments.texts("to-datetime")[0])
+        ),
+        "by-duration": lambda: _at_time(
+            cluster, partitions, reset_plan.parse_duration(arguments.text("by-duration") or "", now_ms)
+        ),
+        "from-file": lambda: _from_file(arguments, cluster, group_id),
         "to-current": lambda: _current(cluster, partitions, _committed(groups, group_id)),
     }
     for name, offsets in scenarios.items():
-        if given.has(name):
+        if arguments.has(name):
             try:
                 return offsets()
             except KafkaError as error:
-                said = java_errors.shown(java_errors.without_message(error))
-                raise ToolFailed(java_errors.WRAPPED + said) from error
+                text = exception_text(without_message(error))
+                raise ToolFailed(WRAPPED + text) from error
     listed = ", ".join(f"[{name}]" for name in scenarios)
     raise WrongArgument(f"Option '[reset-offsets]' requires one of the following scenarios: [{listed}]")
 
 
-def _listed(cluster: Cluster, partitions: Sequence[TopicPartition], moment_ms: int) -> Offsets:
-    """What the leaders answer, in the order of the partitions: rows that Java's order ties keep it."""
-    found = cluster.list_offsets(dict.fromkeys(partitions, moment_ms))
-    return {where: found[where] for where in partitions}
+def _list_offsets(cluster: Cluster, partitions: Sequence[TopicPartition], moment_ms: int) -> Offsets:
+    """Return the leaders' offsets in the order of `partitions`, which decides between rows equal in Java's order."""
+    offsets = cluster.list_offsets(dict.fromkeys(partitions, moment_ms))
+    return {where: offsets[where] for where in partitions}
 
 
-def _within(cluster: Cluster, wanted: Mapping[TopicPartition, int]) -> Offsets:
-    starts, ends = cluster.list_offsets(dict.fromkeys(wanted, EARLIEST)), cluster.latest(wanted)
-    bounds = {where: (starts[where], ends[where]) for where in wanted}
-    ordered = {where: wanted[where] for where in java_order.partitions(wanted)}
-    return reset_plan.within(ordered, bounds, lambda line: complain(f"WARN {line}"))
+def _clamped(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> Offsets:
+    starts, ends = cluster.list_offsets(dict.fromkeys(offsets, EARLIEST)), cluster.latest(offsets)
+    bounds = {where: (starts[where], ends[where]) for where in offsets}
+    ordered = {where: offsets[where] for where in hash_order.partitions(offsets)}
+    return reset_plan.clamp(ordered, bounds, lambda line: complain(f"WARN {line}"))
 
 
 def _shifted(
@@ -179,39 +182,39 @@ def _shifted(
     for where in partitions:
         if where not in committed:
             raise WrongArgument(f"Cannot shift offset for partition {where} since there is no current committed offset")
-    return _within(cluster, {where: committed[where].offset + distance for where in partitions})
+    return _clamped(cluster, {where: committed[where].offset + distance for where in partitions})
 
 
 def _at_time(cluster: Cluster, partitions: Sequence[TopicPartition], moment_ms: int) -> Offsets:
-    found = _listed(cluster, partitions, moment_ms)
-    later = [where for where in java_order.partitions(partitions) if found[where] == LATEST]
-    for topic, index in later:
+    offsets = _list_offsets(cluster, partitions, moment_ms)
+    without_offset = [where for where in hash_order.partitions(partitions) if offsets[where] == LATEST]
+    for topic, index in without_offset:
         print(f"\nWarn: Partition {index} from topic {topic} is empty. Falling back to latest known offset.")
-    return found | cluster.latest(later)
+    return offsets | cluster.latest(without_offset)
 
 
 def _current(cluster: Cluster, partitions: Sequence[TopicPartition], committed: CommittedOffsets) -> Offsets:
-    found = {where: committed[where].offset for where in partitions if where in committed}
-    return found | _listed(cluster, [where for where in partitions if where not in committed], LATEST)
+    offsets = {where: committed[where].offset for where in partitions if where in committed}
+    return offsets | _list_offsets(cluster, [where for where in partitions if where not in committed], LATEST)
 
 
-def _from_file(given: Given, cluster: Cluster, group_id: str) -> Offsets:
-    path = given.texts("from-file")[0]
+def _from_file(arguments: Arguments, cluster: Cluster, group_id: str) -> Offsets:
+    path = arguments.texts("from-file")[0]
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
         raise ToolFailed(f"java.io.IOException: Unable to read file {path}") from error
-    plan = reset_plan.parse_plan(text, given.texts("group"))
+    plan = reset_plan.parse_plan(text, arguments.texts("group"))
     if group_id not in plan:
         print(error_line(f"No reset plan for group {group_id} found"))
         return {}
     _check_planned(cluster, plan[group_id])
-    return _within(cluster, plan[group_id])
+    return _clamped(cluster, plan[group_id])
 
 
 def _check_planned(cluster: Cluster, offsets: Offsets) -> None:
-    """Kafka's tool asks for a partition that is not there until its time is over; this one says so at once."""
+    """Fail at once if a partition does not exist; Kafka's tool retries until its timeout."""
     for where in offsets:
         try:
             cluster.topic(where.topic)
@@ -221,42 +224,42 @@ def _check_planned(cluster: Cluster, offsets: Offsets) -> None:
                 f"Failed to fetch metadata for partition {where} because metadata for topic `{where.topic}` could not"
                 " be found",
             )
-            raise ToolFailed(java_errors.WRAPPED + java_errors.shown(unknown)) from error
+            raise ToolFailed(WRAPPED + exception_text(unknown)) from error
     _check_partitions(cluster, list(offsets))
 
 
 # --- deleting offsets -----------------------------------------------------------------------------------------------
 
 
-def delete_offsets(given: Given, groups: Groups, cluster: Cluster) -> None:
-    group_id = given.text("group") or ""
-    named, whole = split_topics(given.texts("topic"))
+def delete_offsets(arguments: Arguments, groups: Groups, cluster: Cluster) -> None:
+    group_id = arguments.text("group") or ""
+    partitions_to_delete, topics = split_topics(arguments.texts("topic"))
     statuses: dict[TopicPartition, str] = {}
-    for topic in whole:
+    for topic in topics:
         try:
-            named += _all_of(cluster, topic)
+            partitions_to_delete += _partitions_of(cluster, topic)
         except KafkaError as error:
-            said = java_errors.shown(java_errors.without_message(error))
-            statuses[TopicPartition(topic, -1)] = f"Error: {said}"
-    partitions = java_order.partitions(named)
+            text = exception_text(without_message(error))
+            statuses[TopicPartition(topic, -1)] = f"Error: {text}"
+    partitions = hash_order.partitions(partitions_to_delete)
     try:
         results = groups.delete_offsets(group_id, partitions)
         codes = [results[where] for where in partitions if results[where]]
-        verdict = codes[0] if codes else ErrorCode.NONE
+        code = codes[0] if codes else ErrorCode.NONE
     except KafkaError as error:
-        results, verdict = dict.fromkeys(partitions, error.code), error.code
-    print(_verdict(group_id, verdict))
+        results, code = dict.fromkeys(partitions, error.code), error.code
+    print(_result_line(group_id, code))
     for where, code in results.items():
-        statuses[where] = f"Error: {java_errors.shown(KafkaError(code))}" if code else "Successful"
-    for line in consumer_group_lines.deletion_table(statuses):
+        statuses[where] = f"Error: {exception_text(KafkaError(code))}" if code else "Successful"
+    for line in lines.deletion_table(statuses):
         print(line)
 
 
-def _verdict(group_id: str, code: ErrorCode) -> str:
+def _result_line(group_id: str, code: ErrorCode) -> str:
     if not code:
         return f"Request succeeded for deleting offsets from group {group_id}."
-    if code in OF_THE_GROUP:
-        return error_line(java_errors.words(KafkaError(code)))
-    if code in OF_A_PARTITION:
+    if code in GROUP_ERRORS:
+        return error_line(message_of(KafkaError(code)))
+    if code in PARTITION_ERRORS:
         return error_line("Encountered some partition-level error, see the follow-up details.")
     return error_line(f"Encountered some unknown error: {code.name}")

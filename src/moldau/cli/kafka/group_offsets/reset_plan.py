@@ -1,6 +1,6 @@
-"""Where offsets are reset to, as it is written on the command line of kafka-consumer-groups and in its CSV files.
+"""New offsets as they are written on the command line of kafka-consumer-groups and in its CSV files.
 
-Dates, durations and files are read as Java reads them, complaints included. Pure.
+Dates, durations and files are parsed as Java parses them, with the same error messages. Pure.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from moldau.base.ids import TopicPartition
 from moldau.cli.kafka.tool import ToolFailed
 
 Plan = dict[str, dict[TopicPartition, int]]
-"""Groups, and where each of their partitions shall be."""
+"""Groups, and the new offset of each of their partitions."""
 
 DATE: Final = re.compile(
     r"(?P<year>\d+)-(?P<month>\d{1,2})-(?P<day>\d{1,2})T(?P<hour>\d{1,2}):(?P<minute>\d{1,2}):(?P<second>\d{1,2})"
@@ -24,37 +24,37 @@ DURATION: Final = re.compile(
     r"([+-]?)P(?:([+-]?\d+)D)?(T(?:([+-]?\d+)H)?(?:([+-]?\d+)M)?(?:([+-]?\d+)(?:[.,](\d{0,9}))?S)?)?", re.IGNORECASE
 )
 INSTANT_SECONDS_MAX: Final = 31_556_889_864_403_199
-"""The last second of Java's Instant; the first is about as far on the other side."""
+"""The last second of Java's Instant; the first is about as far in the past."""
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 UNQUOTED_LENGTH_MAX: Final = 24
 QUOTED_BELOW: Final = "-"
-"""Kafka's CSV writer does not look closely: a text with any character before this one is quoted, and every long one."""
-FIELDS_OF_ONE: Final = ("topic", "partition", "offset")
-FIELDS_OF_MANY: Final = ("group", *FIELDS_OF_ONE)
+"""Kafka's CSV writer quotes every text with a character before this one, and every long text."""
+FIELDS_WITHOUT_GROUP: Final = ("topic", "partition", "offset")
+FIELDS_WITH_GROUP: Final = ("group", *FIELDS_WITHOUT_GROUP)
 _CSV: Final = "com.fasterxml.jackson"
 
 
 def parse_date_time(text: str) -> int:
-    """`YYYY-MM-DDThh:mm:ss.sss`, with or without a zone, as milliseconds since 1970; UTC if it says nothing."""
+    """Return `YYYY-MM-DDThh:mm:ss.sss`, with or without a zone, as milliseconds since 1970; UTC without a zone."""
     parts = text.rstrip("T").split("T")
     if len(parts) < 2:
         raise ToolFailed(
             "java.text.ParseException: Error parsing timestamp. It does not contain a 'T' according to ISO8601 format"
         )
-    dated = text if re.search(r"[+\-Z]", parts[1]) else f"{text}Z"
-    found = DATE.match(dated)
+    with_zone = text if re.search(r"[+\-Z]", parts[1]) else f"{text}Z"
+    match = DATE.match(with_zone)
     try:
-        if found is None:
-            raise ValueError(dated)
-        numbers = {name: int(found[name]) for name in ("year", "month", "day", "hour", "minute", "second")}
-        moment = datetime(**numbers, tzinfo=_zone(found["zone"]))
+        if match is None:
+            raise ValueError(with_zone)
+        numbers = {name: int(match[name]) for name in ("year", "month", "day", "hour", "minute", "second")}
+        moment = datetime(**numbers, tzinfo=_zone(match["zone"]))
     except ValueError as error:
-        raise ToolFailed(f'java.text.ParseException: Unparseable date: "{dated}"') from error
-    # Java reads the digits behind the point as a number of milliseconds, however many they are.
-    milliseconds = int(found["fraction"])
+        raise ToolFailed(f'java.text.ParseException: Unparseable date: "{with_zone}"') from error
+    # Java parses the digits after the point as a number of milliseconds, whatever their count.
+    milliseconds = int(match["fraction"])
     if milliseconds > 999:
-        raise ToolFailed(f'java.text.ParseException: Unparseable date: "{dated}"')
+        raise ToolFailed(f'java.text.ParseException: Unparseable date: "{with_zone}"')
     return int(moment.timestamp()) * 1000 + milliseconds
 
 
@@ -62,21 +62,21 @@ def _zone(text: str) -> timezone:
     if text == "Z":
         return UTC
     digits = text[1:].replace(":", "").ljust(4, "0")
-    away = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
-    return timezone(-away if text[0] == "-" else away)
+    offset = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+    return timezone(-offset if text[0] == "-" else offset)
 
 
 def parse_duration(text: str, now_ms: int) -> int:
-    """The moment that lies an ISO-8601 duration such as `P1DT2H30M` before now, as milliseconds since 1970."""
-    found = DURATION.fullmatch(text)
-    if found is None or (found[3] or "").upper() == "T" or (found[2] is None and found[3] is None):
+    """Return the time an ISO-8601 duration such as `P1DT2H30M` ago, as milliseconds since 1970."""
+    match = DURATION.fullmatch(text)
+    if match is None or (match[3] or "").upper() == "T" or (match[2] is None and match[3] is None):
         raise ToolFailed("Text cannot be parsed to a Duration")
-    days, hours, minutes, seconds = (int(found[at] or 0) for at in (2, 4, 5, 6))
-    nanoseconds = int((found[7] or "").ljust(9, "0"))
-    if (found[6] or "").startswith("-"):
+    days, hours, minutes, seconds = (int(match[at] or 0) for at in (2, 4, 5, 6))
+    nanoseconds = int((match[7] or "").ljust(9, "0"))
+    if (match[6] or "").startswith("-"):
         nanoseconds = -nanoseconds
     total = (days * 86_400 + hours * 3600 + minutes * 60 + seconds) * 10**9 + nanoseconds
-    moment = now_ms * 10**6 + (total if found[1] == "-" else -total)
+    moment = now_ms * 10**6 + (total if match[1] == "-" else -total)
     if abs(moment) > INSTANT_SECONDS_MAX * 10**9:
         raise ToolFailed("Instant exceeds minimum or maximum instant")
     return moment // 10**6
@@ -89,23 +89,23 @@ class Field(NamedTuple):
 
 
 def split_line(line: str) -> list[Field]:
-    """The fields of a CSV line; one in quotes may hold commas, and quotes doubled."""
+    """Split a CSV line; a quoted field may contain commas, and quotes doubled."""
     fields = []
     position = 0
     while True:
         quoted = re.compile(r'\s*"((?:[^"]|"")*)"\s*(?=,|$)').match(line, position)
         plain = re.compile(r"[^,]*").match(line, position)
-        found = quoted or plain
-        assert found is not None
-        text = quoted[1].replace('""', '"') if quoted else found[0]
+        match = quoted or plain
+        assert match is not None
+        text = quoted[1].replace('""', '"') if quoted else match[0]
         fields.append(Field(text, position + 1))
-        position = found.end() + 1
-        if found.end() >= len(line):
+        position = match.end() + 1
+        if match.end() >= len(line):
             return fields
 
 
 def read_record(line: str, names: Sequence[str]) -> dict[str, str | int]:
-    """A line as values by name. What is missing at its end is empty or zero; more, or no number, is refused."""
+    """Return a line's values by name. Missing fields at the end are empty or zero; extra fields are refused."""
     line = line.rstrip("\r")
     if not line:
         raise ToolFailed(
@@ -144,20 +144,20 @@ def _number(field: Field, name: str, kind: str) -> int:
 
 
 def parse_plan(text: str, groups: Sequence[str]) -> Plan:
-    """A file of `topic,partition,offset` lines for the one group asked for, or of `group,topic,partition,offset`."""
-    filled = text.rstrip("\n")
-    lines = [] if text and not filled else filled.split("\n")
-    is_of_one = len(groups) == 1 and bool(lines) and _reads_as(FIELDS_OF_ONE, lines[0])
+    """Parse lines of `topic,partition,offset` for the one group named, or of `group,topic,partition,offset`."""
+    stripped = text.rstrip("\n")
+    lines = [] if text and not stripped else stripped.split("\n")
+    has_no_group = len(groups) == 1 and bool(lines) and _is_record(FIELDS_WITHOUT_GROUP, lines[0])
     plan: Plan = {}
     for line in lines:
-        record = read_record(line, FIELDS_OF_ONE if is_of_one else FIELDS_OF_MANY)
-        group = groups[0] if is_of_one else str(record["group"])
+        record = read_record(line, FIELDS_WITHOUT_GROUP if has_no_group else FIELDS_WITH_GROUP)
+        group = groups[0] if has_no_group else str(record["group"])
         where = TopicPartition(str(record["topic"]), int(record["partition"]))
         plan.setdefault(group, {})[where] = int(record["offset"])
     return plan
 
 
-def _reads_as(names: Sequence[str], line: str) -> bool:
+def _is_record(names: Sequence[str], line: str) -> bool:
     try:
         read_record(line, names)
     except ToolFailed:
@@ -175,25 +175,25 @@ def _quoted(text: str) -> str:
     return '"' + text.replace('"', '""') + '"'
 
 
-def within(
-    wanted: Mapping[TopicPartition, int],
+def clamp(
+    offsets: Mapping[TopicPartition, int],
     bounds: Mapping[TopicPartition, tuple[int, int]],
     warn: Callable[[str], None],
 ) -> dict[TopicPartition, int]:
-    """Offsets kept inside the logs they are of; each that had to be moved is warned about."""
-    kept = {}
-    for where, offset in wanted.items():
+    """Return the offsets moved into the bounds of their logs; warn about each that had to be moved."""
+    clamped = {}
+    for where, offset in offsets.items():
         start, end = bounds[where]
-        kept[where] = min(max(offset, start), end)
-        if kept[where] != offset:
+        clamped[where] = min(max(offset, start), end)
+        if clamped[where] != offset:
             side = "higher than latest" if offset > end else "lower than earliest"
-            moved = f"New offset ({offset}) is {side} offset for topic partition {where}."
-            warn(f"{moved} Value will be set to {kept[where]}")
-    return kept
+            reason = f"New offset ({offset}) is {side} offset for topic partition {where}."
+            warn(f"{reason} Value will be set to {clamped[where]}")
+    return clamped
 
 
 def parse_topic(argument: str) -> tuple[str, list[int]]:
-    """`topic:0,1`: the partitions named; ValueError in Kafka's words for anything else with a colon."""
+    """Parse `topic:0,1`; raise ValueError with Kafka's message for anything else with a colon."""
     parts = argument.rstrip(":").split(":")
     if len(parts) != 2:
         raise ValueError(f"Invalid topic arg '{argument}', expected topic name and partitions")

@@ -1,1 +1,1 @@
-"""What Java prints and in which order, for output that is the same as that of Apache Kafka's tools."""
+"""How Java prints errors and orders maps, so that output is the same as that of Apache Kafka's tools."""

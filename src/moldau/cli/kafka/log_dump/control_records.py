@@ -21,7 +21,7 @@ from moldau.raft.control_records import (
 from moldau.wire.codec import decode_from
 from moldau.wire.records import ControlType, Record
 
-_TOLD: Final[dict[int, tuple[str, type[ControlMessage]]]] = {
+_LABELS: Final[dict[int, tuple[str, type[ControlMessage]]]] = {
     ControlType.LEADER_CHANGE: ("LeaderChange: ", LeaderChangeMessage),
     ControlType.SNAPSHOT_HEADER: ("SnapshotHeader ", SnapshotHeaderRecord),
     ControlType.SNAPSHOT_FOOTER: ("SnapshotFooter ", SnapshotFooterRecord),
@@ -31,8 +31,8 @@ _TOLD: Final[dict[int, tuple[str, type[ControlMessage]]]] = {
 
 
 def control_text(kind: ControlType | int, record: Record) -> str | None:
-    """Label and JSON of a control record of the metadata log; None for a kind that is not told here."""
-    label, message_class = _TOLD.get(kind, (None, None))
+    """Return label and JSON of a control record of the metadata log; None for other kinds."""
+    label, message_class = _LABELS.get(kind, (None, None))
     if label is None or message_class is None:
         return None
     value = record.value or b""

@@ -1,7 +1,7 @@
 """Records of a coordinator as Kafka's tools print them: key and value as JSON, with their type and version.
 
 kafka-dump-log prints the two beside each other, the formatters of kafka-console-consumer put both into one object.
-Which records there are, and what is inside their bytes, is each log's. Pure.
+The records of each log are defined elsewhere. Pure.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 from moldau.base.errors import MalformedData
-from moldau.cli.kafka.log_dump.message_json import json_text, plain
+from moldau.cli.kafka.log_dump.message_json import json_text, message_fields
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.coordinator.machine import CoordinatorRecord
 from moldau.coordinator.records import RecordKey
@@ -25,26 +25,26 @@ Decode = Callable[[bytes, bytes | None], CoordinatorRecord | None]
 ValueFields = Callable[[Message, int], dict[str, Any]]
 
 
-def coordinator_words(decode: Decode, record: Record, fields: ValueFields = plain) -> tuple[str, str | None]:
-    """What kafka-dump-log prints as key and as payload; of a record that cannot be read, only why not."""
+def coordinator_texts(decode: Decode, record: Record, fields: ValueFields = message_fields) -> tuple[str, str | None]:
+    """Return what kafka-dump-log prints as key and as payload; for a record that cannot be decoded, the reason."""
     if record.key is None:
-        raise MalformedData(f"the record at offset {record.offset} has no key, as those of coordinators have")
+        raise MalformedData(f"the record at offset {record.offset} has no key; a coordinator's record must have one")
     try:
-        found = decode(record.key, record.value)
+        decoded = decode(record.key, record.value)
     except MalformedData as error:
         return f"Error at offset {record.offset}, skipping. {error}", None
-    if found is None:
+    if decoded is None:
         return f"Unknown record type {_number(record.key)} at offset {record.offset}, skipping.", None
-    assert isinstance(found.key, RecordKey)
-    key = json_text({"type": str(found.key.TYPE), "data": plain(found.key, 0)})
-    if found.value is None or record.value is None:
+    assert isinstance(decoded.key, RecordKey)
+    key = json_text({"type": str(decoded.key.TYPE), "data": message_fields(decoded.key, 0)})
+    if decoded.value is None or record.value is None:
         return key, DELETED
     version = _number(record.value)
-    return key, json_text({"version": str(version), "data": fields(found.value, version)})
+    return key, json_text({"version": str(version), "data": fields(decoded.value, version)})
 
 
 class CoordinatorFormatter:
-    """Records as the console consumer's formatters print them: one after the other, with nothing in between."""
+    """Prints records like the console consumer's formatters: one after the other, without separator."""
 
     def __init__(self, decode: Decode, types: Collection[int]) -> None:
         self._decode = decode
@@ -57,19 +57,19 @@ class CoordinatorFormatter:
         if key is None:
             return b""
         try:
-            found = self._decode(key, value)
+            decoded = self._decode(key, value)
         except MalformedData as error:
             raise ToolFailed(f"Could not read record at offset {offset} due to: {error}") from error
-        if found is None or _number(key) not in self._types:
+        if decoded is None or _number(key) not in self._types:
             return b""
-        shown: dict[str, Any] = {"key": {"type": _number(key), "data": plain(found.key, 0)}, "value": None}
-        if found.value is not None and value is not None:
+        content: dict[str, Any] = {"key": {"type": _number(key), "data": message_fields(decoded.key, 0)}, "value": None}
+        if decoded.value is not None and value is not None:
             version = _number(value)
-            shown["value"] = {"version": version, "data": plain(found.value, version)}
-        return json_text(shown).encode()
+            content["value"] = {"version": version, "data": message_fields(decoded.value, version)}
+        return json_text(content).encode()
 
 
 def _number(raw: bytes) -> int:
-    """The two bytes that a key's type and a value's version stand in."""
+    """Return the number in the first two bytes: the type of a key, the version of a value."""
     number: int = _INT16.unpack_from(raw)[0]
     return number

@@ -1,6 +1,6 @@
-"""Index files as kafka-dump-log prints them, and what it finds wrong with them.
+"""Index files as kafka-dump-log prints them, and the mismatches it finds.
 
-Kafka tells what it found after all files were printed, on stderr, by kind; the exit status stays 0.
+Like Kafka, it prints the mismatches after all files, on stderr, by kind; the exit status stays 0.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ class Findings:
     """Pairs of numbers that should have agreed, by kind and file."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[int, str], list[tuple[int, int]]] = {}
+        self._pairs: dict[tuple[int, str], list[tuple[int, int]]] = {}
 
     def add(self, kind: int, path: str, indexed: int, logged: int) -> None:
-        self._found.setdefault((kind, os.path.abspath(path)), []).append((indexed, logged))
+        self._pairs.setdefault((kind, os.path.abspath(path)), []).append((indexed, logged))
 
     def not_consecutive(self, path: str, first: int, second: int) -> None:
         self.add(_CONSECUTIVE, path, first, second)
 
     def lines(self) -> Iterator[str]:
-        for (kind, path), pairs in sorted(self._found.items()):
+        for (kind, path), pairs in sorted(self._pairs.items()):
             headline, line = _KINDS[kind]
             yield headline.format(path=path)
-            # Kafka tells these latest first, and only these.
+            # Kafka prints this kind latest first, and only this kind.
             for pair in reversed(pairs) if kind == _OFFSET else pairs:
                 yield line.format(*pair)
 
@@ -71,11 +71,11 @@ def dump_offset_index(path: str, check_only: bool, quiet: bool, findings: Findin
 
 def _check_size(path: str, size: int, entry_bytes: int) -> None:
     if size % entry_bytes:
-        raise MalformedData(f"the index is corrupt: {size} bytes are no multiple of {entry_bytes}")
+        raise MalformedData(f"the index is corrupt: {size} bytes are not a multiple of {entry_bytes}")
 
 
 def _check_last_timestamp(path: str) -> None:
-    """Kafka looks at the very last entry, so a file with zeros behind its entries (an active segment's) fails."""
+    """Check the very last entry, as Kafka does; so a file with zeros after its entries (an active segment's) fails."""
     with open(path, "rb") as file:
         first = file.read(time_index.ENTRY_BYTES)
         if not first:
@@ -108,13 +108,13 @@ def dump_time_index(path: str, check_only: bool, quiet: bool, findings: Findings
 
 
 def _first_reaching(segment: BatchFile, offsets: offset_index.OffsetIndex, offset: int) -> FileBatch | None:
-    """By the index, and from the beginning should that lead astray: it is under examination itself."""
-    found: FileBatch | None = None
+    """Find the batch by the offset index, and if that leads to another offset, from the start of the segment."""
+    match: FileBatch | None = None
     for position in (offsets.lookup(offset)[1], 0):
-        found = next((batch for batch in segment.batches(position) if batch.header.last_offset >= offset), None)
-        if found is not None and found.header.last_offset == offset:
+        match = next((batch for batch in segment.batches(position) if batch.header.last_offset >= offset), None)
+        if match is not None and match.header.last_offset == offset:
             break
-    return found
+    return match
 
 
 def _compare(

@@ -1,4 +1,4 @@
-"""Kafka's way of writing a message as JSON, as its tools print it.
+"""Messages as JSON, as Kafka's tools print them.
 
 Names in JSON are Kafka's: the field names in camel case, UUIDs and bytes in base64, tagged fields only where they
 differ from their default.
@@ -18,23 +18,23 @@ _ESCAPED: Final = re.compile(r"\\(?:u([0-9a-f]{4})|.)")
 
 
 def to_json(message: Message, version: int) -> str:
-    """A message as Kafka's tools print it: no blanks, fields in the order they have on the wire."""
-    return json_text(plain(message, version))
+    """Return a message as Kafka's tools print it: no blanks, fields in their order on the wire."""
+    return json_text(message_fields(message, version))
 
 
 def json_text(value: Any) -> str:
-    """With the few characters that must be escaped in the spelling of Kafka's library: hexadecimal in capitals."""
+    """Return JSON with escapes spelled as in Kafka's library: hexadecimal digits in upper case."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    return _ESCAPED.sub(lambda found: "\\u" + found[1].upper() if found[1] else found[0], text)
+    return _ESCAPED.sub(lambda match: "\\u" + match[1].upper() if match[1] else match[0], text)
 
 
-def plain(message: Message, version: int) -> dict[str, Any]:
-    shown: dict[str, Any] = {}
+def message_fields(message: Message, version: int) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
     for field in fields_of(message.__class__):
         value = getattr(message, field.name)
         if version in field.versions and (field.tag is None or value != field.default):
-            shown[_camel_case(field.name)] = _field(value, field, version)
-    return shown
+            fields[_camel_case(field.name)] = _field(value, field, version)
+    return fields
 
 
 def _field(value: Any, field: Field, version: int) -> Any:
@@ -45,7 +45,7 @@ def _field(value: Any, field: Field, version: int) -> Any:
 
 def _element(value: Any, field: Field, version: int) -> Any:
     if isinstance(value, Message):
-        return plain(value, version)
+        return message_fields(value, version)
     if not isinstance(value, bytes):
         return value
     return uuid_text(value) if field.type_name == "uuid" else base64.b64encode(value).decode()

@@ -1,6 +1,6 @@
 """Records of the metadata log as kafka-dump-log prints them: their type, their version, and their fields as JSON.
 
-Logs of Kafka's own controllers can be read too, with what Moldau does not keep (ACLs, quotas, …). Pure.
+Logs of Kafka's own controllers can be read too, including records that Moldau does not write (ACLs, quotas, …). Pure.
 """
 
 from __future__ import annotations
@@ -10,27 +10,27 @@ from decimal import Decimal
 from typing import Final
 
 from moldau.base.errors import MalformedData
-from moldau.cli.kafka.java.errors import PACKAGE
-from moldau.cli.kafka.log_dump.message_json import json_text, plain
-from moldau.cli.kafka.log_dump.metadata_records import KEPT_BY_KAFKA_ONLY, ClientQuotaRecord
+from moldau.cli.kafka.java.exceptions import PACKAGE
+from moldau.cli.kafka.log_dump.message_json import json_text, message_fields
+from moldau.cli.kafka.log_dump.metadata_records import KAFKA_ONLY_RECORDS, ClientQuotaRecord
 from moldau.metadata.records import FRAME_VERSION, RECORD_TYPES, MetadataRecord
 from moldau.wire.codec import decode_from, read_uvarint
 from moldau.wire.records import Record
 
 INT16_MAX: Final = 2**15 - 1
-_ALL_TYPES: Final = RECORD_TYPES | {record.TYPE: record for record in KEPT_BY_KAFKA_ONLY}
+_ALL_TYPES: Final = RECORD_TYPES | {record.TYPE: record for record in KAFKA_ONLY_RECORDS}
 _NEXT_WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
 _DOUBLE: Final = re.compile(r'(?<=[^\\]":)-?\d[^,}]*(?=,"remove":)')
 
 
-def metadata_words(record: Record) -> tuple[None, str]:
-    """What is printed as payload; of a record that cannot be read, why not, in Kafka's words. Keys say nothing."""
+def metadata_texts(record: Record) -> tuple[None, str]:
+    """Return no key, and the payload to print; for a record that cannot be decoded, the reason in Kafka's words."""
     try:
-        found, version = _read(record.value or b"")
+        decoded, version = _read(record.value or b"")
     except MalformedData as error:
         return None, f"Error at {record.offset}, skipping. {error}"
-    text = json_text({"type": _type_name(found), "version": version, "data": plain(found, version)})
-    if isinstance(found, ClientQuotaRecord):
+    text = json_text({"type": _type_name(decoded), "version": version, "data": message_fields(decoded, version)})
+    if isinstance(decoded, ClientQuotaRecord):
         text = _DOUBLE.sub(lambda number: java_double(float(number[0])), text)
     return None, text
 
@@ -76,7 +76,7 @@ def _type_name(record: MetadataRecord) -> str:
 
 
 def java_double(value: float) -> str:
-    """As Java writes it: with an exponent sooner than Python does."""
+    """Return a number as Java prints it: with an exponent earlier than Python."""
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(value)
     exact = Decimal(repr(value)).normalize()

@@ -1,5 +1,5 @@
-"""The records of the metadata log that Kafka's own controllers write and Moldau's do not: ACLs, quotas, credentials,
-tokens, and what frames a change of many records. They are only shown: nothing here is applied.
+"""Records of the metadata log that Kafka's own controllers write and Moldau's do not: ACLs, quotas, credentials,
+tokens, and the records around a transaction of many records. They are only printed, never applied.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class EndTransactionRecord(MetadataRecord):
     SCHEMA = ""
 
     def __init__(self) -> None:
-        """Without it there would be no defaults for the schema to look at."""
+        """Defined for the schema, which reads the defaults from it."""
 
 
 class AbortTransactionRecord(MetadataRecord):
@@ -244,7 +244,7 @@ class ClearElrRecord(MetadataRecord):
         self.topic_name = topic_name
 
 
-KEPT_BY_KAFKA_ONLY: Final[tuple[type[MetadataRecord], ...]] = (
+KAFKA_ONLY_RECORDS: Final[tuple[type[MetadataRecord], ...]] = (
     DelegationTokenRecord,
     UserScramCredentialRecord,
     ClientQuotaRecord,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from moldau.cli.kafka.log_dump.coordinator_lines import CoordinatorFormatter, coordinator_words
+from moldau.cli.kafka.log_dump.coordinator_lines import CoordinatorFormatter, coordinator_texts
 from moldau.coordinator.transaction.records import TransactionLogKey
 from moldau.coordinator.transaction.serde import decode_record
 from moldau.wire.records import Record
 
 
-def transaction_log_words(record: Record) -> tuple[str, str | None]:
-    return coordinator_words(decode_record, record)
+def transaction_log_texts(record: Record) -> tuple[str, str | None]:
+    return coordinator_texts(decode_record, record)
 
 
 def transaction_log_formatter() -> CoordinatorFormatter:

@@ -1,4 +1,4 @@
-"""librdkafka's statistics, kept as they come and printed as --print-metrics prints Java's metrics: a name, a value."""
+"""librdkafka's statistics, printed as --print-metrics prints Java's metrics: a name and a value per line."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ WAIT_SECONDS: Final = 2.0
 
 
 class ClientStats:
-    """Give `config` to a client, and `poll` to `print_table` when the run is over."""
+    """Pass `config` to a client, and its `poll` to `print_table` at the end of the run."""
 
     def __init__(self) -> None:
         self._last = ""
 
     @property
     def config(self) -> dict[str, Any]:
-        return {"statistics.interval.ms": INTERVAL_MS, "stats_cb": self._keep}
+        return {"statistics.interval.ms": INTERVAL_MS, "stats_cb": self._on_statistics}
 
-    def _keep(self, text: str) -> None:
+    def _on_statistics(self, text: str) -> None:
         self._last = text
 
     def print_table(self, poll: Callable[[float], object]) -> None:
-        """Waits for the statistics of the whole run, which come at the next interval."""
+        """Wait for the statistics of the whole run, which come at the next interval, and print them."""
         self._last = ""
         deadline = time.monotonic() + WAIT_SECONDS
         while not self._last and time.monotonic() < deadline:

@@ -1,10 +1,10 @@
-"""What kafka-producer-perf-test tells of a run: records, rates, latencies, in Kafka's two lines.
+"""The report of kafka-producer-perf-test: records, rates, latencies, in Kafka's two kinds of lines.
 
     1000 records sent, 100.0 records/sec (0.01 MB/sec), 4.7 ms avg latency, 12.0 ms max latency.
     1000 records sent, 100.000000 records/sec (0.01 MB/sec), 4.70 ms avg latency, 12.00 ms max latency, 4 ms 50th, ...
 
-Latencies are gathered in a list and counted by whole milliseconds now and then, so that a run of any length needs
-little memory and a record costs one append. Time comes from outside.
+Latencies are appended to a list, which is periodically turned into counts per millisecond: so a run of any length
+needs little memory, and a record costs one append. The time is passed in.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Latencies:
         self._max = self._window_max = 0.0
 
     def window_line(self, now: float, record_bytes: float) -> str | None:
-        """The report of the time since the last one; None when nothing arrived."""
-        self._settle()
+        """Report the time since the last report; None if no record was acknowledged."""
+        self._count_fresh()
         elapsed = now - self._window_start
         count, total, longest = self._window_count, self._window_sum, self._window_max
         self._window_start, self._window_count, self._window_sum, self._window_max = now, 0, 0.0, 0.0
@@ -43,7 +43,7 @@ class Latencies:
         )
 
     def total_line(self, now: float, record_bytes: float) -> str:
-        self._settle()
+        self._count_fresh()
         elapsed = max(now - self._start, 1e-9)
         rate = self._count / elapsed
         average = self._sum / self._count * 1000 if self._count else 0.0
@@ -55,20 +55,20 @@ class Latencies:
         )
 
     def percentiles(self) -> list[int]:
-        """The latency in whole milliseconds below which each share of the records stayed."""
-        self._settle()
+        """Return the latencies in whole milliseconds below which each share of the records stayed."""
+        self._count_fresh()
         if not self._count:
             return [0] * len(PERCENTILES)
         ranks = [min(self._count - 1, int(share * self._count)) for share in PERCENTILES]
-        found: list[int] = []
+        latencies: list[int] = []
         seen = 0
         for latency_ms in sorted(self._by_ms):
             seen += self._by_ms[latency_ms]
-            while len(found) < len(ranks) and seen > ranks[len(found)]:
-                found.append(latency_ms)
-        return found
+            while len(latencies) < len(ranks) and seen > ranks[len(latencies)]:
+                latencies.append(latency_ms)
+        return latencies
 
-    def _settle(self) -> None:
+    def _count_fresh(self) -> None:
         if not self.fresh:
             return
         fresh, self.fresh[:] = self.fresh[:], []

@@ -1,6 +1,6 @@
-"""JSON that people write for Kafka's tools: read, and looked into with Kafka's words for what is not as it should be.
+"""JSON files for Kafka's tools: parsing, and access to fields with Kafka's error messages.
 
-What the fields mean is each tool's.
+Each tool defines what the fields mean.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from moldau.cli.kafka.tool import ToolFailed
 INT_MAX: Final = 2**31 - 1
 
 
-class MisshapenJson(ToolFailed):
-    """JSON, but not of the shape that was expected: what Kafka calls a JsonMappingException."""
+class JsonMappingError(ToolFailed):
+    """Valid JSON of an unexpected structure: Kafka's JsonMappingException."""
 
 
 def read_file(path: str) -> str:
@@ -26,7 +26,7 @@ def read_file(path: str) -> str:
 
 
 def parse(text: str) -> Any:
-    """Raises ValueError, with the place in its words."""
+    """Parse JSON; raise ValueError with line and column."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
@@ -36,31 +36,31 @@ def parse(text: str) -> Any:
 def as_object(value: Any) -> dict[str, Any]:
     if isinstance(value, dict):
         return value
-    raise MisshapenJson(f"Expected JSON object, received {shown(value)}")
+    raise JsonMappingError(f"Expected JSON object, received {compact_json(value)}")
 
 
 def as_array(value: Any) -> list[Any]:
     if isinstance(value, list):
         return value
-    raise MisshapenJson(f"Expected JSON array, received {shown(value)}")
+    raise JsonMappingError(f"Expected JSON array, received {compact_json(value)}")
 
 
-def field(found: dict[str, Any], name: str) -> Any:
-    if name in found:
-        return found[name]
-    raise MisshapenJson(f"No such field exists: `{name}`")
+def field(fields: dict[str, Any], name: str) -> Any:
+    if name in fields:
+        return fields[name]
+    raise JsonMappingError(f"No such field exists: `{name}`")
 
 
 def integer(value: Any) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and -INT_MAX - 1 <= value <= INT_MAX:
         return value
-    raise MisshapenJson(f"Expected `Integer` value, received {shown(value)}")
+    raise JsonMappingError(f"Expected `Integer` value, received {compact_json(value)}")
 
 
 def text(value: Any) -> str:
     if isinstance(value, str):
         return value
-    raise MisshapenJson(f"Expected `String` value, received {shown(value)}")
+    raise JsonMappingError(f"Expected `String` value, received {compact_json(value)}")
 
 
 def integers(value: Any) -> list[int]:
@@ -74,9 +74,9 @@ def texts(value: Any) -> list[str]:
 def _list(value: Any) -> list[Any]:
     if isinstance(value, list):
         return value
-    raise MisshapenJson(f"Expected `JSON array` value, received {shown(value)}")
+    raise JsonMappingError(f"Expected `JSON array` value, received {compact_json(value)}")
 
 
-def shown(value: Any) -> str:
-    """JSON as Kafka's tools write it: no spaces."""
+def compact_json(value: Any) -> str:
+    """Return JSON as Kafka's tools write it: without spaces."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""What kafka-reassign-partitions says of moves under way, done or refused, in Kafka's words. Pure."""
+"""The lines of kafka-reassign-partitions about active, completed and refused moves, in Kafka's words. Pure."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from moldau.base.errors import KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.cli.kafka.java.errors import words
+from moldau.cli.kafka.java.exceptions import message_of
 from moldau.cli.kafka.reassignment.plan import Replicas
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client.cluster_values import PartitionReplicas, Reassignment
 
 
-class Terse(ToolFailed):
-    """Told without the word Error before it, as Kafka tells what a person may well have meant to try."""
+class PlainFailure(ToolFailed):
+    """Printed without "Error: " before it, as Kafka prints expected refusals."""
 
 
 def reassignment_line(where: TopicPartition, move: Reassignment) -> str:
@@ -27,28 +27,28 @@ def ids(brokers: Sequence[int]) -> str:
 
 
 def status_lines(
-    wanted: Replicas,
-    under_way: Mapping[TopicPartition, Reassignment],
+    target: Replicas,
+    active: Mapping[TopicPartition, Reassignment],
     current: Mapping[TopicPartition, PartitionReplicas],
 ) -> list[str]:
-    """How far each partition is. One that does not exist has no replicas."""
+    """Return the progress of each partition. One that does not exist has no replicas."""
     lines = []
-    for where in sorted(wanted):
+    for where in sorted(target):
         replicas = tuple(current[where].replicas) if where in current else ()
-        if where in under_way:
+        if where in active:
             lines.append(f"Reassignment of partition {where} is still in progress.")
-        elif replicas == tuple(wanted[where]):
+        elif replicas == tuple(target[where]):
             lines.append(f"Reassignment of partition {where} is completed.")
         else:
             lines.append(
                 f"There is no active reassignment of partition {where}, but replica set is {ids(replicas)}"
-                f" rather than {ids(wanted[where])}."
+                f" rather than {ids(target[where])}."
             )
     return lines
 
 
-def refuse(title: str, outcomes: Mapping[TopicPartition, KafkaError | None]) -> None:
-    """Raises all that was refused, a line each."""
-    refused = {where: refusal for where, refusal in outcomes.items() if refusal is not None}
-    if refused:
-        raise Terse("\n".join([title, *(f"{where}: {words(refused[where])}" for where in sorted(refused))]))
+def raise_for_errors(title: str, outcomes: Mapping[TopicPartition, KafkaError | None]) -> None:
+    """Raise all errors, one per line."""
+    errors = {where: error for where, error in outcomes.items() if error is not None}
+    if errors:
+        raise PlainFailure("\n".join([title, *(f"{where}: {message_of(errors[where])}" for where in sorted(errors))]))

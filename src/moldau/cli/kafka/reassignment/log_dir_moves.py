@@ -1,4 +1,4 @@
-"""Replicas that move from one directory of a broker to another: how far they are, and how to begin."""
+"""Moves of replicas from one directory of a broker to another: starting them, and their progress."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from moldau.base.errors import ErrorCode
-from moldau.cli.kafka.java.errors import words
-from moldau.cli.kafka.reassignment.lines import Terse
+from moldau.cli.kafka.java.exceptions import message_of
+from moldau.cli.kafka.reassignment.lines import PlainFailure
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client import broker_admin
 from moldau.client.cluster_admin import ClusterAdmin
@@ -17,43 +17,43 @@ from moldau.client.cluster_values import Replica, ReplicaLogDir
 RETRY_SECONDS: Final = 0.1
 
 
-def is_moving(found: ReplicaLogDir) -> bool:
-    return found.current is not None and found.future is not None
+def is_moving(log_dir: ReplicaLogDir) -> bool:
+    return log_dir.current is not None and log_dir.future is not None
 
 
-def status_line(replica: Replica, found: ReplicaLogDir, wanted: str) -> str:
-    """How far a replica is on its way to the directory it is wanted in."""
+def status_line(replica: Replica, log_dir: ReplicaLogDir, target: str) -> str:
+    """Return the progress of a replica on its way to the target directory."""
     where, broker = replica.where, replica.broker
-    if found.current is None:
+    if log_dir.current is None:
         return (
             f"Partition {where} is not found in any live log dir on broker {broker}."
             " There is likely an offline log directory on the broker."
         )
-    if found.future is None:
-        if found.current == wanted:
+    if log_dir.future is None:
+        if log_dir.current == target:
             return f"Reassignment of replica {replica} completed successfully."
-        return f"Partition {where} on broker {broker} is not being moved from log dir {found.current} to {wanted}."
-    if found.future == wanted:
+        return f"Partition {where} on broker {broker} is not being moved from log dir {log_dir.current} to {target}."
+    if log_dir.future == target:
         return f"Reassignment of replica {replica} is still in progress."
-    return f"Partition {where} on broker {broker} is being moved to log dir {found.future} instead of {wanted}."
+    return f"Partition {where} on broker {broker} is being moved to log dir {log_dir.future} instead of {target}."
 
 
 def by_broker_first(replica: Replica) -> tuple[int, str, int]:
-    """The order in which Kafka names replicas."""
+    """Sort key: the order in which Kafka lists replicas."""
     return replica.broker, replica.topic, replica.partition
 
 
-def begin(
+def start(
     admin: ClusterAdmin,
-    wanted: Mapping[Replica, str],
+    targets: Mapping[Replica, str],
     timeout_ms: int,
     now: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Asks until every move has begun: a replica that is only just coming to its broker cannot be moved there yet."""
-    pending = dict(wanted)
+    """Retry until every move has started: a replica cannot be moved before its broker has created it."""
+    pending = dict(targets)
     deadline = now() + timeout_ms / 1000
     while True:
-        for replica in sorted(_begun(admin, pending), key=by_broker_first):
+        for replica in sorted(_start_moves(admin, pending), key=by_broker_first):
             directory = pending.pop(replica)
             print(
                 f"Successfully started moving log directory to {directory} for replica {replica.where}"
@@ -62,17 +62,17 @@ def begin(
         if not pending:
             return
         if now() >= deadline:
-            left = ",".join(map(str, sorted(pending, key=by_broker_first)))
+            not_started = ",".join(map(str, sorted(pending, key=by_broker_first)))
             moves = "move" if len(pending) == 1 else "moves"
-            raise Terse(f"Timed out before log directory {moves} could be started for: {left}")
+            raise PlainFailure(f"Timed out before log directory {moves} could be started for: {not_started}")
         time.sleep(RETRY_SECONDS)
 
 
-def _begun(admin: ClusterAdmin, wanted: Mapping[Replica, str]) -> list[Replica]:
-    begun = []
-    for replica, refusal in broker_admin.move_replicas(admin, wanted).items():
-        if refusal is None:
-            begun.append(replica)
-        elif refusal.code is not ErrorCode.REPLICA_NOT_AVAILABLE:
-            raise ToolFailed(f"Failed to alter dir for {replica}: {words(refusal)}")
-    return begun
+def _start_moves(admin: ClusterAdmin, targets: Mapping[Replica, str]) -> list[Replica]:
+    started = []
+    for replica, error in broker_admin.move_replicas(admin, targets).items():
+        if error is None:
+            started.append(replica)
+        elif error.code is not ErrorCode.REPLICA_NOT_AVAILABLE:
+            raise ToolFailed(f"Failed to alter dir for {replica}: {message_of(error)}")
+    return started

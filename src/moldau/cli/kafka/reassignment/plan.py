@@ -1,8 +1,8 @@
-"""The JSON of kafka-reassign-partitions: what shall move where, as a person or --generate wrote it. Pure.
+"""The JSON of kafka-reassign-partitions: the new replicas of partitions, as a person or --generate wrote it. Pure.
 
 {"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2], "log_dirs": ["any", "/data"]}]}
 
-Directories may be left out; `any` leaves the choice to the broker.
+Directories are optional; `any` leaves the choice to the broker.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from moldau.base.ids import TopicPartition
-from moldau.cli.kafka.java import order as java_order
+from moldau.cli.kafka.java import hash_order
 from moldau.cli.kafka.reassignment import json_input
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client.cluster_values import Replica
@@ -28,7 +28,7 @@ Replicas = Mapping[TopicPartition, Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Partitions in the order of the file, which may name one twice; directories only where one was named."""
+    """Partitions in the order of the file, possibly with duplicates; directories only where the file names one."""
 
     rows: Sequence[tuple[TopicPartition, Sequence[int]]]
     log_dirs: Mapping[Replica, str]
@@ -39,20 +39,20 @@ class Plan:
 
     @property
     def topics(self) -> list[str]:
-        return java_order.strings(where.topic for where, _ in self.rows)
+        return hash_order.strings(where.topic for where, _ in self.rows)
 
 
 def parse_plan(text: str) -> Plan:
     if not text:
         raise ToolFailed("The input string shouldn't be empty")
     try:
-        found = json_input.as_object(json_input.parse(text))
+        content = json_input.as_object(json_input.parse(text))
     except ValueError as error:
-        raise ToolFailed(f"{error}: the file is no valid JSON") from error
-    _check_version(found)
+        raise ToolFailed(f"{error}: the file is not valid JSON") from error
+    _check_version(content)
     rows: list[tuple[TopicPartition, Sequence[int]]] = []
     log_dirs: dict[Replica, str] = {}
-    for row in json_input.as_array(found.get("partitions", [])):
+    for row in json_input.as_array(content.get("partitions", [])):
         where, replicas, directories = _row(json_input.as_object(row))
         rows.append((where, replicas))
         for broker, directory in zip(replicas, directories, strict=True):
@@ -74,38 +74,40 @@ def _row(fields: dict[str, Any]) -> tuple[TopicPartition, list[int], list[str]]:
     return where, replicas, directories
 
 
-def _check_version(found: dict[str, Any]) -> None:
-    version = json_input.integer(found.get("version", VERSION))
+def _check_version(content: dict[str, Any]) -> None:
+    version = json_input.integer(content.get("version", VERSION))
     if version != VERSION:
         raise ToolFailed(f"Not supported version field value {version}")
 
 
 def check_for_execution(plan: Plan) -> None:
-    """What --verify lets pass and --execute does not."""
+    """Make the checks that --execute makes and --verify does not."""
     if not plan.rows:
         raise ToolFailed("Partition reassignment list cannot be empty")
     if not all(replicas for _, replicas in plan.rows):
         raise ToolFailed("Partition replica list cannot be empty")
-    if twice := java_order.partitions(duplicates(where for where, _ in plan.rows)):
-        raise ToolFailed(f"Partition reassignment contains duplicate topic partitions: {','.join(map(str, twice))}")
-    repeated = [(where, java_order.integers(duplicates(replicas))) for where, replicas in plan.rows]
-    told = [f"{where} contains multiple entries for {','.join(map(str, ids))}" for where, ids in repeated if ids]
-    if told:
-        raise ToolFailed(f"Partition replica lists may not contain duplicate entries: {'. '.join(told)}")
+    if duplicate_partitions := hash_order.partitions(duplicates(where for where, _ in plan.rows)):
+        raise ToolFailed(
+            f"Partition reassignment contains duplicate topic partitions: {','.join(map(str, duplicate_partitions))}"
+        )
+    repeated = [(where, hash_order.integers(duplicates(replicas))) for where, replicas in plan.rows]
+    problems = [f"{where} contains multiple entries for {','.join(map(str, ids))}" for where, ids in repeated if ids]
+    if problems:
+        raise ToolFailed(f"Partition replica lists may not contain duplicate entries: {'. '.join(problems)}")
 
 
 def parse_topics(text: str) -> list[str]:
-    """`{"topics": [{"topic": "t"}], "version": 1}`."""
+    """Parse `{"topics": [{"topic": "t"}], "version": 1}`."""
     try:
         parsed = json_input.parse(text)
     except ValueError as error:
         raise ToolFailed("The input string is not a valid JSON") from error
-    found = json_input.as_object(parsed)
-    _check_version(found)
-    rows = [json_input.as_object(row) for row in json_input.as_array(found.get("topics", []))]
+    content = json_input.as_object(parsed)
+    _check_version(content)
+    rows = [json_input.as_object(row) for row in json_input.as_array(content.get("topics", []))]
     topics = [json_input.text(json_input.field(row, "topic")) for row in rows]
-    if twice := java_order.strings(duplicates(topics)):
-        raise ToolFailed(f"List of topics to reassign contains duplicate entries: {java_list(twice)}")
+    if repeated := hash_order.strings(duplicates(topics)):
+        raise ToolFailed(f"List of topics to reassign contains duplicate entries: {java_list(repeated)}")
     return topics
 
 
@@ -116,8 +118,8 @@ def parse_brokers(text: str) -> list[int]:
             brokers.append(int(part))
         except ValueError:
             raise ToolFailed(f'For input string: "{part}"') from None
-    if twice := java_order.integers(duplicates(brokers)):
-        raise ToolFailed(f"Broker list contains duplicate entries: {java_list(twice)}")
+    if repeated := hash_order.integers(duplicates(brokers)):
+        raise ToolFailed(f"Broker list contains duplicate entries: {java_list(repeated)}")
     return brokers
 
 
@@ -130,7 +132,7 @@ def java_list(items: Iterable[object]) -> str:
 
 
 def plan_json(replicas: Mapping[TopicPartition, Sequence[int]], log_dirs: Mapping[Replica, str]) -> str:
-    """One line, as --execute and --generate print it, to be saved and given back."""
+    """Return one line, as --execute and --generate print it, which can be saved as --reassignment-json-file."""
     rows = [
         {
             "topic": where.topic,
@@ -140,4 +142,4 @@ def plan_json(replicas: Mapping[TopicPartition, Sequence[int]], log_dirs: Mappin
         }
         for where in sorted(replicas)
     ]
-    return json_input.shown({"version": VERSION, "partitions": rows})
+    return json_input.compact_json({"version": VERSION, "partitions": rows})

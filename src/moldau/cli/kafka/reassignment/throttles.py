@@ -1,7 +1,7 @@
-"""How much of the network a reassignment may take: the configs that --execute sets for it and --verify takes away.
+"""The bandwidth limits of a reassignment: the configs that --execute sets and --verify removes.
 
-Which replicas are throttled is a config of each topic, how far is one of each broker (KIP-73). What is computed here is
-pure; the configs are changed by `client.broker_admin`.
+A config of each topic names the throttled replicas, one of each broker sets the rate (KIP-73). The computations here
+are pure; `client.broker_admin` changes the configs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from moldau.base.ids import TopicPartition
-from moldau.cli.kafka.java import order as java_order
+from moldau.cli.kafka.java import hash_order
 from moldau.cli.kafka.reassignment.plan import Plan
 from moldau.client import broker_admin
 from moldau.client.cluster_admin import ClusterAdmin
@@ -24,7 +24,7 @@ FOLLOWER_REPLICAS: Final = "follower.replication.throttled.replicas"
 
 
 class Move(NamedTuple):
-    """From any of these brokers, to these that do not have the partition yet."""
+    """From any of these brokers, to those that do not have the partition yet."""
 
     sources: frozenset[int]
     destinations: frozenset[int]
@@ -34,14 +34,14 @@ Moves = dict[TopicPartition, Move]
 
 
 def proposed_moves(
-    under_way: Mapping[TopicPartition, Reassignment],
+    active: Mapping[TopicPartition, Reassignment],
     proposed: Mapping[TopicPartition, Sequence[int]],
     current: Mapping[TopicPartition, Sequence[int]],
 ) -> Moves:
-    """All that moves once the plan is begun. Where a partition moves already, it does so from where it was before."""
+    """Return all moves once the plan has started. A partition that is moving already keeps its original sources."""
     moves = {
         where: Move(frozenset(each.replicas) - frozenset(each.adding), frozenset(each.adding))
-        for where, each in under_way.items()
+        for where, each in active.items()
     }
     for where, replicas in proposed.items():
         sources = moves[where].sources if where in moves else frozenset(current[where])
@@ -50,7 +50,7 @@ def proposed_moves(
 
 
 def throttled_replicas(moves: Moves) -> dict[str, dict[str, str | None]]:
-    """The two configs of each topic, as `partition:broker,...`."""
+    """Return the two configs of each topic, as `partition:broker,...`."""
     leaders: dict[str, set[str]] = {}
     followers: dict[str, set[str]] = {}
     for (topic, partition), move in moves.items():
@@ -79,9 +79,9 @@ def throttle_log_dirs(admin: ClusterAdmin, brokers: Iterable[int], bytes_per_sec
 
 
 def clear_throttles(admin: ClusterAdmin, plan: Plan) -> None:
-    """On all brokers: which of them a past reassignment moved from, nobody knows any more."""
-    named = [broker for _, replicas in plan.rows for broker in replicas]
-    brokers = java_order.integers([*admin.described().nodes, *named])
+    """Clear the throttles on all brokers: those that a past reassignment moved from are not known any more."""
+    brokers_in_plan = [broker for _, replicas in plan.rows for broker in replicas]
+    brokers = hash_order.integers([*admin.described().nodes, *brokers_in_plan])
     print(f"Clearing broker-level throttles on broker{_s(brokers)} {','.join(map(str, brokers))}", flush=True)
     broker_admin.alter_broker_configs(admin, brokers, dict.fromkeys((LEADER_RATE, FOLLOWER_RATE, LOG_DIRS_RATE)))
     topics = plan.topics

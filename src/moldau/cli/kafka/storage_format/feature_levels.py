@@ -1,7 +1,7 @@
-"""The features of Kafka 4.3 and their levels: which release brought which, and what a level needs of others. Pure.
+"""The features of Kafka 4.3 and their levels: since which release, and which levels of others they require. Pure.
 
-A table of Kafka's, not of this broker: what a cluster supports and is set to, it tells itself (`kafka-features
-describe`).
+This is a table of Kafka's releases, not of this broker: `kafka-features describe` shows what a cluster supports and
+has finalized.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ VERSIONS: Final = tuple(
     MetadataVersion(level, *name.split("-")) for level, name in enumerate(_RELEASES.split(), FIRST_LEVEL)
 )
 LATEST: Final = VERSIONS[-2]
-"""What a new cluster gets. The one behind it is the next release's, not settled yet."""
+"""What a new cluster gets. The version after it belongs to the next release and is not final yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureLevel:
-    """`since` is the metadata.version with which new clusters get it."""
+    """`since` is the metadata.version from which on new clusters get this level."""
 
     level: int
     since: int
-    needs: dict[str, int] = field(default_factory=dict)
+    requires: dict[str, int] = field(default_factory=dict)
 
 
 def _plain(*since: int) -> tuple[FeatureLevel, ...]:
@@ -58,17 +58,17 @@ FEATURES: Final = {
 }
 
 
-def version_of(text: str, unsettled_too: bool = True) -> MetadataVersion:
-    """`4.3`, `4.3-IV0` or `4.3.1`: what comes after the second dot does not matter."""
+def version_of(text: str, with_unreleased: bool = True) -> MetadataVersion:
+    """Parse `4.3`, `4.3-IV0` or `4.3.1`: what comes after the second dot is ignored."""
     key = ".".join(text.split(".")[:2])
-    known = VERSIONS if unsettled_too else VERSIONS[:-1]
-    for version in known:
+    versions = VERSIONS if with_unreleased else VERSIONS[:-1]
+    for version in versions:
         if key == str(version):
             return version
-    settled = [version for version in VERSIONS[:-1] if version.release == key]
-    if settled:
-        return settled[-1]
-    listed = ", ".join(map(str, known))
+    released = [version for version in VERSIONS[:-1] if version.release == key]
+    if released:
+        return released[-1]
+    listed = ", ".join(map(str, versions))
     raise ToolFailed(f"Unknown metadata.version '{text}'. Supported metadata.version are: {listed}")
 
 
@@ -77,12 +77,12 @@ def version_at(level: int) -> MetadataVersion | None:
 
 
 def default_level(feature: str, version: MetadataVersion) -> int:
-    """What a new cluster of that version is set to."""
+    """Return the level that a new cluster of this version gets."""
     return max(each.level for each in FEATURES[feature] if each.since <= version.level)
 
 
 def level_text(feature: str, level: int) -> str:
-    """A metadata.version is known by its release."""
+    """Return the level as text; a metadata.version by its release."""
     if feature != METADATA_VERSION:
         return str(level)
     version = version_at(level)
@@ -90,19 +90,19 @@ def level_text(feature: str, level: int) -> str:
 
 
 def mapping_lines(release: str | None) -> list[str]:
-    """The levels of all features in a release."""
-    named = release or str(LATEST)
-    version = version_of(named)
+    """Return the levels of all features in a release."""
+    name = release or str(LATEST)
+    version = version_of(name)
     levels = [f"{feature}={default_level(feature, version)}" for feature in FEATURES]
-    return [f"{METADATA_VERSION}={version.level} ({named})", *levels]
+    return [f"{METADATA_VERSION}={version.level} ({name})", *levels]
 
 
 class UnknownLevel(ToolFailed):
-    """There is such a feature, but no such level of it. Each of Kafka's tools has its own words for that."""
+    """The feature exists, but not this level. Each of Kafka's tools has its own message for that."""
 
 
 def dependency_lines(feature: str, level: int) -> list[str]:
-    """What a level of a feature needs of the others."""
+    """Return the levels of other features that a level requires."""
     if feature == METADATA_VERSION:
         version = version_at(level)
         if version is None:
@@ -110,21 +110,24 @@ def dependency_lines(feature: str, level: int) -> list[str]:
         return [f"{feature}={level} ({version}) has no dependencies."]
     if feature not in FEATURES:
         raise ToolFailed(f"Unknown feature: {feature}")
-    needs = next((each.needs for each in FEATURES[feature] if each.level == level), None)
-    if needs is None:
+    requires = next((each.requires for each in FEATURES[feature] if each.level == level), None)
+    if requires is None:
         raise UnknownLevel(f"No feature:{feature} with feature level {level}")
-    if not needs:
+    if not requires:
         return [f"{feature}={level} has no dependencies."]
-    return [f"{feature}={level} requires:", *(f"    {_named(name, each)}" for name, each in needs.items())]
+    return [
+        f"{feature}={level} requires:",
+        *(f"    {_level_with_release(name, each)}" for name, each in requires.items()),
+    ]
 
 
-def _named(feature: str, level: int) -> str:
+def _level_with_release(feature: str, level: int) -> str:
     version = version_at(level) if feature == METADATA_VERSION else None
     return f"{feature}={level} ({version})" if version else f"{feature}={level}"
 
 
 def parse_level(text: str) -> tuple[str, int]:
-    """`feature=level`."""
+    """Parse `feature=level`."""
     name, equals, level = text.partition("=")
     if not equals:
         raise ToolFailed(f"Can't parse feature=level string {text}: equals sign not found.")

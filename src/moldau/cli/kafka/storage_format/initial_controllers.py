@@ -1,7 +1,7 @@
-"""Who votes first in a new cluster: `kafka-storage format --initial-controllers` and `--standalone` (KIP-853).
+"""The first voters of a new cluster: `kafka-storage format --initial-controllers` and `--standalone` (KIP-853).
 
-A voter is written id@host:port:directory-id. What the tool leaves for the first start is a snapshot of the metadata log
-at offset 0 that names the voters; how that is written is `raft.snapshots`.
+A voter is written id@host:port:directory-id. For the first start, the tool writes a snapshot of the metadata log at
+offset 0 that names the voters; `raft.snapshots` defines its format.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def parse_voter(text: str) -> InitialController:
 
 
 def _host(rest: str) -> tuple[str, str]:
-    """The host and what follows it, colon first."""
+    """Return the host, and the rest from the colon on."""
     if not rest:
         raise ToolFailed("No hostname found after node id.")
     if rest.startswith("["):
@@ -89,7 +89,7 @@ def write_first_snapshot(
     from moldau.raft.snapshots import BOOTSTRAP, bootstrap_snapshot
     from moldau.raft.voters import SUPPORTED_KRAFT_VERSIONS, Endpoint, ReplicaKey, Voter, VoterSet
 
-    first = VoterSet(
+    voter_set = VoterSet(
         Voter(
             ReplicaKey(voter.node_id, voter.directory_id),
             (Endpoint(listener, voter.host, voter.port),),
@@ -100,4 +100,4 @@ def write_first_snapshot(
     directory = f"{log_dir}/{METADATA_TOPIC}-0"
     files.mkdir(log_dir)
     files.mkdir(directory)
-    replace_file(files, directory, BOOTSTRAP.file_name, bootstrap_snapshot([], first, now_ms))
+    replace_file(files, directory, BOOTSTRAP.file_name, bootstrap_snapshot([], voter_set, now_ms))

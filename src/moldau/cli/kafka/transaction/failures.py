@@ -1,4 +1,4 @@
-"""Why a call about transactions failed, in the words of Kafka's clients. Pure."""
+"""Why a request about transactions failed, in the words of Kafka's clients. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.cli.kafka.java.errors import words
+from moldau.cli.kafka.java.exceptions import message_of
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client.transactions import BrokerRefused
 
@@ -19,7 +19,7 @@ def failed(what: str, why: str) -> ToolFailed:
 
 def listing(error: KafkaError) -> str:
     if not isinstance(error, BrokerRefused):
-        return words(error)
+        return message_of(error)
     request = f"ListTransactions request sent to broker {error.node_id}"
     if error.code is ErrorCode.COORDINATOR_NOT_AVAILABLE:
         return f"{request} failed because the coordinator is shutting down"
@@ -34,7 +34,7 @@ def describing(error: KafkaError, transactional_id: str) -> str:
         case ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             return f"{request} failed due to authorization failure"
         case ErrorCode.REQUEST_TIMED_OUT | ErrorCode.UNSUPPORTED_VERSION:
-            return words(error)
+            return message_of(error)
     return f"{request} failed due to unexpected error"
 
 
@@ -46,13 +46,13 @@ def producers(error: KafkaError, where: TopicPartition, broker_id: int | None) -
         case ErrorCode.REQUEST_TIMED_OUT if broker_id is not None:
             return "Timed out waiting for a node assignment. Call: describeProducers(api=DESCRIBE_PRODUCERS)"
         case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return words(KafkaError(error.code))
+            return message_of(KafkaError(error.code))
         case ErrorCode.INVALID_TOPIC_EXCEPTION:
-            return f"Failed to fetch metadata for partition {where} due to invalid topic error: {words(error)}"
+            return f"Failed to fetch metadata for partition {where} due to invalid topic error: {message_of(error)}"
         case ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             return f"{task} due to authorization failure on topic `{where.topic}`"
         case ErrorCode.REQUEST_TIMED_OUT | ErrorCode.LEADER_NOT_AVAILABLE | ErrorCode.UNSUPPORTED_VERSION:
-            return words(error)
+            return message_of(error)
     return f"{task} due to unexpected error"
 
 
@@ -69,10 +69,10 @@ def aborting(error: KafkaError, specification: str, coordinator_epoch: int) -> s
                 " by the active coordinator"
             )
         case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return words(KafkaError(error.code))
+            return message_of(KafkaError(error.code))
         case ErrorCode.REQUEST_TIMED_OUT | ErrorCode.LEADER_NOT_AVAILABLE | ErrorCode.UNSUPPORTED_VERSION:
-            return words(error)
-    return f"{request} failed due to unexpected error: {words(KafkaError(error.code))}"
+            return message_of(error)
+    return f"{request} failed due to unexpected error: {message_of(KafkaError(error.code))}"
 
 
 def terminating(error: KafkaError, transactional_id: str) -> str:
@@ -83,5 +83,5 @@ def terminating(error: KafkaError, transactional_id: str) -> str:
         case ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             return f"{request} failed due to transactional ID authorization failure"
         case ErrorCode.REQUEST_TIMED_OUT | ErrorCode.UNSUPPORTED_VERSION:
-            return words(error)
+            return message_of(error)
     return f"{request} failed due to unexpected error"

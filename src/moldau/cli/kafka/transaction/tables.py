@@ -1,4 +1,4 @@
-"""What kafka-transactions prints: its tables, with their rows in Kafka's order. Pure."""
+"""The tables of kafka-transactions, with their rows in Kafka's order. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from moldau.base.ids import TopicPartition
-from moldau.cli.kafka.java import order as java_order
+from moldau.cli.kafka.java import hash_order
 from moldau.cli.kafka.padded_table import padded_table
 from moldau.client.transaction_values import (
     ActiveProducer,
@@ -50,8 +50,8 @@ HANGING: Final = (
 
 
 def listed_table(transactions: Sequence[ListedTransaction]) -> str:
-    """Broker by broker; of each, in the order in which it told them."""
-    brokers = java_order.integers(each.coordinator for each in transactions)
+    """Sort by broker; the transactions of each broker stay in the order of its response."""
+    brokers = hash_order.integers(each.coordinator for each in transactions)
     return padded_table(LISTED, [each for broker in brokers for each in transactions if each.coordinator == broker])
 
 
@@ -66,7 +66,7 @@ def described_table(transaction: DescribedTransaction, now_ms: int) -> str:
         transaction.timeout_ms,
         NONE if start_ms is None else start_ms,
         NONE if start_ms is None else now_ms - start_ms,
-        ",".join(map(str, java_order.partitions(transaction.partitions))),
+        ",".join(map(str, hash_order.partitions(transaction.partitions))),
     )
     return padded_table(DESCRIBED, [row])
 
@@ -86,7 +86,7 @@ def producers_table(producers: Iterable[ActiveProducer]) -> str:
     return padded_table(PRODUCERS, rows)
 
 
-def hanging_table(found: Sequence[OpenTransaction], now_ms: int) -> str:
+def hanging_table(hanging: Sequence[OpenTransaction], now_ms: int) -> str:
     rows = [
         (
             *each.where,
@@ -97,15 +97,15 @@ def hanging_table(found: Sequence[OpenTransaction], now_ms: int) -> str:
             each.producer.last_timestamp,
             (now_ms - each.producer.last_timestamp) // MINUTE_MS,
         )
-        for producer_id in java_order.longs(each.producer.producer_id for each in found)
-        for each in found
+        for producer_id in hash_order.longs(each.producer.producer_id for each in hanging)
+        for each in hanging
         if each.producer.producer_id == producer_id
     ]
     return padded_table(HANGING, rows)
 
 
-def in_tables_order(
+def in_java_order(
     producers: Mapping[TopicPartition, Sequence[ActiveProducer]],
 ) -> dict[TopicPartition, Sequence[ActiveProducer]]:
-    """Partitions in the order in which Kafka's tool goes through them."""
-    return {where: producers[where] for where in java_order.partitions_to_measure(producers)}
+    """Return the partitions in the order in which Kafka's tool iterates over them."""
+    return {where: producers[where] for where in hash_order.partitions_presized(producers)}

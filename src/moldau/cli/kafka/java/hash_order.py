@@ -1,7 +1,6 @@
-"""The order in which Java's HashMap gives its keys, which is the order in which Kafka's tools print many of their rows.
+"""The iteration order of Java's HashMap, in which Kafka's tools print many of their rows.
 
-Nobody would choose that order. It is kept so that the output of these tools and of Kafka's can be compared line by
-line. Pure.
+It has no meaning of its own: with it, the output of these tools and of Kafka's can be compared line by line. Pure.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ _INT: Final = 0xFFFFFFFF
 
 
 def string_hash(text: str) -> int:
-    """String.hashCode(), over UTF-16 units, as an unsigned number."""
+    """Return String.hashCode(), over UTF-16 units, as an unsigned number."""
     units = text.encode("utf-16-be", "surrogatepass")
-    found = 0
+    hash_code = 0
     for at in range(0, len(units), 2):
-        found = (31 * found + (units[at] << 8 | units[at + 1])) & _INT
-    return found
+        hash_code = (31 * hash_code + (units[at] << 8 | units[at + 1])) & _INT
+    return hash_code
 
 
 def partition_hash(where: TopicPartition) -> int:
-    """TopicPartition.hashCode() of Kafka's clients."""
+    """Return TopicPartition.hashCode() of Kafka's clients."""
     return (31 * (31 + where.partition) + string_hash(where.topic)) & _INT
 
 
@@ -35,8 +34,8 @@ def strings(keys: Iterable[str]) -> list[str]:
     return _ordered(keys, string_hash, TABLE_MIN)
 
 
-def strings_to_measure(keys: Iterable[str]) -> list[str]:
-    """As of a map that was made for so many keys, with a table no larger than they need."""
+def strings_presized(keys: Iterable[str]) -> list[str]:
+    """The order in a map that was created for this number of keys, with a table no larger than needed."""
     return _ordered(keys, string_hash, 1)
 
 
@@ -52,12 +51,12 @@ def partitions(keys: Iterable[TopicPartition]) -> list[TopicPartition]:
     return _ordered(keys, partition_hash, TABLE_MIN)
 
 
-def partitions_to_measure(keys: Iterable[TopicPartition]) -> list[TopicPartition]:
+def partitions_presized(keys: Iterable[TopicPartition]) -> list[TopicPartition]:
     return _ordered(keys, partition_hash, 1)
 
 
 def _ordered(keys: Iterable[K], hash_of: Callable[[K], int], table_min: int) -> list[K]:
-    """By bucket, and inside a bucket as they were put in. The table doubles when it is three quarters full."""
+    """Sort by bucket, and inside a bucket by insertion. The table doubles when it is three quarters full."""
     distinct = list(dict.fromkeys(keys))
     size = table_min
     while len(distinct) > size * 3 // 4:

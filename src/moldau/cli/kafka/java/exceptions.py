@@ -1,7 +1,7 @@
-"""Errors as Kafka's Java tools print them: the exception's class, then its words.
+"""Errors as Kafka's Java tools print them: the exception's class, then its message.
 
-The words travel with few answers; for the others, and for the classes whose names do not follow from the code's, there
-are tables here. Pure.
+Few responses contain the message; this module has tables of the others, and of the classes whose names do not follow
+from the error code's name. Pure.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 
 PACKAGE: Final = "org.apache.kafka.common.errors"
 WRAPPED: Final = "java.util.concurrent.ExecutionException: "
-"""What stands before an error that one of Kafka's futures brought and nobody unpacked."""
+"""Printed before an error of one of Kafka's futures that the Java tool does not unwrap."""
 CLASSES: Final = {
     ErrorCode.NON_EMPTY_GROUP: "GroupNotEmpty",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "GroupAuthorization",
@@ -20,7 +20,7 @@ CLASSES: Final = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ClusterAuthorization",
     ErrorCode.REQUEST_TIMED_OUT: "Timeout",
 }
-WORDS: Final = {
+MESSAGES: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
     ErrorCode.REQUEST_TIMED_OUT: "The request timed out.",
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "The coordinator is loading and hence can't process requests.",
@@ -41,17 +41,17 @@ WORDS: Final = {
 }
 
 
-def words(error: KafkaError) -> str:
-    """What getMessage() answers."""
-    return error.message or WORDS.get(error.code, error.code.name)
+def message_of(error: KafkaError) -> str:
+    """Return the text of getMessage()."""
+    return error.message or MESSAGES.get(error.code, error.code.name)
 
 
 def without_message(error: KafkaError) -> KafkaError:
-    """The error as Kafka's clients make it of a bare code, where the message is our own."""
+    """Return the error without a message of our own, as Kafka's clients make it from the bare code."""
     return KafkaError(error.code)
 
 
-def shown(error: KafkaError) -> str:
-    """What toString() answers."""
+def exception_text(error: KafkaError) -> str:
+    """Return the text of toString()."""
     by_rule = "".join(word.capitalize() for word in error.code.name.split("_")).removesuffix("Exception")
-    return f"{PACKAGE}.{CLASSES.get(error.code, by_rule)}Exception: {words(error)}"
+    return f"{PACKAGE}.{CLASSES.get(error.code, by_rule)}Exception: {message_of(error)}"
