@@ -11,7 +11,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.coordinator.group import consumer_records as logged
 from moldau.coordinator.group.consumer.patterns import Patterns
 from moldau.coordinator.machine import CoordinatorRecord, Outcome
-from moldau.coordinator.pattern import compiled
+from moldau.coordinator.pattern import compile_pattern
 from moldau.metadata.apply import Changes
 from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
@@ -32,7 +32,7 @@ from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeat
 )
 def test_what_is_no_pattern_or_too_much_of_one_is_refused(pattern: str) -> None:
     with pytest.raises(KafkaError) as refused:
-        compiled(pattern)
+        compile_pattern(pattern)
     assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
@@ -56,14 +56,14 @@ def test_what_is_no_pattern_or_too_much_of_one_is_refused(pattern: str) -> None:
 )
 @pytest.mark.needs_re2
 def test_a_pattern_has_to_match_the_whole_name(pattern: str, name: str, matches: bool) -> None:
-    assert bool(compiled(pattern).fullmatch(name)) == matches
+    assert bool(compile_pattern(pattern).fullmatch(name)) == matches
 
 
 def test_without_google_re2_patterns_are_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python's `re` would take them, and one `(a+)+$` would hold up the whole broker."""
     monkeypatch.setitem(sys.modules, "re2", None)
     with pytest.raises(KafkaError, match=r"^'orders\.\*': this broker cannot match patterns") as refused:
-        compiled("orders.*")
+        compile_pattern("orders.*")
     assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
 
 

@@ -12,7 +12,7 @@ from moldau.base.ids import TopicPartition
 from moldau.coordinator.machine import Client
 from moldau.coordinator.transaction.settings import TransactionSettings
 from moldau.coordinator.transaction.transaction import PRODUCER_EPOCH_MAX, State, Transaction, record_of
-from moldau.coordinator.transaction.transactions import ABORT_AGAIN_MS
+from moldau.coordinator.transaction.transactions import ABORT_RETRY_MS
 from moldau.wire.messages.end_txn import EndTxnRequest
 
 MINUTE_MS = 60_000
@@ -205,10 +205,10 @@ def test_an_abort_for_which_no_producer_id_is_at_hand_is_tried_again() -> None:
     rooms = begun()
     rooms.machine.transactions["x"] = replace(rooms["x"], producer_epoch=PRODUCER_EPOCH_MAX - 1)
     rooms.has_producer_ids = False
-    rooms.advance(MINUTE_MS + 2 * ABORT_AGAIN_MS)
+    rooms.advance(MINUTE_MS + 2 * ABORT_RETRY_MS)
     assert rooms["x"].state is State.ONGOING
     rooms.has_producer_ids = True
-    rooms.advance(ABORT_AGAIN_MS)
+    rooms.advance(ABORT_RETRY_MS)
     assert rooms["x"].state is State.PREPARE_ABORT
     assert rooms["x"].next_producer_id == FIRST_PRODUCER_ID + 1
 
@@ -220,7 +220,7 @@ def test_an_abort_that_the_log_refuses_is_tried_again() -> None:
     refused = action().refused
     assert refused is not None
     assert refused(KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)).records == ()
-    rooms.advance(ABORT_AGAIN_MS)
+    rooms.advance(ABORT_RETRY_MS)
     assert rooms["x"].state is State.PREPARE_ABORT
 
 

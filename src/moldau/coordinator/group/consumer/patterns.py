@@ -9,7 +9,7 @@ from collections.abc import Container
 from typing import Any
 
 from moldau.base.errors import KafkaError
-from moldau.coordinator.pattern import compiled
+from moldau.coordinator.pattern import compile_pattern
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 
@@ -25,7 +25,7 @@ class Patterns:
     def check(self, pattern: str) -> None:
         """KafkaError if it is none."""
         if pattern and pattern not in self._matchers:
-            compiled(pattern)
+            compile_pattern(pattern)
 
     def topics(self, pattern: str) -> frozenset[str]:
         """One that another broker took and we do not understand stands for nothing: those who heartbeat beside the
@@ -33,7 +33,7 @@ class Patterns:
         found = self._topics.get(pattern)
         if found is None:
             try:
-                matcher = compiled(pattern)
+                matcher = compile_pattern(pattern)
             except KafkaError:
                 return frozenset()
             found = frozenset(name for name in self._current.image.topics if matcher.fullmatch(name))
