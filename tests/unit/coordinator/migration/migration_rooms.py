@@ -173,7 +173,7 @@ def _of_consumers(group: Group) -> dict[str, Any]:
 
 def _of_classic(group: ClassicGroup) -> dict[str, Any]:
     """What the log tells of a group at rest."""
-    names = ("generation", "protocol_type_said", "protocol_name", "leader", "static_members", "subscribed_topics")
+    names = ("generation", "protocol_type_or_none", "protocol_name", "leader", "static_members", "subscribed_topics")
     told = {name: getattr(group, name) for name in (*names, "state_timestamp_ms")}
     return told | {member.member_id: _of_member(member, group.protocol_name) for member in group.members.values()}
 

@@ -16,7 +16,7 @@ CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
 
 
-def describe(group: ConsumerGroup, image: MetadataImage, assignors: Sequence[str]) -> DescribedGroup:
+def describe_group(group: ConsumerGroup, image: MetadataImage, assignors: Sequence[str]) -> DescribedGroup:
     return DescribedGroup(
         group_id=group.group_id,
         group_state=group.state_name,

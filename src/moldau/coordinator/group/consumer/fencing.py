@@ -52,7 +52,7 @@ class Fencing:
 
     # --- deadlines ----------------------------------------------------------------------------------------------
 
-    def heard_of(self, group_id: str, member: ConsumerMember) -> None:
+    def extend_session(self, group_id: str, member: ConsumerMember) -> None:
         """Members that speak the classic protocol have said how long a session of theirs is."""
         classic = member.classic_member_metadata
         session_ms = self._state.settings.consumer_session_timeout_ms if classic is None else classic.session_timeout_ms
@@ -62,7 +62,7 @@ class Fencing:
         self._state.deadlines.schedule(
             (unless, group_id, member_id),
             self._state.clock.elapsed_ms() + delay_ms,
-            lambda: self._expired(group_id, member_id, None),
+            lambda: self._on_timeout(group_id, member_id, None),
         )
 
     def expect_revocation(self, group_id: str, member: ConsumerMember) -> None:
@@ -71,7 +71,7 @@ class Fencing:
             self._state.deadlines.schedule(
                 ("rebalance", group_id, member.member_id),
                 self._state.clock.elapsed_ms() + member.rebalance_timeout_ms,
-                lambda: self._expired(group_id, member.member_id, member.member_epoch),
+                lambda: self._on_timeout(group_id, member.member_id, member.member_epoch),
             )
 
     def forget(self, group_id: str, member_id: str) -> None:
@@ -83,7 +83,7 @@ class Fencing:
         for what in ("join", "sync"):
             self._state.deadlines.cancel((what, group_id, member_id))
 
-    def _expired(self, group_id: str, member_id: str, in_epoch: int | None) -> Outcome[None]:
+    def _on_timeout(self, group_id: str, member_id: str, in_epoch: int | None) -> Outcome[None]:
         group = self._state.groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
             return NOTHING

@@ -100,7 +100,7 @@ class ConsumerGroups:
         assert isinstance(group, ConsumerGroup)
         for member in group.members.values():
             if member.is_classic:
-                self.fencing.heard_of(group_id, member)
+                self.fencing.extend_session(group_id, member)
 
     def _change(self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> Change:
         """Whoever asks, checked: a member of the group, one to be, or one that takes its predecessor's place."""
@@ -126,7 +126,7 @@ class ConsumerGroups:
         group_id = change.group.group_id
         if change.before.is_classic:
             self.fencing.forget_classic(group_id, change.before.member_id)
-        self.fencing.heard_of(group_id, change.member)
+        self.fencing.extend_session(group_id, change.member)
         if has_moved:
             self.fencing.expect_revocation(group_id, change.member)
 
@@ -164,7 +164,7 @@ class ConsumerGroups:
         for group in self._state.groups.values():
             if isinstance(group, ConsumerGroup):
                 for member in group.members.values():
-                    self.fencing.heard_of(group.group_id, member)
+                    self.fencing.extend_session(group.group_id, member)
                     self.fencing.expect_revocation(group.group_id, member)
 
     def on_image(self, image: MetadataImage, changes: Changes) -> None:

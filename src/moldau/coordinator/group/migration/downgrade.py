@@ -20,7 +20,7 @@ def classic_group_of(
         State.STABLE,
         state_timestamp_ms=now_ms,
         generation=generation,
-        protocol_type_said=PROTOCOL_TYPE,
+        protocol_type_or_none=PROTOCOL_TYPE,
     )
     for member, _ in members:
         made.add(_member(member))

@@ -12,7 +12,7 @@ from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import uuid_text
-from moldau.coordinator.group.classic.groups import check_protocol_said, check_session_timeout
+from moldau.coordinator.group.classic.groups import check_protocol_present, check_session_timeout
 from moldau.coordinator.group.classic.joining import MEMBER_ID_REQUIRED_FROM, protocols_of, rebalance_timeout_of
 from moldau.coordinator.group.consumer.change import Change
 from moldau.coordinator.group.consumer.group import ConsumerGroup
@@ -97,7 +97,7 @@ class ClassicMembers:
     def _expect_sync(self, change: Change, has_moved: bool) -> None:
         group_id, member = change.group.group_id, change.member
         self._fencing.forget_classic(group_id, member.member_id)
-        self._fencing.heard_of(group_id, member)
+        self._fencing.extend_session(group_id, member)
         self._fencing.expel_after(member.rebalance_timeout_ms, "sync", group_id, member.member_id)
         if has_moved:
             self._fencing.expect_revocation(group_id, member)
@@ -105,7 +105,7 @@ class ClassicMembers:
     # --- SyncGroup and Heartbeat --------------------------------------------------------------------------------
 
     def sync(self, group: ConsumerGroup, request: SyncGroupRequest, client: Client) -> Outcome[SyncGroupResponse]:
-        check_protocol_said(request, client)
+        check_protocol_present(request, client)
         member, classic = _member(group, request.member_id, request.group_instance_id, request.generation_id)
         protocol = classic.supported_protocols[0]
         if request.protocol_type not in (None, PROTOCOL_TYPE) or request.protocol_name not in (None, protocol.name):
@@ -114,7 +114,7 @@ class ClassicMembers:
         if member.member_epoch < group.assignment_epoch and member.state is not MemberState.UNREVOKED:
             raise self._rejoin(group, member)
         self._state.deadlines.cancel(("sync", group.group_id, member.member_id))
-        self._fencing.heard_of(group.group_id, member)
+        self._fencing.extend_session(group.group_id, member)
         has = write_assignment(member.assigned, self._state.current.image, protocol.metadata)
         return Outcome(
             SyncGroupResponse(protocol_type=request.protocol_type, protocol_name=request.protocol_name, assignment=has)
@@ -122,7 +122,7 @@ class ClassicMembers:
 
     def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest) -> Outcome[HeartbeatResponse]:
         member, _ = _member(group, request.member_id, request.group_instance_id, request.generation_id)
-        self._fencing.heard_of(group.group_id, member)
+        self._fencing.extend_session(group.group_id, member)
         if _must_rejoin(group, member):
             raise self._rejoin(group, member)
         return Outcome(HeartbeatResponse())
