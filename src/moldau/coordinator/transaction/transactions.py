@@ -1,7 +1,7 @@
 """One shard of the transaction coordinator as a state machine: its requests, its records and its deadlines.
 
 A request is refused by an error code in its response, never by an exception: a refusal too depends on records that may
-not be committed yet, and must wait for them. Records are applied as soon as they are appended. Only the markers must
+not be committed yet, and must wait for them. Records are applied as soon as they are decided. Only the markers must
 not be sent before the records are committed, so sending them is an answer to the machine itself. A transaction is
 PREPARE_* until its markers are written, and only then becomes COMPLETE_*.
 """

@@ -190,7 +190,7 @@ def snapshot(rooms: ConsumerRooms) -> dict[str, Any]:
 def _told(group: Any) -> dict[str, Any]:
     subscriptions = vars(group.subscriptions)
     return {
-        **{name: value for name, value in vars(group).items() if name not in ("must_look", "subscriptions")},
+        **{name: value for name, value in vars(group).items() if name not in ("must_resolve_topics", "subscriptions")},
         **{name: value for name, value in subscriptions.items() if name != "_interest"},
     }
 

@@ -103,7 +103,7 @@ def test_a_member_of_a_state_that_is_not_known_begins_anew(rooms: ConsumerRooms)
     rooms.take(Outcome(None, [strange]))
     rooms.grow_topic("a", 5)
     assert refusal(rooms, Ask("g", "m", 2)) is ErrorCode.FENCED_MEMBER_EPOCH
-    assert rooms.group().must_look, "what a refused heartbeat saw is seen by nobody"
+    assert rooms.group().must_resolve_topics, "what a refused heartbeat saw is seen by nobody"
     response, _ = rooms.beat(join())
     assert response.assignment is not None
     assert [list(topic.partitions) for topic in response.assignment.topic_partitions] == [[0, 1, 2, 3, 4]]
@@ -126,7 +126,7 @@ def test_a_heartbeat_with_nothing_new_looks_at_nobody_else_and_writes_nothing(ro
     while sum(client.beat() + client.react() for client in clients):
         pass
     group = rooms.group()
-    assert not group.must_look
+    assert not group.must_resolve_topics
     group.members = Shy(group.members)
     for client in clients:
         response, written = rooms.beat(Ask("g", client.member_id, client.epoch))
@@ -155,9 +155,9 @@ def test_topics_concern_those_who_read_them(rooms: ConsumerRooms) -> None:
     rooms.beat(join(group_id="of x", subscribed_topic_names=[], subscribed_topic_regex="x.*"))
 
     def concerned() -> set[str]:
-        found = {group_id for group_id in rooms.state.groups if rooms.group(group_id).must_look}
+        found = {group_id for group_id in rooms.state.groups if rooms.group(group_id).must_resolve_topics}
         for group_id in found:
-            rooms.group(group_id).must_look = False
+            rooms.group(group_id).must_resolve_topics = False
         return found
 
     # A group that was just made looks once more.
@@ -169,7 +169,7 @@ def test_topics_concern_those_who_read_them(rooms: ConsumerRooms) -> None:
     rooms.create_topic("x1", 1)
     assert concerned() == {"of all", "of x"}
     for group_id in ("of all", "of x"):
-        rooms.group(group_id).must_look = True
+        rooms.group(group_id).must_resolve_topics = True
         rooms.beat(Ask(group_id, "m", 2))
     rooms.delete_topic("x1")
     assert concerned() == {"of all", "of x"}
@@ -250,7 +250,7 @@ class Migration:
     def __init__(self) -> None:
         self.left: list[str] = []
 
-    def upgraded(self, group: Group) -> tuple[ConsumerGroup, Conversion]:
+    def upgrade(self, group: Group) -> tuple[ConsumerGroup, Conversion]:
         old = ConsumerMember(
             member_id="old",
             member_epoch=7,
@@ -272,7 +272,7 @@ class Migration:
         ]
         return made, Conversion(written)
 
-    def downgraded(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> Conversion | None:
+    def downgrade(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> Conversion | None:
         self.left += [member.member_id for member in leaving]
         return Conversion(group.tombstones()) if group.classic_members == len(group.members) - len(leaving) else None
 

@@ -7,7 +7,7 @@ from consumer_rooms import ConsumerRooms
 
 from moldau.coordinator.group import consumer_records as logged
 from moldau.coordinator.group.classic.group import ClassicGroup
-from moldau.coordinator.group.consumer.describe import describe
+from moldau.coordinator.group.consumer.describe import describe_group
 from moldau.coordinator.group.consumer.member import MemberState
 from moldau.coordinator.group.consumer.target import metadata_hash, preferred_assignor
 from moldau.coordinator.machine import CoordinatorRecord, Outcome
@@ -162,7 +162,7 @@ def test_a_group_is_shown_as_it_is(rooms: ConsumerRooms) -> None:
         ),
     )
     response = ConsumerGroupDescribeResponse(
-        groups=[describe(rooms.group(), rooms.current.image, ("uniform", "range"))]
+        groups=[describe_group(rooms.group(), rooms.current.image, ("uniform", "range"))]
     )
     for version in (0, 1):
         encoded = bytearray()

@@ -167,7 +167,7 @@ def _of_consumers(group: Group) -> dict[str, Any]:
         name: value for name, value in vars(group)["subscriptions"].__dict__.items() if name != "_interest"
     }
     return {
-        name: value for name, value in vars(group).items() if name not in ("must_look", "subscriptions")
+        name: value for name, value in vars(group).items() if name not in ("must_resolve_topics", "subscriptions")
     } | subscriptions
 
 
