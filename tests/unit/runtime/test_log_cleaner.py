@@ -332,7 +332,7 @@ def test_a_corrupt_log_is_given_up_and_told_of_and_others_are_cleaned(
     assert [str(each) for each in desk.cleaner.uncleanable] == ["broken-0"]
     assert sorted(desk.cleans.cleaned) == ["broken-0", "well-0"]
     assert len(caplog.records) == 1
-    assert "broken-0 cannot be cleaned" in caplog.text
+    assert "broken-0: cannot be cleaned" in caplog.text
     assert desk.read("well") == [(1, "b", "1"), (2, "a", "2")]
     assert not desk.files_of("broken", layout.CLEANED)
     assert not desk.rooms.faults
