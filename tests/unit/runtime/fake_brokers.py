@@ -1,4 +1,4 @@
-"""Brokers that answer when a test says so."""
+"""Brokers that respond when a test tells them to."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class FakeBrokers(Brokers):
         return answer
 
     def take(self) -> tuple[int, Any, Promise[Any]]:
-        """The next that was asked: node, request, and where the answer is awaited."""
+        """Return the next request: node, request and the promise of its response."""
         return self.asked.pop(0)
 
 
 def image_of(**leaders: list[int]) -> MetadataImage:
-    """Topics, and who leads each of their partitions."""
+    """Return an image with topics and the leaders of their partitions."""
     topics = {
         name: TopicImage(
             name,

@@ -1,4 +1,4 @@
-"""What the disk refuses is told at once, with what to do, and then only counted."""
+"""A storage fault is logged at once, with the next step; repetitions are counted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def fault(number: int) -> StorageFault:
     return StorageFault("/data/t-0/0.log", OSError(number, os.strerror(number)))
 
 
-def test_the_first_of_a_kind_is_told_and_the_rest_are_counted() -> None:
+def test_the_first_fault_of_an_errno_is_logged_and_the_rest_are_counted() -> None:
     lines: list[str] = []
     clock = FakeClock()
     told = FaultLog(lines.append, clock)
@@ -34,7 +34,7 @@ def test_the_first_of_a_kind_is_told_and_the_rest_are_counted() -> None:
     ]
 
 
-def test_a_fault_that_nobody_knows_a_step_for() -> None:
+def test_a_fault_without_a_next_step() -> None:
     lines: list[str] = []
     FaultLog(lines.append, FakeClock())("t-0: records cannot be read", fault(errno.ENOENT))
     assert lines == ["t-0: records cannot be read: /data/t-0/0.log: No such file or directory"]

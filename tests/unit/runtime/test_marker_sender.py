@@ -1,4 +1,4 @@
-"""Markers get to every partition of a decided transaction, whoever leads it by then; and no longer than they should."""
+"""Markers reach every partition of a prepared transaction, whoever leads it, as long as they are needed."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Sending:
         return markers
 
     def asked(self) -> list[tuple[int, list[tuple[int, str, int]]]]:
-        """(node, its markers as (producer, topic, partition)) of all that is under way."""
+        """Return (node, its markers as (producer, topic, partition)) of all requests in flight."""
         return [(node, named(request)) for node, request, _ in self.brokers.asked]
 
     def answer(self, **codes: ErrorCode) -> None:
-        """Answers the oldest request: these topics with these codes, all others with none."""
+        """Respond to the oldest request: these topics with these codes, all others without an error."""
         _, request, waiting = self.brokers.take()
         waiting.complete(response(request, codes))
         self.timers.run_soon()
@@ -95,7 +95,7 @@ def test_each_leader_gets_its_markers_and_the_last_one_completes_it() -> None:
     assert world.written == [markers]
 
 
-def test_what_comes_up_while_a_broker_is_asked_goes_with_the_next_request() -> None:
+def test_markers_queued_during_a_request_go_with_the_next_one() -> None:
     world = Sending(a=[2, 2])
     world.send("one", ("a", 0), producer_id=1)
     world.send("two", ("a", 0), producer_id=2)
@@ -107,7 +107,7 @@ def test_what_comes_up_while_a_broker_is_asked_goes_with_the_next_request() -> N
     assert [each.transactional_id for each in world.written] == ["one", "two", "three"]
 
 
-def test_a_partition_that_moved_is_asked_of_its_new_leader() -> None:
+def test_a_marker_follows_its_partition_to_the_new_leader() -> None:
     world = Sending(a=[1], b=[1])
     markers = world.send("tx", ("a", 0), ("b", 0))
     world.current.image = image_of(a=[2], b=[1])
@@ -119,7 +119,7 @@ def test_a_partition_that_moved_is_asked_of_its_new_leader() -> None:
     assert world.written == [markers]
 
 
-def test_who_cannot_be_reached_is_tried_again() -> None:
+def test_an_unreachable_broker_is_retried() -> None:
     world = Sending(a=[2])
     markers = world.send("tx", ("a", 0))
     for _ in range(3):
@@ -129,7 +129,7 @@ def test_who_cannot_be_reached_is_tried_again() -> None:
     assert world.written == [markers]
 
 
-def test_a_partition_without_a_leader_waits_for_one_and_a_deleted_topic_for_nothing() -> None:
+def test_a_leaderless_partition_is_waited_for_and_a_deleted_topic_is_not() -> None:
     world = Sending(a=[-1])
     markers = world.send("tx", ("a", 0), ("gone", 0), ("a", 5))
     assert world.asked() == []
@@ -142,7 +142,7 @@ def test_a_partition_without_a_leader_waits_for_one_and_a_deleted_topic_for_noth
     assert world.written == [markers, only_gone]
 
 
-def test_a_producer_that_another_coordinator_has_taken_over_is_left_alone() -> None:
+def test_markers_stop_when_another_coordinator_has_taken_over() -> None:
     world = Sending(a=[1], b=[2])
     world.send("tx", ("a", 0), ("b", 0))
     world.answer(a=ErrorCode.TRANSACTION_COORDINATOR_FENCED)
@@ -151,7 +151,7 @@ def test_a_producer_that_another_coordinator_has_taken_over_is_left_alone() -> N
     assert (world.asked(), world.written) == ([], [])
 
 
-def test_a_coordinator_that_lost_its_place_stops_asking() -> None:
+def test_a_former_coordinator_stops_sending() -> None:
     world = Sending(a=[1])
     world.send("tx", ("a", 0))
     world.is_ours = False
@@ -160,7 +160,7 @@ def test_a_coordinator_that_lost_its_place_stops_asking() -> None:
     assert (world.asked(), world.written) == ([], [])
 
 
-def test_of_two_ends_of_one_transactional_id_the_later_counts() -> None:
+def test_of_two_ends_of_one_transactional_id_the_later_wins() -> None:
     world = Sending(a=[1])
     world.send("tx", ("a", 0))
     later = world.send("tx", ("a", 0), producer_id=8)
@@ -170,7 +170,7 @@ def test_of_two_ends_of_one_transactional_id_the_later_counts() -> None:
     assert world.written == [later]
 
 
-def test_what_is_over_by_the_time_it_would_be_sent_stays_here() -> None:
+def test_obsolete_markers_are_not_sent() -> None:
     world = Sending(a=[1])
     world.send("first", ("a", 0), producer_id=1)
     world.send("tx", ("a", 0))
@@ -181,7 +181,7 @@ def test_what_is_over_by_the_time_it_would_be_sent_stays_here() -> None:
     assert world.written[-1] is later
 
 
-def test_a_request_holds_no_more_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_has_at_most_the_allowed_number_of_markers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(marker_sender, "MARKERS_SENT_MAX", 2)
     world = Sending(a=[1])
     for number in range(5):
@@ -194,7 +194,7 @@ def test_a_request_holds_no_more_than_it_may(monkeypatch: pytest.MonkeyPatch) ->
     assert len(world.written) == 5
 
 
-def test_nothing_is_sent_after_the_end() -> None:
+def test_nothing_is_sent_after_close() -> None:
     world = Sending(a=[1])
     world.send("tx", ("a", 0))
     world.sender.close()

@@ -1,4 +1,4 @@
-"""A follower's side of a fetch session: what is said, what need not be said, and what must be said again."""
+"""The follower's side of a fetch session: what a request must contain, may leave out, and must repeat."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ START = Position(0, -1, 0, 5)
 
 
 def said(session: ReplicaFetchSession) -> tuple[int, int, dict[tuple[bytes, int], int], list[tuple[bytes, int]]]:
-    """(session, epoch, offsets of what is wanted, what is forgotten) of the next request."""
+    """Return (session id, epoch, fetch offsets, forgotten partitions) of the next request."""
     request = FetchRequest()
     session.fill(request)
     wanted = {
@@ -29,7 +29,7 @@ def opened() -> ReplicaFetchSession:
     return session
 
 
-def test_the_first_request_says_all_and_the_next_only_what_changed() -> None:
+def test_the_first_request_has_everything_and_the_next_only_changes() -> None:
     session = opened()
     assert said(session) == (7, 1, {}, [])
     session.on_response(7)
@@ -40,14 +40,14 @@ def test_the_first_request_says_all_and_the_next_only_what_changed() -> None:
     assert said(session) == (7, 3, {}, [])
 
 
-def test_a_change_taken_back_before_it_was_said_is_none() -> None:
+def test_a_change_undone_before_it_was_sent_is_not_sent() -> None:
     session = opened()
     session.set_position(A, START._replace(fetch_offset=3))
     session.set_position(A, START)
     assert said(session) == (7, 1, {}, [])
 
 
-def test_what_is_not_wanted_any_more_is_forgotten_once() -> None:
+def test_a_dropped_partition_is_forgotten_once() -> None:
     session = opened()
     session.drop(A)
     assert said(session) == (7, 1, {}, [A])
@@ -57,7 +57,7 @@ def test_what_is_not_wanted_any_more_is_forgotten_once() -> None:
     assert not session
 
 
-def test_what_was_never_said_need_not_be_forgotten() -> None:
+def test_an_unsent_partition_need_not_be_forgotten() -> None:
     session = opened()
     new = (b"c" * 16, 0)
     session.set_position(new, START)
@@ -65,15 +65,15 @@ def test_what_was_never_said_need_not_be_forgotten() -> None:
     assert said(session) == (7, 1, {}, [])
 
 
-def test_what_is_dropped_and_wanted_again_is_said_again() -> None:
-    """Nothing was said in between, and its position is the same; but the leader may have heard it before it led."""
+def test_a_partition_dropped_and_added_again_is_sent_again() -> None:
+    """Even without a request in between and at the same position: the leader may have got it before it led."""
     session = opened()
     session.drop(A)
     session.set_position(A, START)
     assert said(session) == (7, 1, {A: 0}, [])
 
 
-def test_after_a_failure_all_is_said_again_and_the_old_session_ends() -> None:
+def test_after_a_failure_everything_is_sent_again_and_the_old_session_ends() -> None:
     session = opened()
     session.drop(B)
     session.start_over()
@@ -82,7 +82,7 @@ def test_after_a_failure_all_is_said_again_and_the_old_session_ends() -> None:
     assert said(session) == (8, 1, {}, [])
 
 
-def test_a_leader_without_room_for_sessions_hears_everything_each_time() -> None:
+def test_a_leader_without_room_for_sessions_gets_everything_each_time() -> None:
     session = ReplicaFetchSession(1000)
     session.set_position(A, START)
     for _ in range(3):
@@ -90,7 +90,7 @@ def test_a_leader_without_room_for_sessions_hears_everything_each_time() -> None
         session.on_response(0)
 
 
-def test_epochs_begin_at_one_again() -> None:
+def test_epochs_wrap_around_to_one() -> None:
     session = opened()
     session._epoch = LAST_EPOCH
     assert said(session)[1] == LAST_EPOCH

@@ -1,4 +1,4 @@
-"""The coordinator is asked once for what many want to know, and its answer comes to each of them."""
+"""Many writes share one request to the coordinator, and each gets its own result."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Verifying:
         return self.verifier.verify(InTransaction(name, 7, epoch, adds), partitions)
 
     def asked(self) -> list[tuple[str, int, bool, list[TopicPartition]]]:
-        """The one request that is under way."""
+        """Return the one request in flight."""
         ((node, request, _),) = self.brokers.asked
         assert node == 2
         return [
@@ -81,7 +81,7 @@ def response(request: AddPartitionsToTxnRequest, codes: Codes) -> AddPartitionsT
     )
 
 
-def test_the_answer_names_what_is_wrong() -> None:
+def test_the_result_has_the_errors() -> None:
     world = Verifying()
     told = world.verify("tx", A0, B0)
     assert world.asked() == [("tx", 3, True, [A0, B0])]
@@ -89,7 +89,7 @@ def test_the_answer_names_what_is_wrong() -> None:
     assert told.value() == {B0: ErrorCode.TRANSACTION_ABORTABLE}
 
 
-def test_one_request_is_under_way_and_takes_along_what_came_up() -> None:
+def test_one_request_is_in_flight_and_the_next_takes_what_queued_up() -> None:
     world = Verifying()
     first = world.verify("tx", A0)
     second, third, fourth = world.verify("tx", A1), world.verify("tx", A1, B0), world.verify("other", A0, adds=True)
@@ -102,7 +102,7 @@ def test_one_request_is_under_way_and_takes_along_what_came_up() -> None:
     assert world.brokers.asked == []
 
 
-def test_two_epochs_of_one_producer_are_asked_for_one_after_the_other() -> None:
+def test_two_epochs_of_one_producer_go_into_separate_requests() -> None:
     world = Verifying()
     world.verify("first", A0)
     old, new = world.verify("tx", A0, epoch=3), world.verify("tx", A0, epoch=4)
@@ -114,7 +114,7 @@ def test_two_epochs_of_one_producer_are_asked_for_one_after_the_other() -> None:
     assert (old.value(), new.value()) == ({A0: ErrorCode.PRODUCER_FENCED}, {})
 
 
-def test_nobody_coordinates_or_nobody_answers() -> None:
+def test_no_coordinator_or_no_response() -> None:
     world = Verifying()
     world.coordinator = ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert world.verify("tx", A0).value() == {A0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
@@ -128,7 +128,7 @@ def test_nobody_coordinates_or_nobody_answers() -> None:
     assert refused.value() == {A0: ErrorCode.NOT_COORDINATOR}
 
 
-def test_who_is_refused_for_the_sake_of_another_request_is_asked_about_again() -> None:
+def test_a_write_refused_because_of_another_write_is_verified_again() -> None:
     world = Verifying()
     world.verify("tx", A0)
     of_a_deleted_topic, innocent = world.verify("tx", B0), world.verify("tx", A1)
@@ -141,7 +141,7 @@ def test_who_is_refused_for_the_sake_of_another_request_is_asked_about_again() -
     assert innocent.value() == {}
 
 
-def test_what_was_asked_for_in_one_request_is_refused_together() -> None:
+def test_the_partitions_of_one_write_are_refused_together() -> None:
     world = Verifying()
     together = world.verify("tx", A1, B0)
     codes = {B0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, A1: ErrorCode.OPERATION_NOT_ATTEMPTED}
@@ -150,7 +150,7 @@ def test_what_was_asked_for_in_one_request_is_refused_together() -> None:
     assert world.brokers.asked == []
 
 
-def test_an_answer_that_leaves_a_partition_out_is_no_consent() -> None:
+def test_a_partition_missing_in_the_response_is_an_error() -> None:
     world = Verifying()
     told = world.verify("tx", A0)
     world.brokers.take()[2].complete(AddPartitionsToTxnResponse())
@@ -167,10 +167,10 @@ def test_a_request_is_never_too_long_for_its_coordinator() -> None:
         world.answer()
         requests += 1
     assert [each.value() for each in told] == [{}] * 100
-    assert requests < 10, "and yet takes along what fits"
+    assert requests < 10, "a request takes as much as fits"
 
 
-def test_one_that_is_long_by_itself_is_asked_all_the_same() -> None:
+def test_a_write_that_is_too_long_by_itself_is_still_sent() -> None:
     world = Verifying()
     long = [TopicPartition(f"{number:0>240}", 0) for number in range(3_000)]
     world.verify("first", A0)
