@@ -51,9 +51,9 @@ class Outcome(Generic[R]):
     """Appended all or none, unless `is_divisible`."""
     answers: Sequence[Answer] = ()
     """Responses to other requests that waited; sent when the records are committed."""
-    refused: Callable[[KafkaError], Outcome[None]] | None = None
+    on_refused: Callable[[KafkaError], Outcome[None]] | None = None
     """Called if the log refuses the records, for example as too large. Without it, the client gets that error."""
-    applied: Callable[[], None] | None = None
+    on_applied: Callable[[], None] | None = None
     """Updates the soft state. Called right after the records were applied; not called if the log refused them."""
     is_divisible: bool = False
     """The records may be split into batches: each is valid without the others, such as tombstones."""

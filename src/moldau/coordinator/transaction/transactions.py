@@ -189,7 +189,7 @@ class Transactions:
 
     def _change(self, response: R, *steps: Transaction, markers: TransactionMarkers | None = None) -> Outcome[R]:
         applied = partial(self._settle, steps[-1], markers)
-        return Outcome(response, [record_of(step) for step in steps], applied=applied)
+        return Outcome(response, [record_of(step) for step in steps], on_applied=applied)
 
     def _settle(self, transaction: Transaction, markers: TransactionMarkers | None) -> None:
         """Update the soft state after the records were applied: fields that are not in the log, markers, deadline."""
@@ -263,7 +263,7 @@ class Transactions:
         except KafkaError as refused:
             return retry_later(refused)
         outcome = self._end(prepared, None)
-        outcome.refused = retry_later
+        outcome.on_refused = retry_later
         return outcome
 
     # --- the log ------------------------------------------------------------------------------------------------

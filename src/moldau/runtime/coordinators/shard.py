@@ -98,9 +98,9 @@ class Shard:
                 raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
         except (KafkaError, *UNWRITABLE) as error:
             refusal = error if isinstance(error, KafkaError) else KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
-            if outcome.refused is None:
+            if outcome.on_refused is None:
                 raise refusal from error
-            fallback = outcome.refused(refusal)
+            fallback = outcome.on_refused(refusal)
             taken = self._take(fallback) if fallback.records else fallback
             return Outcome(outcome.response, taken.records, taken.answers)
         if outcome.producer is not None:
@@ -110,8 +110,8 @@ class Shard:
                 self._apply([record], [encoded])
         else:
             self._apply(outcome.records, records)
-        if outcome.applied is not None:
-            outcome.applied()
+        if outcome.on_applied is not None:
+            outcome.on_applied()
         return outcome
 
     def _apply(self, records: Sequence[CoordinatorRecord], encoded: list[Record]) -> None:

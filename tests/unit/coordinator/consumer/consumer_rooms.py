@@ -67,8 +67,8 @@ class ConsumerRooms:
             written = encode_record(record)
             self.log.append(written)
             self._apply(written)
-        if outcome.applied is not None:
-            outcome.applied()
+        if outcome.on_applied is not None:
+            outcome.on_applied()
 
     def _apply(self, written: Bytes) -> None:
         record = decode_record(*written)

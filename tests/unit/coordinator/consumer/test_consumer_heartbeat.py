@@ -138,9 +138,9 @@ def test_topics_are_resolved_again_after_the_log_refused_the_records(rooms: Cons
     rooms.grow_topic("a", 5)
     outcome = rooms.groups.heartbeat(Ask("g", "m", 2), SOMEBODY)
     too_large = KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
-    assert outcome.refused is not None
+    assert outcome.on_refused is not None
     with pytest.raises(KafkaError) as told:
-        outcome.refused(too_large)
+        outcome.on_refused(too_large)
     assert told.value is too_large
     response, written = rooms.beat(Ask("g", "m", 2))
     assert (response.member_epoch, bool(written)) == (3, True)

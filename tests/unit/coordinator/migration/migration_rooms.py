@@ -85,9 +85,9 @@ class MigrationRooms:
         if outcome.records and self.is_refusing:
             self.is_refusing = False
             too_large = KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
-            if outcome.refused is None:
+            if outcome.on_refused is None:
                 raise too_large
-            self.take(outcome.refused(too_large))
+            self.take(outcome.on_refused(too_large))
             return
         for record in outcome.records:
             written = encode_record(record)
@@ -95,8 +95,8 @@ class MigrationRooms:
             self.written.append(record)
             self.groups.replay(*written)
             self._reader.replay(*written)
-        if outcome.records and outcome.applied is not None:
-            outcome.applied()
+        if outcome.records and outcome.on_applied is not None:
+            outcome.on_applied()
         for waiting, response in outcome.answers:
             waiting.complete(response)
 

@@ -217,7 +217,7 @@ def test_an_abort_that_the_log_refuses_is_retried() -> None:
     rooms = begun()
     rooms.clock.move(MINUTE_MS)
     (action,) = rooms.machine.due(rooms.clock.elapsed_ms())
-    refused = action().refused
+    refused = action().on_refused
     assert refused is not None
     assert refused(KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)).records == ()
     rooms.advance(ABORT_RETRY_MS)

@@ -135,8 +135,8 @@ class TransactionRooms:
             self._batches.append(Batch([self.machine.encode(record) for record in outcome.records], []))
             for record in outcome.records:
                 self.machine.apply(record)
-            if outcome.applied is not None:
-                outcome.applied()
+            if outcome.on_applied is not None:
+                outcome.on_applied()
         else:
             assert not outcome.answers
         if not self._batches:

@@ -46,10 +46,10 @@ class Fencing:
         def end_deadlines() -> None:
             for member_id in member_ids:
                 self.cancel_deadlines(group_id, member_id)
-            if conversion.applied is not None:
-                conversion.applied()
+            if conversion.on_applied is not None:
+                conversion.on_applied()
 
-        return Outcome(response, conversion.records, conversion.answers, applied=end_deadlines)
+        return Outcome(response, conversion.records, conversion.answers, on_applied=end_deadlines)
 
     # --- deadlines ----------------------------------------------------------------------------------------------
 

@@ -76,7 +76,9 @@ class ConsumerGroups:
         has_moved = change.reconcile(owned_partitions(request))
         self._set_deadlines(change, has_moved)
         response = self._response(request, change)
-        return Outcome(response, change.records, conversion.answers, mark_topics_resolved(change), conversion.applied)
+        return Outcome(
+            response, change.records, conversion.answers, mark_topics_resolved(change), conversion.on_applied
+        )
 
     def _group_for(self, request: ConsumerGroupHeartbeatRequest) -> tuple[ConsumerGroup, Conversion]:
         """Return the consumer group. If a new one or a conversion is needed, return the future group and the
@@ -91,12 +93,12 @@ class ConsumerGroups:
         if group.is_empty:
             return ConsumerGroup(request.group_id), Conversion(group.tombstones())
         upgraded, conversion = self._migration.upgrade(group)
-        return upgraded, replace(conversion, applied=lambda: self._start_sessions(request.group_id, conversion))
+        return upgraded, replace(conversion, on_applied=lambda: self._start_sessions(request.group_id, conversion))
 
     def _start_sessions(self, group_id: str, conversion: Conversion) -> None:
         """Start the sessions of the members that still use the classic protocol, after an upgrade was applied."""
-        if conversion.applied is not None:
-            conversion.applied()
+        if conversion.on_applied is not None:
+            conversion.on_applied()
         group = self._state.groups[group_id]
         assert isinstance(group, ConsumerGroup)
         for member in group.members.values():

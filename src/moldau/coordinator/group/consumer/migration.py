@@ -20,8 +20,8 @@ class Conversion:
 
     records: Sequence[CoordinatorRecord]
     answers: Sequence[Answer] = ()
-    applied: Callable[[], None] | None = None
-    """See `Outcome.applied`."""
+    on_applied: Callable[[], None] | None = None
+    """See `Outcome.on_applied`."""
 
 
 NO_CONVERSION = Conversion(())

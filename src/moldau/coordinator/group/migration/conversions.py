@@ -96,7 +96,7 @@ class Conversions:
             # Without a leader in the log, the next coordinator also knows that the group must rebalance.
             converted.leader = None
         record = converted.record({member.member_id: member.assignment for member in converted.members.values()})
-        return Conversion([*group.tombstones(), record], applied=lambda: self._begin(converted, must_rebalance))
+        return Conversion([*group.tombstones(), record], on_applied=lambda: self._begin(converted, must_rebalance))
 
     def _begin(self, group: ClassicGroup, must_rebalance: bool) -> None:
         """Replace the group that the record created: the record has one protocol per member, this one has all."""

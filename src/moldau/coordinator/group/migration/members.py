@@ -66,7 +66,7 @@ class ClassicMembers:
         return Outcome(
             _join_response(change.member, change.member.member_epoch),
             change.records,
-            refused=mark_topics_resolved(change),
+            on_refused=mark_topics_resolved(change),
         )
 
     def _check_protocols(self, group: ConsumerGroup, request: JoinGroupRequest) -> None:
