@@ -17,16 +17,16 @@ from moldau.wire.schema import Message
 class FakeBrokers(Brokers):
     def __init__(self) -> None:
         super().__init__(1, CurrentImage(), NoPeers(), "PLAINTEXT", "test", lambda api, request: request)
-        self.asked: list[tuple[int, Any, Promise[Any]]] = []
+        self.requests: list[tuple[int, Any, Promise[Any]]] = []
 
     def ask(self, node_id: int, api: ApiKey, request: Message) -> Promise[Any]:
         answer: Promise[Any] = Promise()
-        self.asked.append((node_id, request, answer))
+        self.requests.append((node_id, request, answer))
         return answer
 
     def take(self) -> tuple[int, Any, Promise[Any]]:
         """Return the next request: node, request and the promise of its response."""
-        return self.asked.pop(0)
+        return self.requests.pop(0)
 
 
 def image_of(**leaders: list[int]) -> MetadataImage:

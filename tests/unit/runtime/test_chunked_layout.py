@@ -72,11 +72,11 @@ def test_later_changes_show_the_latest_image(desk: Desk) -> None:
 
 
 def test_when_done_calls_each_waiter_once(desk: Desk) -> None:
-    told: list[int] = []
-    desk.pieces.when_done(lambda: told.append(0))
-    assert told == [0]
+    calls: list[int] = []
+    desk.pieces.when_done(lambda: calls.append(0))
+    assert calls == [0]
     desk.pieces.on_image(image(MANY), Changes(set(MANY)))
-    desk.pieces.when_done(lambda: told.append(len(desk.topics())))
-    assert told == [0]
+    desk.pieces.when_done(lambda: calls.append(len(desk.topics())))
+    assert calls == [0]
     desk.timers.run_soon()
-    assert told == [0, len(MANY)]
+    assert calls == [0, len(MANY)]

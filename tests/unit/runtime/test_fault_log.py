@@ -17,17 +17,17 @@ def fault(number: int) -> StorageFault:
 def test_the_first_fault_of_an_errno_is_logged_and_the_rest_are_counted() -> None:
     lines: list[str] = []
     clock = FakeClock()
-    told = FaultLog(lines.append, clock)
+    log_fault = FaultLog(lines.append, clock)
     for partition in range(1000):
-        told(f"t-{partition}: records cannot be appended", fault(errno.ENOSPC))
-    told("t-7: records cannot be read", fault(errno.EMFILE))
+        log_fault(f"t-{partition}: records cannot be appended", fault(errno.ENOSPC))
+    log_fault("t-7: records cannot be read", fault(errno.EMFILE))
     assert lines == [
         "t-0: records cannot be appended: /data/t-0/0.log: No space left on device; free some space there",
         "t-7: records cannot be read: /data/t-0/0.log: Too many open files; raise the limit of open files"
         " (`ulimit -n`)",
     ]
     clock.move(REPEAT_MS)
-    told("t-5: records cannot be appended", fault(errno.ENOSPC))
+    log_fault("t-5: records cannot be appended", fault(errno.ENOSPC))
     assert lines[2:] == [
         "t-5: records cannot be appended: /data/t-0/0.log: No space left on device; free some space there"
         " (999 more like it before this one)"

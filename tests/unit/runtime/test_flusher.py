@@ -151,15 +151,15 @@ def test_a_failed_sync_is_reported_and_acknowledges_nothing(desk: Desk) -> None:
 
 def test_a_flush_without_disk_space_is_postponed_and_retried(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     partition = desk.append("a")
-    told: list[str] = []
-    partition.report_fault = lambda what, _: told.append(what)
+    reports: list[str] = []
+    partition.report_fault = lambda what, _: reports.append(what)
     promise, other = partition.acknowledged(0), desk.append("b").acknowledged(0)
     desk.rooms.files.bytes_left = 0
     monkeypatch.setattr(Partition, "flushed", lambda partition: pytest.fail("nothing was brought to disk"))
     desk.loop.works[0].run()
     monkeypatch.undo()
     assert not desk.faults
-    assert told == ["a-0: records cannot be brought to disk and will be tried again"]
+    assert reports == ["a-0: records cannot be brought to disk and will be tried again"]
     assert promise is not None
     assert not promise.done
     desk.rooms.files.bytes_left = None

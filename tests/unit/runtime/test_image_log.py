@@ -23,7 +23,7 @@ def image(*states: PartitionState, topic_id: int = 1) -> MetadataImage:
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "told"),
+    ("before", "now", "line"),
     [
         (None, BROKER, "is registered with epoch 5 at PLAINTEXT://one:9092"),
         (BROKER, replace(BROKER, epoch=6), "is registered with epoch 6 at PLAINTEXT://one:9092"),
@@ -34,12 +34,12 @@ def image(*states: PartitionState, topic_id: int = 1) -> MetadataImage:
         (BROKER, replace(BROKER, rack="r"), None),
     ],
 )
-def test_the_line_of_a_broker(before: BrokerImage | None, now: BrokerImage | None, told: str | None) -> None:
-    assert broker_line(before, now) == told
+def test_the_line_of_a_broker(before: BrokerImage | None, now: BrokerImage | None, line: str | None) -> None:
+    assert broker_line(before, now) == line
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "told"),
+    ("before", "now", "line"),
     [
         (
             STATE, replace(STATE, leader=2, leader_epoch=1, isr=(2, 3)),
@@ -58,9 +58,9 @@ def test_the_line_of_a_broker(before: BrokerImage | None, now: BrokerImage | Non
         (STATE, replace(STATE, leader=3, leader_epoch=1), None),
     ],
 )  # fmt: skip
-def test_the_line_of_a_partition(before: PartitionState, now: PartitionState, told: str | None) -> None:
+def test_the_line_of_a_partition(before: PartitionState, now: PartitionState, line: str | None) -> None:
     lines = list(leadership_lines(HERE, image(before), image(now), ["orders", "unknown"]))
-    assert lines == ([] if told is None else [f"orders-0: {told}"])
+    assert lines == ([] if line is None else [f"orders-0: {line}"])
 
 
 def test_a_new_topic_is_not_logged() -> None:

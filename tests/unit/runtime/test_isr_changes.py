@@ -75,7 +75,7 @@ class Room:
         self.timers.run_soon()
 
     @property
-    def asked(self) -> list[list[tuple[bytes, int]]]:
+    def requested_partitions(self) -> list[list[tuple[bytes, int]]]:
         return [
             [(topic.topic_id, each.partition_index) for topic in request.topics for each in topic.partitions]
             for request in self.requests
@@ -87,7 +87,7 @@ def test_proposals_of_one_turn_are_one_request() -> None:
     promises = room.propose(proposal(A, 0, 1, 2), proposal(B, 4, 1), proposal(A, 1, 1, 3))
     (request,) = room.requests
     assert (request.broker_id, request.broker_epoch) == (NODE_ID, BROKER_EPOCH)
-    assert room.asked == [[(A, 0), (A, 1), (B, 4)]]
+    assert room.requested_partitions == [[(A, 0), (A, 1), (B, 4)]]
     first = request.topics[0].partitions[0]
     assert (first.leader_epoch, first.partition_epoch) == (5, 3)
     assert [(each.broker_id, each.broker_epoch) for each in first.new_isr_with_epochs] == [(1, 101), (2, 102)]
@@ -105,9 +105,9 @@ def test_one_request_at_a_time() -> None:
     room.propose(proposal(A, 0, 1))
     room.propose(proposal(A, 1, 1))
     room.propose(proposal(A, 2, 1))
-    assert room.asked == [[(A, 0)]]
+    assert room.requested_partitions == [[(A, 0)]]
     room.agree()
-    assert room.asked == [[(A, 0)], [(A, 1), (A, 2)]]
+    assert room.requested_partitions == [[(A, 0)], [(A, 1), (A, 2)]]
 
 
 def test_each_partition_gets_its_own_answer() -> None:
@@ -138,7 +138,7 @@ def test_a_failed_request_is_retried(failure: AlterPartitionResponse | KafkaErro
     assert len(room.requests) == 1
     assert not promise.done
     room.timers.advance(RETRY_MS)
-    assert room.asked == [[(A, 0)]] * 2
+    assert room.requested_partitions == [[(A, 0)]] * 2
     room.agree()
     assert promise.value() == IsrDecision(5, 4, (1,))
 
@@ -149,7 +149,7 @@ def test_only_the_undecided_partition_is_retried() -> None:
     room.agree(ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR)
     assert [promise.done for promise in promises] == [True, False]
     room.timers.advance(RETRY_MS)
-    assert room.asked[1] == [(A, 1)]
+    assert room.requested_partitions[1] == [(A, 1)]
 
 
 def test_a_later_proposal_replaces_one_that_must_be_retried() -> None:

@@ -28,7 +28,7 @@ class Life:
     def __init__(self, is_shutdown_controlled: bool = True, is_alone: bool = False) -> None:
         self.is_alone = is_alone
         self.timers = FakeTimers()
-        self.asked: list[tuple[ApiKey, Any, Promise[Any]]] = []
+        self.requests: list[tuple[ApiKey, Any, Promise[Any]]] = []
         self.current = CurrentImage()
         settings = BrokerSessionSettings(BEAT_MS, 9_000, is_shutdown_controlled)
         self.lifecycle = BrokerLifecycle(
@@ -44,12 +44,12 @@ class Life:
         self.serving = self.lifecycle.start(BrokerRegistrationRequest(broker_id=NODE_ID))
 
     def ask(self, api: ApiKey, request: Message, purpose: str = "", timeout_ms: int = 0) -> Promise[Any]:
-        self.asked.append((api, request, Promise()))
-        return self.asked[-1][2]
+        self.requests.append((api, request, Promise()))
+        return self.requests[-1][2]
 
     def answer(self, given: Any) -> None:
         """Respond to the latest request."""
-        self.asked[-1][2].complete(given)
+        self.requests[-1][2].complete(given)
 
     def publish(self, epoch: int, fenced: bool) -> None:
         broker = BrokerImage(NODE_ID, epoch, b"i" * 16, (), None, fenced)
@@ -65,12 +65,12 @@ class Life:
         return self
 
     def beats(self) -> int:
-        return sum(api is ApiKey.BROKER_HEARTBEAT for api, _, _ in self.asked)
+        return sum(api is ApiKey.BROKER_HEARTBEAT for api, _, _ in self.requests)
 
 
 def test_it_serves_once_the_image_has_it_unfenced() -> None:
     life = Life()
-    assert life.asked[0][1].incarnation_id == b"i" * 16
+    assert life.requests[0][1].incarnation_id == b"i" * 16
     life.answer(BrokerRegistrationResponse(broker_epoch=5))
     assert life.lifecycle.epoch == 5
     life.publish(5, fenced=True)
@@ -94,14 +94,14 @@ def test_it_registers_until_it_is_accepted() -> None:
     life.timers.advance(1_000)
     life.answer(KafkaError(ErrorCode.NOT_CONTROLLER))
     life.timers.advance(1_000)
-    assert [api for api, _, _ in life.asked] == [ApiKey.BROKER_REGISTRATION] * 3
+    assert [api for api, _, _ in life.requests] == [ApiKey.BROKER_REGISTRATION] * 3
 
 
 def test_a_heartbeat_carries_the_metadata_offset() -> None:
     life = Life().unfenced()
     life.publish(40, fenced=False)
     life.timers.advance(BEAT_MS)
-    _, beat, _ = life.asked[-1]
+    _, beat, _ = life.requests[-1]
     assert (beat.broker_epoch, beat.current_metadata_offset, beat.want_shut_down) == (5, 40, False)
 
 
@@ -121,7 +121,7 @@ def test_it_registers_again_after_a_stale_epoch() -> None:
     life = Life().unfenced()
     life.timers.advance(BEAT_MS)
     life.answer(BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
-    assert life.asked[-1][0] is ApiKey.BROKER_REGISTRATION
+    assert life.requests[-1][0] is ApiKey.BROKER_REGISTRATION
     life.answer(BrokerRegistrationResponse(broker_epoch=9))
     assert life.lifecycle.epoch == 9
 
@@ -129,15 +129,15 @@ def test_it_registers_again_after_a_stale_epoch() -> None:
 def test_it_leaves_when_the_controller_allows_it() -> None:
     life = Life().unfenced()
     left = life.lifecycle.leave()
-    assert life.asked[-1][1].want_shut_down
+    assert life.requests[-1][1].want_shut_down
     life.answer(BrokerHeartbeatResponse(is_fenced=False))
     assert not left.done
     life.timers.advance(BEAT_MS)
     life.answer(BrokerHeartbeatResponse(is_fenced=True, should_shut_down=True))
     assert left.done
-    before = len(life.asked)
+    before = len(life.requests)
     life.timers.advance(10 * BEAT_MS)
-    assert len(life.asked) == before
+    assert len(life.requests) == before
 
 
 def test_it_leaves_after_the_timeout() -> None:
@@ -151,9 +151,9 @@ def test_it_leaves_after_the_timeout() -> None:
 
 def test_the_last_broker_leaves_at_once() -> None:
     life = Life(is_alone=True).unfenced()
-    before = len(life.asked)
+    before = len(life.requests)
     assert life.lifecycle.leave().done
-    assert len(life.asked) == before
+    assert len(life.requests) == before
 
 
 def test_an_unregistered_broker_leaves_at_once() -> None:

@@ -41,9 +41,9 @@ class Sending:
         self.timers.run_soon()
         return markers
 
-    def asked(self) -> list[tuple[int, list[tuple[int, str, int]]]]:
+    def markers_in_flight(self) -> list[tuple[int, list[tuple[int, str, int]]]]:
         """Return (node, its markers as (producer, topic, partition)) of all requests in flight."""
-        return [(node, named(request)) for node, request, _ in self.brokers.asked]
+        return [(node, named(request)) for node, request, _ in self.brokers.requests]
 
     def answer(self, **codes: ErrorCode) -> None:
         """Respond to the oldest request: these topics with these codes, all others without an error."""
@@ -85,8 +85,8 @@ def response(request: WriteTxnMarkersRequest, codes: dict[str, ErrorCode]) -> Wr
 def test_each_leader_gets_its_markers_and_the_last_one_completes_it() -> None:
     world = Sending(a=[1, 2], b=[2])
     markers = world.send("tx", ("a", 0), ("a", 1), ("b", 0))
-    assert world.asked() == [(1, [(7, "a", 0)]), (2, [(7, "a", 1), (7, "b", 0)])]
-    marker = world.brokers.asked[0][1].markers[0]
+    assert world.markers_in_flight() == [(1, [(7, "a", 0)]), (2, [(7, "a", 1), (7, "b", 0)])]
+    marker = world.brokers.requests[0][1].markers[0]
     assert (marker.producer_epoch, marker.coordinator_epoch, marker.transaction_version) == (3, 5, 2)
     assert marker.transaction_result is True
     world.answer()
@@ -100,9 +100,9 @@ def test_markers_queued_during_a_request_go_with_the_next_one() -> None:
     world.send("one", ("a", 0), producer_id=1)
     world.send("two", ("a", 0), producer_id=2)
     world.send("three", ("a", 1), producer_id=3)
-    assert world.asked() == [(2, [(1, "a", 0)])]
+    assert world.markers_in_flight() == [(2, [(1, "a", 0)])]
     world.answer()
-    assert world.asked() == [(2, [(2, "a", 0), (3, "a", 1)])]
+    assert world.markers_in_flight() == [(2, [(2, "a", 0), (3, "a", 1)])]
     world.answer()
     assert [each.transactional_id for each in world.written] == ["one", "two", "three"]
 
@@ -112,9 +112,9 @@ def test_a_marker_follows_its_partition_to_the_new_leader() -> None:
     markers = world.send("tx", ("a", 0), ("b", 0))
     world.current.image = image_of(a=[2], b=[1])
     world.answer(a=ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    assert world.asked() == []
+    assert world.markers_in_flight() == []
     world.timers.advance(RETRY_MS)
-    assert world.asked() == [(2, [(7, "a", 0)])], "only what is missing"
+    assert world.markers_in_flight() == [(2, [(7, "a", 0)])], "only what is missing"
     world.answer()
     assert world.written == [markers]
 
@@ -132,10 +132,10 @@ def test_an_unreachable_broker_is_retried() -> None:
 def test_a_leaderless_partition_is_waited_for_and_a_deleted_topic_is_not() -> None:
     world = Sending(a=[-1])
     markers = world.send("tx", ("a", 0), ("gone", 0), ("a", 5))
-    assert world.asked() == []
+    assert world.markers_in_flight() == []
     world.current.image = image_of(a=[3])
     world.timers.advance(RETRY_MS)
-    assert world.asked() == [(3, [(7, "a", 0)])]
+    assert world.markers_in_flight() == [(3, [(7, "a", 0)])]
     world.answer()
     assert world.written == [markers]
     only_gone = world.send("other", ("gone", 0))
@@ -148,7 +148,7 @@ def test_markers_stop_when_another_coordinator_has_taken_over() -> None:
     world.answer(a=ErrorCode.TRANSACTION_COORDINATOR_FENCED)
     world.answer()
     world.timers.advance(10 * RETRY_MS)
-    assert (world.asked(), world.written) == ([], [])
+    assert (world.markers_in_flight(), world.written) == ([], [])
 
 
 def test_a_former_coordinator_stops_sending() -> None:
@@ -157,7 +157,7 @@ def test_a_former_coordinator_stops_sending() -> None:
     world.is_ours = False
     world.answer(a=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     world.timers.advance(10 * RETRY_MS)
-    assert (world.asked(), world.written) == ([], [])
+    assert (world.markers_in_flight(), world.written) == ([], [])
 
 
 def test_of_two_ends_of_one_transactional_id_the_later_wins() -> None:
@@ -176,7 +176,7 @@ def test_obsolete_markers_are_not_sent() -> None:
     world.send("tx", ("a", 0))
     later = world.send("tx", ("a", 0))
     world.answer()
-    assert world.asked() == [(1, [(7, "a", 0)])]
+    assert world.markers_in_flight() == [(1, [(7, "a", 0)])]
     world.answer()
     assert world.written[-1] is later
 
@@ -187,8 +187,8 @@ def test_a_request_has_at_most_the_allowed_number_of_markers(monkeypatch: pytest
     for number in range(5):
         world.send(f"tx{number}", ("a", 0), producer_id=number)
     sent = []
-    while world.brokers.asked:
-        sent.append([producer for producer, _, _ in world.asked()[0][1]])
+    while world.brokers.requests:
+        sent.append([producer for producer, _, _ in world.markers_in_flight()[0][1]])
         world.answer()
     assert sent == [[0], [1, 2], [3, 4]]
     assert len(world.written) == 5
@@ -200,7 +200,7 @@ def test_nothing_is_sent_after_close() -> None:
     world.sender.close()
     world.answer(a=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     world.timers.advance(10 * RETRY_MS)
-    assert (world.asked(), world.written) == ([], [])
+    assert (world.markers_in_flight(), world.written) == ([], [])
 
 
 def test_a_request_is_never_too_long_for_its_broker_and_one_transaction_may_need_several() -> None:
@@ -208,8 +208,8 @@ def test_a_request_is_never_too_long_for_its_broker_and_one_transaction_may_need
     world = Sending(**topics)
     markers = world.send("tx", *((topic, 0) for topic in sorted(topics)))
     marked: list[str] = []
-    while world.brokers.asked:
-        request = world.brokers.asked[0][1]
+    while world.brokers.requests:
+        request = world.brokers.requests[0][1]
         assert len(request_frame(ApiKey.WRITE_TXN_MARKERS, 2, 1, None, request)) <= TRANSACTION_REQUEST_BYTES_MAX
         marked += [topic for _, topic, _ in named(request)]
         world.answer()

@@ -15,29 +15,29 @@ class Allocator:
     """A controller that responds when a test tells it to."""
 
     def __init__(self, size: int) -> None:
-        self.asked: list[Promise[range]] = []
+        self.promises: list[Promise[range]] = []
         self._size = size
         self._next = count(0, size)
 
     def __call__(self) -> Promise[range]:
-        self.asked.append(Promise())
-        return self.asked[-1]
+        self.promises.append(Promise())
+        return self.promises[-1]
 
     def grant(self) -> None:
         first = next(self._next)
-        next(promise for promise in self.asked if not promise.done).complete(range(first, first + self._size))
+        next(promise for promise in self.promises if not promise.done).complete(range(first, first + self._size))
 
 
 def test_many_waiting_requests_share_one_block() -> None:
     allocate = Allocator(10)
     ids = ProducerIds(allocate)
     waiting = [ids.next() for _ in range(4)]
-    assert len(allocate.asked) == 1
+    assert len(allocate.promises) == 1
     assert not any(each.done for each in waiting)
     allocate.grant()
     assert [each.value() for each in waiting] == [0, 1, 2, 3]
     assert [ids.next().value() for _ in range(6)] == [4, 5, 6, 7, 8, 9]
-    assert len(allocate.asked) == 1
+    assert len(allocate.promises) == 1
 
 
 def test_more_requests_wait_than_a_block_has_ids() -> None:
@@ -45,13 +45,13 @@ def test_more_requests_wait_than_a_block_has_ids() -> None:
     ids = ProducerIds(allocate)
     waiting = [ids.next() for _ in range(8)]
     for blocks in (1, 2, 3):
-        assert len(allocate.asked) == blocks, "one request at a time"
+        assert len(allocate.promises) == blocks, "one request at a time"
         allocate.grant()
     assert [each.value() for each in waiting] == list(range(8))
     assert ids.next().value() == 8
-    assert len(allocate.asked) == 3
+    assert len(allocate.promises) == 3
     late = ids.next()
-    assert len(allocate.asked) == 4
+    assert len(allocate.promises) == 4
     allocate.grant()
     assert late.value() == 9
 

@@ -9,7 +9,9 @@ A, B = (b"a" * 16, 0), (b"b" * 16, 1)
 START = Position(0, -1, 0, 5)
 
 
-def said(session: ReplicaFetchSession) -> tuple[int, int, dict[tuple[bytes, int], int], list[tuple[bytes, int]]]:
+def next_request(
+    session: ReplicaFetchSession,
+) -> tuple[int, int, dict[tuple[bytes, int], int], list[tuple[bytes, int]]]:
     """Return (session id, epoch, fetch offsets, forgotten partitions) of the next request."""
     request = FetchRequest()
     session.fill(request)
@@ -24,35 +26,35 @@ def opened() -> ReplicaFetchSession:
     session = ReplicaFetchSession(1000)
     session.set_position(A, START)
     session.set_position(B, START)
-    assert said(session) == (0, 0, {A: 0, B: 0}, [])
+    assert next_request(session) == (0, 0, {A: 0, B: 0}, [])
     session.on_response(7)
     return session
 
 
 def test_the_first_request_has_everything_and_the_next_only_changes() -> None:
     session = opened()
-    assert said(session) == (7, 1, {}, [])
+    assert next_request(session) == (7, 1, {}, [])
     session.on_response(7)
     session.set_position(A, START._replace(fetch_offset=3))
     session.set_position(B, START)
-    assert said(session) == (7, 2, {A: 3}, [])
+    assert next_request(session) == (7, 2, {A: 3}, [])
     session.on_response(7)
-    assert said(session) == (7, 3, {}, [])
+    assert next_request(session) == (7, 3, {}, [])
 
 
 def test_a_change_undone_before_it_was_sent_is_not_sent() -> None:
     session = opened()
     session.set_position(A, START._replace(fetch_offset=3))
     session.set_position(A, START)
-    assert said(session) == (7, 1, {}, [])
+    assert next_request(session) == (7, 1, {}, [])
 
 
 def test_a_dropped_partition_is_forgotten_once() -> None:
     session = opened()
     session.drop(A)
-    assert said(session) == (7, 1, {}, [A])
+    assert next_request(session) == (7, 1, {}, [A])
     session.on_response(7)
-    assert said(session) == (7, 2, {}, [])
+    assert next_request(session) == (7, 2, {}, [])
     session.drop(B)
     assert not session
 
@@ -62,7 +64,7 @@ def test_an_unsent_partition_need_not_be_forgotten() -> None:
     new = (b"c" * 16, 0)
     session.set_position(new, START)
     session.drop(new)
-    assert said(session) == (7, 1, {}, [])
+    assert next_request(session) == (7, 1, {}, [])
 
 
 def test_a_partition_dropped_and_added_again_is_sent_again() -> None:
@@ -70,29 +72,29 @@ def test_a_partition_dropped_and_added_again_is_sent_again() -> None:
     session = opened()
     session.drop(A)
     session.set_position(A, START)
-    assert said(session) == (7, 1, {A: 0}, [])
+    assert next_request(session) == (7, 1, {A: 0}, [])
 
 
 def test_after_a_failure_everything_is_sent_again_and_the_old_session_ends() -> None:
     session = opened()
     session.drop(B)
     session.start_over()
-    assert said(session) == (7, 0, {A: 0}, [])
+    assert next_request(session) == (7, 0, {A: 0}, [])
     session.on_response(8)
-    assert said(session) == (8, 1, {}, [])
+    assert next_request(session) == (8, 1, {}, [])
 
 
 def test_a_leader_without_room_for_sessions_gets_everything_each_time() -> None:
     session = ReplicaFetchSession(1000)
     session.set_position(A, START)
     for _ in range(3):
-        assert said(session) == (0, 0, {A: 0}, [])
+        assert next_request(session) == (0, 0, {A: 0}, [])
         session.on_response(0)
 
 
 def test_epochs_wrap_around_to_one() -> None:
     session = opened()
     session._epoch = LAST_EPOCH
-    assert said(session)[1] == LAST_EPOCH
+    assert next_request(session)[1] == LAST_EPOCH
     session.on_response(7)
-    assert said(session)[1] == 1
+    assert next_request(session)[1] == 1

@@ -68,8 +68,8 @@ class Notebook:
         self, *texts: str, answers: Sequence[Answer] = (), refused: Any = None, divisible: bool = False
     ) -> Outcome[str]:
         records = [CoordinatorRecord(Note(text), None) for text in texts]
-        told = f"wrote {len(texts)}" if divisible else f"wrote {' '.join(texts)}"
-        return Outcome(told, records, answers, refused, is_divisible=divisible)
+        response = f"wrote {len(texts)}" if divisible else f"wrote {' '.join(texts)}"
+        return Outcome(response, records, answers, refused, is_divisible=divisible)
 
     def read(self) -> Outcome[list[str]]:
         return Outcome(list(self.notes))
@@ -151,11 +151,11 @@ def test_records_that_are_too_large_are_refused_and_change_nothing() -> None:
         world.write("x" * 500)
     assert refused.value.code is ErrorCode.RECORD_LIST_TOO_LARGE
     assert (world.notebook.notes, world.read()) == ([], [])
-    told: Promise[str] = Promise()
-    said = Outcome(None, [CoordinatorRecord(Note("small"), None)], [Answer(told, "too large")])
-    answer = world.write("x" * 500, refused=lambda error: said)
+    waiting: Promise[str] = Promise()
+    fallback = Outcome(None, [CoordinatorRecord(Note("small"), None)], [Answer(waiting, "too large")])
+    answer = world.write("x" * 500, refused=lambda error: fallback)
     world.rooms.timers.run_soon()
-    assert (answer.done, told.value(), world.notebook.notes) == (True, "too large", ["small"])
+    assert (answer.done, waiting.value(), world.notebook.notes) == (True, "too large", ["small"])
 
 
 def test_divisible_records_may_be_more_than_one_batch() -> None:
@@ -189,8 +189,8 @@ def test_after_the_log_refused_a_new_machine_is_loaded_from_it() -> None:
     world.notebook.parked.append(parked)
     lost, read = world.write("lost"), world.read()
     world.rooms.timers.run_soon()
-    told = [answer.value().code for answer in (lost, read, parked)]
-    assert told == [ErrorCode.NOT_COORDINATOR] * 3
+    codes = [answer.value().code for answer in (lost, read, parked)]
+    assert codes == [ErrorCode.NOT_COORDINATOR] * 3
     with pytest.raises(KafkaError) as refused:
         world.read()
     assert refused.value.code is ErrorCode.NOT_COORDINATOR

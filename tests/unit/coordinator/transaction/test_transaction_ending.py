@@ -18,7 +18,7 @@ FENCED, INVALID = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE
 MAPPING, CONCURRENT = ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.CONCURRENT_TRANSACTIONS
 
 
-def told(answer: Any) -> tuple[int, int, int]:
+def result(answer: Any) -> tuple[int, int, int]:
     return answer.error_code, answer.producer_id, answer.producer_epoch
 
 
@@ -114,7 +114,7 @@ OLD = {
 def test_an_end_without_bump_in_every_state(state: State, committed: bool) -> None:
     rooms, producer = with_state(state, 0)
     expected = OLD[state][0 if committed else 1]
-    assert told(rooms.end(producer, committed, version=4)) == (expected, -1, -1)
+    assert result(rooms.end(producer, committed, version=4)) == (expected, -1, -1)
     assert rooms["x"].producer == producer, "the epoch stays"
 
 
@@ -159,7 +159,7 @@ def test_an_end_in_every_state_by_each_producer_epoch(state: State, committed: b
     code, bump = (BY_ONE_BEFORE if back else BY_CURRENT)[state][0 if committed else 1]
     expected = (code, -1, -1) if bump is None else (code, *after(producer, bump))
     for _ in range(1 if bump else 3):
-        assert told(rooms.end(after(producer, -back), committed)) == expected
+        assert result(rooms.end(after(producer, -back), committed)) == expected
 
 
 @pytest.mark.parametrize("state", BY_CURRENT)
@@ -175,7 +175,7 @@ def test_an_end_by_a_much_older_epoch_or_another_producer_id_is_refused(state: S
 
 def test_markers_have_the_next_epoch_of_the_producer() -> None:
     rooms, producer = with_state(State.ONGOING, 2)
-    assert told(rooms.end(producer)) == (0, *after(producer))
+    assert result(rooms.end(producer)) == (0, *after(producer))
     (markers,) = rooms.sent
     assert markers == ("x", *after(producer), True, 1, 2, (T0,))
 
@@ -188,7 +188,7 @@ def test_markers_of_an_end_without_bump_keep_the_epoch() -> None:
 
 def test_an_end_without_partitions_needs_no_markers() -> None:
     rooms, producer = with_state(State.EMPTY, 2)
-    assert told(rooms.end(producer, committed=False)) == (0, *after(producer))
+    assert result(rooms.end(producer, committed=False)) == (0, *after(producer))
     assert rooms["x"].state is State.COMPLETE_ABORT
     assert rooms.sent == []
     assert [each.state for each in rooms.history()][-2:] == [State.PREPARE_ABORT, State.COMPLETE_ABORT]
@@ -204,7 +204,7 @@ def test_a_zombie_does_not_get_the_commit_of_its_successor_as_its_own() -> None:
     rooms.add(successor, client_version=0)
     rooms.end(successor, version=4)
     rooms.written()
-    assert told(rooms.end(zombie)) == (FENCED, -1, -1)
+    assert result(rooms.end(zombie)) == (FENCED, -1, -1)
 
 
 def test_the_last_epoch_ends_in_another_producer_id() -> None:
@@ -213,24 +213,24 @@ def test_the_last_epoch_ends_in_another_producer_id() -> None:
     rooms.machine.transactions["x"] = replace(rooms["x"], producer_epoch=LAST_EPOCH)
     last, following = rooms["x"].producer, Pair(FIRST_PRODUCER_ID + 1, 0)
     rooms.add(last)
-    assert told(rooms.end(last)) == (0, *following), "the client gets it before the markers are written"
+    assert result(rooms.end(last)) == (0, *following), "the client gets it before the markers are written"
     assert rooms.sent[-1][1:3] == (last.producer_id, PRODUCER_EPOCH_MAX)
     assert rooms.add(following) == CONCURRENT
     assert rooms.end(following, committed=False).error_code == CONCURRENT
     rooms.written()
     assert (rooms["x"].producer, rooms["x"].next_producer_id) == (following, -1)
     for _ in range(2):
-        assert told(rooms.end(last)) == (0, *following), "said again"
-    assert told(rooms.end(last, committed=False))[0] == INVALID
+        assert result(rooms.end(last)) == (0, *following), "a retry"
+    assert result(rooms.end(last, committed=False))[0] == INVALID
     assert rooms.add(following) == ErrorCode.NONE
-    assert told(rooms.end(last))[0] == MAPPING, "too late"
+    assert result(rooms.end(last))[0] == MAPPING, "too late"
 
 
 def test_an_end_in_the_last_epoch_waits_for_a_new_producer_id() -> None:
     rooms, _ = with_state(State.ONGOING, 2)
     rooms.machine.transactions["x"] = replace(rooms["x"], producer_epoch=LAST_EPOCH)
     rooms.has_producer_ids = False
-    assert told(rooms.end(rooms["x"].producer)) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
+    assert result(rooms.end(rooms["x"].producer)) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
     assert rooms["x"].state is State.ONGOING
     rooms.has_producer_ids = True
     assert rooms.end(rooms["x"].producer).error_code == ErrorCode.NONE
