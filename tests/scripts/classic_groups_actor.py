@@ -238,8 +238,8 @@ class ClassicGroupsActor:
     def _take(self, outcome: Outcome[Any]) -> None:
         if outcome.records and self._is_refusing:
             self._is_refusing = False
-            assert outcome.refused is not None, "nobody would know what to do"
-            self._take(outcome.refused(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)))
+            assert outcome.on_refused is not None, "nobody would know what to do"
+            self._take(outcome.on_refused(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)))
             return
         for record in outcome.records:
             self._write(record, outcome.producer)

@@ -29,7 +29,7 @@ from consumer_rooms import ConsumerRooms, Named
 
 from moldau.base.errors import KafkaError
 from moldau.base.ids import Uuid
-from moldau.coordinator.group.consumer.describe import describe
+from moldau.coordinator.group.consumer.describe import describe_group
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.machine import CoordinatorRecord, Outcome
 from moldau.wire.messages.consumer_group_describe import Assignment, Member
@@ -161,7 +161,7 @@ class ConsumerGroupsActor:
         if said.words[0] not in self._rooms.state.groups:
             return "no such group"
         rooms = self._rooms
-        shown = describe(rooms.group(said.words[0]), rooms.current.image, rooms.state.settings.consumer_assignors)
+        shown = describe_group(rooms.group(said.words[0]), rooms.current.image, rooms.state.settings.consumer_assignors)
         head = f"{shown.group_state} epoch={shown.group_epoch} target={shown.assignment_epoch} {shown.assignor_name}"
         states = {member.member_id: STATES[member.state] for member in rooms.group(said.words[0]).members.values()}
         return "\n".join([head, *(_member(each, states[each.member_id]) for each in shown.members)])

@@ -104,11 +104,11 @@ def _now_and_then(patch: Patch, owner: type, name: str, every: int) -> None:
 
 
 def classic_sessions_never_end(patch: Patch) -> None:
-    patch.setattr(Rebalance, "_session_over", lambda *_: Effects())
+    patch.setattr(Rebalance, "_on_session_timeout", lambda *_: Effects())
 
 
 def consumer_sessions_never_end(patch: Patch) -> None:
-    patch.setattr(Fencing, "_expired", lambda *_: NOTHING)
+    patch.setattr(Fencing, "_on_timeout", lambda *_: NOTHING)
 
 
 def heartbeats_do_not_count(patch: Patch) -> None:
@@ -150,7 +150,7 @@ def offsets_of_a_new_topic_go_with_its_namesake(patch: Patch) -> None:
 
 
 def a_member_is_replayed_as_it_first_was(patch: Patch) -> None:
-    patch.setattr("moldau.coordinator.group.classic.group.ClassicMember.is_told_by", lambda *_: True)
+    patch.setattr("moldau.coordinator.group.classic.group.ClassicMember.matches_logged", lambda *_: True)
 
 
 def topics_that_change_are_not_looked_at(patch: Patch) -> None:

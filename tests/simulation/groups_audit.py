@@ -272,7 +272,7 @@ def shown_group(machine: Groups, group_id: str) -> Any:
         return (
             group.state,
             group.generation,
-            group.protocol_type_said,
+            group.protocol_type_or_none,
             group.protocol_name,
             group.leader,
             group.subscribed_topics,

@@ -46,14 +46,14 @@ def an_end_is_told_before_it_is_committed(patch: Patch) -> None:
 
 
 def who_comes_back_leaves_its_transaction_open(patch: Patch) -> None:
-    honest = initializing.initialized
+    honest = initializing.initialize
 
     def lax(transaction: Any, *rest: Any) -> Any:
         if transaction.state is State.ONGOING:
             transaction = replace(transaction, state=State.COMPLETE_ABORT, partitions=frozenset())
         return honest(transaction, *rest)
 
-    patch.setattr(initializing, "initialized", lax)
+    patch.setattr(initializing, "initialize", lax)
 
 
 def old_producers_are_not_fenced(patch: Patch) -> None:
@@ -95,12 +95,12 @@ def a_topic_that_is_gone_takes_all_markers_with_it(patch: Patch) -> None:
 
 
 def who_has_used_up_all_epochs_begins_anew_under_the_same_id(patch: Patch) -> None:
-    honest = initializing.initialized
+    honest = initializing.initialize
 
     def thrifty(transaction: Any, *rest: Any) -> Any:
         return replace(honest(transaction, *rest), producer_id=transaction.producer_id)
 
-    patch.setattr(initializing, "initialized", thrifty)
+    patch.setattr(initializing, "initialize", thrifty)
 
 
 def an_id_that_was_followed_by_another_is_not_fenced(patch: Patch) -> None:

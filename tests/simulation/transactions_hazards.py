@@ -48,7 +48,7 @@ class Hazards:
     @contextmanager
     def late_epochs(self) -> Iterator[None]:
         """Whoever is new has almost no epochs left, as if it had been there for years: nobody can wait for that."""
-        honest = initializing.created
+        honest = initializing.create
 
         def aged(transactional_id: str, *rest: Any) -> Transaction:
             left = Random(f"epochs of {transactional_id} in {self._seed}").randint(1, EPOCHS_LEFT_MAX)
@@ -57,7 +57,7 @@ class Hazards:
         if not self.uses_up_epochs:
             yield
             return
-        with mock.patch.object(initializing, "created", aged):
+        with mock.patch.object(initializing, "create", aged):
             yield
 
 

@@ -1,8 +1,8 @@
-"""The three words of a coordinator: decide, append, apply.
+"""The parts that all coordinators share. A coordinator works in three steps: decide, append, apply.
 
-A decision reads the state and names records; the records are appended to a replicated log; `apply` lays them over the
-state, live and on replay alike. Whoever asked is answered when the records are committed. What is soft, who waits for
-whom and until when, lives in the machine's memory alone and is gone with it.
+A decision reads the state and returns records; the records are appended to a replicated log; `apply` changes the state
+by them, live and on replay alike. The client gets its response when the records are committed. Soft state (who waits
+for what, and until when) exists only in memory and is lost with the machine.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ R = TypeVar("R")
 
 
 class CoordinatorRecord(NamedTuple):
-    """A fact for the log. Without a value it is a tombstone: the fact that was there under the key is no more."""
+    """One record for the log. Without a value it is a tombstone for its key."""
 
     key: Message
     value: Message | None
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """In whose transaction records are written."""
+    """The producer in whose transaction records are written."""
 
     producer_id: int
     producer_epoch: int
 
 
 class Answer(NamedTuple):
-    """What somebody who waited is told."""
+    """The response for a request that waited."""
 
     waiting: Promise[Any]
     response: Any
@@ -43,49 +43,49 @@ class Answer(NamedTuple):
 
 @dataclass(slots=True)
 class Outcome(Generic[R]):
-    """What a request, or a deadline, comes to."""
+    """The result of a request or of a deadline."""
 
     response: R | Promise[R]
     """A Promise is completed by an answer of this or of a later outcome."""
     records: Sequence[CoordinatorRecord] = ()
-    """All of them or none get into the log, unless `is_divisible`."""
+    """Appended all or none, unless `is_divisible`."""
     answers: Sequence[Answer] = ()
-    """To others who waited, told when the records are committed."""
-    refused: Callable[[KafkaError], Outcome[None]] | None = None
-    """The log will not take the records, as when they are too large. Without it, whoever asked is told just that."""
-    applied: Callable[[], None] | None = None
-    """What is soft and follows from the records: called as soon as they lie over the state, if they are taken."""
+    """Responses to other requests that waited; sent when the records are committed."""
+    on_refused: Callable[[KafkaError], Outcome[None]] | None = None
+    """Called if the log refuses the records, for example as too large. Without it, the client gets that error."""
+    on_applied: Callable[[], None] | None = None
+    """Updates the soft state. Called right after the records were applied; not called if the log refused them."""
     is_divisible: bool = False
-    """The records need not be one batch: each is true without the others, as when much is forgotten."""
+    """The records may be split into batches: each is valid without the others, such as tombstones."""
     producer: ProducerIdAndEpoch | None = None
-    """The records are one batch of this producer's transaction: true once it commits, and never if it aborts."""
+    """The records are one batch of this producer's transaction: they take effect only if and when it commits."""
     spare_bytes: int = 0
-    """So much less than the log takes they must have: what is to follow from them is longer, and may not be refused."""
+    """The records must be this much smaller than the log's limit: a later record is longer and must not be refused."""
 
 
 NOTHING: Outcome[None] = Outcome(None)
 
 
 class Client(NamedTuple):
-    """Who asks, as far as a coordinator wants to know."""
+    """What a coordinator knows of the client that sent a request."""
 
     client_id: str
     host: str
-    """With a slash before it, as Kafka shows it."""
+    """Begins with a slash, as Kafka shows it."""
     version: int
-    """Of the request."""
+    """The version of the request."""
 
 
 Action = Callable[[], Outcome[None]]
 
-PLACES_LEFT_BEHIND_MAX: Final = 1_000
-"""Of deadlines that were cancelled or brought forward, beside one for each that is set. Members that come and go would
-otherwise leave a place each until their session would have ended."""
+STALE_ENTRIES_MAX: Final = 1_000
+"""How many heap entries of cancelled or earlier rescheduled deadlines may stay, besides one per set deadline. Without
+a limit, each member that joins and leaves would keep an entry until its session timeout."""
 
 
 class Deadlines:
-    """What happens by itself when time has come, by key. Putting off a deadline that was set costs one assignment:
-    its place in the heap is looked at again only when the old time comes."""
+    """Actions to run at a time, by key. Postponing a deadline costs one assignment: its heap entry is looked at again
+    only when the old time comes."""
 
     def __init__(self) -> None:
         self._set: dict[Hashable, tuple[int, Action]] = {}
@@ -96,22 +96,22 @@ class Deadlines:
         return key in self._set
 
     def schedule(self, key: Hashable, at_ms: int, action: Action) -> None:
-        """At that time, on the clock that never goes back. A deadline under the same key is replaced."""
-        before = self._set.get(key)
+        """Run `action` at `at_ms` of the monotonic clock. It replaces a deadline with the same key."""
+        previous = self._set.get(key)
         self._set[key] = (at_ms, action)
-        if before is None or at_ms < before[0]:
+        if previous is None or at_ms < previous[0]:
             self._push(at_ms, key)
 
     def cancel(self, key: Hashable) -> None:
         self._set.pop(key, None)
 
     def next_ms(self) -> int | None:
-        """When to look again; there may be nothing to do then."""
+        """Return when to call `due` next; it may yield nothing then."""
         return self._heap[0][0] if self._heap else None
 
     def due(self, now_ms: int) -> Iterator[Action]:
-        """What is to be done now. Each is taken out when its turn comes and will not come again by itself: what an
-        action before it cancelled or put off is not done."""
+        """Yield the actions to run now. Each is removed just before it is yielded, so an earlier action can still
+        cancel or postpone it."""
         reached: deque[Hashable] = deque()
         while self._heap and self._heap[0][0] <= now_ms:
             reached.append(heappop(self._heap)[2])
@@ -125,13 +125,13 @@ class Deadlines:
                     del self._set[key]
                     yield action
         finally:
-            # Whoever stops in between, because an action failed, finds the rest when they come again.
+            # If the caller stops early because an action failed, the next call yields the rest.
             for key in reached:
                 if key in self._set:
                     self._push(self._set[key][0], key)
 
     def _push(self, at_ms: int, key: Hashable) -> None:
-        if len(self._heap) > 2 * len(self._set) + PLACES_LEFT_BEHIND_MAX:
+        if len(self._heap) > 2 * len(self._set) + STALE_ENTRIES_MAX:
             self._heap = [(at_ms, number, key) for number, (key, (at_ms, _)) in enumerate(self._set.items())]
             self._count = len(self._heap)
             heapify(self._heap)

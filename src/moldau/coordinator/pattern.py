@@ -1,6 +1,6 @@
-"""Regular expressions from outside. They are RE2's: matching takes time in proportion to the name, whatever the
-pattern, and both a pattern and its matching have a limit in memory. Python's own `re` has no such limits and never
-takes RE2's place: where google-re2 is not installed, patterns are refused in words.
+"""Regular expressions sent by clients. RE2 matches them: its time is linear in the length of the name, whatever the
+pattern, and the memory of a pattern and of its matching is limited. Python's `re` has no such limits, so it never
+replaces RE2: where google-re2 is not installed, patterns are refused with an explanation.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any, Final
 from moldau.base.errors import ErrorCode, KafkaError
 
 PATTERN_MEMORY_BYTES_MAX: Final = 1 << 15
-"""What a compiled pattern and the states of matching it may take. It is enough for 2,600 plain characters. A bad one
-that fits takes under a millisecond for the longest name there can be; an ordinary one takes 5 µs."""
+"""The memory limit of a compiled pattern and its matching states, enough for 2,600 plain characters. The worst pattern
+within it takes under a millisecond for the longest possible name; an ordinary one takes 5 µs."""
 
 WITHOUT_RE2: Final = (
     "this broker cannot match patterns, because google-re2 is not installed (it has no wheel for Python 3.15 yet);"
@@ -19,8 +19,8 @@ WITHOUT_RE2: Final = (
 )
 
 
-def compiled(pattern: str) -> Any:
-    """KafkaError if it is none. It has to match the whole of a name."""
+def compile_pattern(pattern: str) -> Any:
+    """Return the RE2 pattern; use its `fullmatch`. Raise KafkaError if `pattern` is not a valid expression."""
     try:
         import re2
     except ModuleNotFoundError as missing:
@@ -31,9 +31,9 @@ def compiled(pattern: str) -> Any:
     options.max_mem = PATTERN_MEMORY_BYTES_MAX
     try:
         return re2.compile(pattern, options)
-    except re2.error as wrong:
-        reason = wrong.args[0] if wrong.args else ""
+    except re2.error as error:
+        reason = error.args[0] if error.args else ""
         text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
         raise KafkaError(
             ErrorCode.INVALID_REGULAR_EXPRESSION, f"{pattern!r} is not a regular expression: {text}"
-        ) from wrong
+        ) from error

@@ -1,4 +1,4 @@
-"""What the records of all coordinators have in common: a key that tells its type, a value that tells its version."""
+"""Base classes for the records of all coordinators: a key carries its type, a value carries its version."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NEVER_FLEXIBLE: Final = 2**15
 
 
 class RecordKey(Message):
-    """Keys have one version for ever; what tells them apart is their type."""
+    """A key never gets a second version; its type tells it from other keys."""
 
     __slots__ = ()
     TYPE: ClassVar[int]
@@ -21,7 +21,7 @@ class RecordKey(Message):
 class RecordValue(Message):
     __slots__ = ()
     WRITTEN: ClassVar[int] = 0
-    """The version that is written. Readers older than a new tagged field skip it (KIP-915)."""
+    """The version that this code writes. Older readers skip tagged fields that they do not know (KIP-915)."""
 
     def written_version(self) -> int:
         return self.WRITTEN

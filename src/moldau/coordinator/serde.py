@@ -1,7 +1,7 @@
-"""Records of a coordinator to bytes and back.
+"""Encodes and decodes the records of a coordinator.
 
-A key begins with two bytes that tell its type, a value with two bytes that tell its version; the body follows in the
-encoding of `wire.codec`. A record without a value takes back what its key stood for.
+A key begins with its type in two bytes, a value with its version in two bytes; the body follows in the encoding of
+`wire.codec`. A record without a value is a tombstone for its key.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _INT16 = struct.Struct(">h")
 
 
 class RecordCodec:
-    """Made from the kinds of records that a coordinator keeps: for each class of keys, that of its values."""
+    """Encodes and decodes the kinds of records in `pairs`: each a class of keys and the class of its values."""
 
     def __init__(self, pairs: Sequence[tuple[type[RecordKey], type[RecordValue]]]) -> None:
         self._kinds = {key.TYPE: (key, value) for key, value in pairs}
 
     def encode(self, record: CoordinatorRecord, version: int | None = None) -> tuple[bytes, bytes | None]:
-        """The key and the value as they stand in the log. The value itself knows its version, unless one is given."""
+        """Return the key and value bytes for the log. The value chooses its version unless `version` is passed."""
         key, value = record
         assert isinstance(key, RecordKey)
         key_bytes = bytearray(_INT16.pack(key.TYPE))
@@ -40,20 +40,20 @@ class RecordCodec:
         return bytes(key_bytes), bytes(value_bytes)
 
     def decode(self, key: Buffer, value: Buffer | None) -> CoordinatorRecord | None:
-        """The record; None for a kind younger than this code, which readers must skip."""
+        """Return the record, or None for a type that a newer version added: readers must skip it."""
         if len(key) < _INT16.size:
-            raise MalformedData("a coordinator record without its type")
+            raise MalformedData(f"the key of a coordinator record has {len(key)} bytes, too few for its type")
         kind = self._kinds.get(_INT16.unpack_from(key)[0])
         if kind is None:
             return None
         key_class, value_class = kind
-        decoded = decode(key_class, key[_INT16.size :], 0)
+        decoded_key = decode(key_class, key[_INT16.size :], 0)
         if value is None:
-            return CoordinatorRecord(decoded, None)
+            return CoordinatorRecord(decoded_key, None)
         if len(value) < _INT16.size:
-            raise MalformedData(f"{value_class.__name__} without its version")
+            raise MalformedData(f"{value_class.__name__} has {len(value)} bytes, too few for its version")
         version: int = _INT16.unpack_from(value)[0]
         low, high = value_class.VERSIONS
         if not low <= version <= high:
-            raise MalformedData(f"{value_class.__name__} has no version {version}")
-        return CoordinatorRecord(decoded, decode(value_class, value[_INT16.size :], version))
+            raise MalformedData(f"{value_class.__name__} has no version {version}, only {low} to {high}")
+        return CoordinatorRecord(decoded_key, decode(value_class, value[_INT16.size :], version))

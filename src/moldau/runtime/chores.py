@@ -1,6 +1,6 @@
-"""What is done again and again while a node runs, each chore at its own interval.
+"""Runs periodic work of a node, each chore at its own interval.
 
-A fault in one of them is not swallowed: whoever runs the node is told, and stops it.
+An exception in a chore ends that chore and goes to `on_fault`, which stops the node.
 """
 
 from __future__ import annotations
@@ -14,27 +14,28 @@ class Chores:
     def __init__(self, timers: Timers, on_fault: Callable[[Exception], None]) -> None:
         self._timers = timers
         self._on_fault = on_fault
-        self._waiting: dict[int, Timer] = {}
-        self._is_over = False
+        self._timers_by_chore: dict[int, Timer] = {}
+        self._is_stopped = False
 
     def every(self, interval_ms: int, chore: Callable[[], None]) -> None:
-        number = len(self._waiting)
+        """Run `chore` every `interval_ms`, for the first time after one interval."""
+        number = len(self._timers_by_chore)
 
-        def beat() -> None:
+        def run() -> None:
             try:
                 chore()
             except Exception as fault:
                 self._on_fault(fault)
                 return
-            wait()
+            schedule()
 
-        def wait() -> None:
-            if not self._is_over:
-                self._waiting[number] = self._timers.after_ms(interval_ms, beat)
+        def schedule() -> None:
+            if not self._is_stopped:
+                self._timers_by_chore[number] = self._timers.after_ms(interval_ms, run)
 
-        wait()
+        schedule()
 
     def stop(self) -> None:
-        self._is_over = True
-        for timer in self._waiting.values():
+        self._is_stopped = True
+        for timer in self._timers_by_chore.values():
             timer.cancel()

@@ -1,6 +1,7 @@
-"""Tells of what the disk refuses without filling it: the first fault of a kind at once, then a count now and then.
+"""Logs storage faults without flooding the log: the first of each errno at once, then at most one line in ten seconds
+with a count.
 
-A full disk or too many open files refuse thousands of requests a second, all for the same reason.
+A full disk or too many open files can fail thousands of requests a second, all for the same reason.
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ REPEAT_MS: Final = 10_000
 @dataclass(slots=True)
 class _Reported:
     at_ms: int
-    untold: int = 0
+    unreported: int = 0
 
 
 class FaultLog:
-    def __init__(self, tell: Callable[[str], None], clock: Clock) -> None:
-        self._tell = tell
+    def __init__(self, write_line: Callable[[str], None], clock: Clock) -> None:
+        self._write_line = write_line
         self._clock = clock
         self._reported: dict[int | None, _Reported] = {}
-        """By the number of the error."""
+        """By errno."""
 
     def __call__(self, what: str, fault: StorageFault) -> None:
-        """`what` begins with the thing that suffers, and says what cannot be done."""
+        """Log a fault. `what` names the thing that is affected and what cannot be done."""
         now_ms = self._clock.elapsed_ms()
-        before = self._reported.get(fault.cause.errno)
-        if before is not None and now_ms - before.at_ms < REPEAT_MS:
-            before.untold += 1
+        last = self._reported.get(fault.cause.errno)
+        if last is not None and now_ms - last.at_ms < REPEAT_MS:
+            last.unreported += 1
             return
-        more = f" ({before.untold} more like it before this one)" if before is not None and before.untold else ""
+        more = f" ({last.unreported} more like it before this one)" if last is not None and last.unreported else ""
         step = f"; {fault.next_step}" if fault.next_step else ""
         self._reported[fault.cause.errno] = _Reported(now_ms)
-        self._tell(f"{what}: {fault}{step}{more}")
+        self._write_line(f"{what}: {fault}{step}{more}")

@@ -1,4 +1,4 @@
-"""What must be done now and then: retention, flushing by time, checkpoints, forgetting idle producers."""
+"""Periodic work on the logs: retention, flushing by time, checkpoints, expiration of idle producers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from moldau.replica.partition import Partition
 log = logging.getLogger("moldau.housekeeping")
 
 RunInThread = Callable[[Callable[[], None]], Promise[StorageFault | None]]
-"""Does work that waits for the disk while everything else goes on; comes to the fault that ended it, if one did."""
+"""Runs work that blocks on the disk in a thread; the promise is completed with its fault, if it failed."""
 
 
 class Housekeeping:
@@ -29,7 +29,7 @@ class Housekeeping:
         producer_id_expiration_ms: int,
         is_cleaning: Callable[[Partition], bool] = lambda _: False,
     ) -> None:
-        """`is_cleaning` tells of a partition whose segments are spoken for."""
+        """`is_cleaning` returns whether the log cleaner uses the segments of a partition now."""
         self._partitions = partitions
         self._store = store
         self._flusher = flusher
@@ -39,9 +39,9 @@ class Housekeeping:
         self._writing: Promise[StorageFault | None] | None = None
 
     def write_checkpoints(self, run_in_thread: RunInThread, on_fault: Callable[[StorageFault], None]) -> None:
-        """Writes how far the logs are safe, where they begin and how far consumers may read."""
+        """Write recovery points, log start offsets and high watermarks."""
         if self._writing is not None and not self._writing.done:
-            return  # the disk is slow: the next turn has newer things to write
+            return  # the disk is slow; the next call writes newer values
         try:
             contents = self._store.checkpoints(self.high_watermarks())
         except StorageFault as fault:
@@ -58,16 +58,16 @@ class Housekeeping:
         return {partition.name: partition.high_watermark for partition in self._partitions}
 
     def retain(self, run_in_thread: RunInThread, on_fault: Callable[[StorageFault], None]) -> None:
-        """Takes out segments whose time has come, and removes the files of those taken out before."""
+        """Delete expired segments, and remove the files of segments that were deleted before."""
         now_ms = self._clock.now_ms()
         for partition in list(self._partitions):
-            dropped = 0 if self._is_cleaning(partition) else partition.delete_expired(now_ms)
-            if dropped:
-                log.info("%s: %d segments deleted by retention", partition.name, dropped)
+            deleted = 0 if self._is_cleaning(partition) else partition.delete_expired(now_ms)
+            if deleted:
+                log.info("%s: %d segments deleted by retention", partition.name, deleted)
         self.purge(run_in_thread, on_fault)
 
     def purge(self, run_in_thread: RunInThread, on_fault: Callable[[StorageFault], None]) -> None:
-        """Removes files that were deleted long enough ago."""
+        """Remove the files whose deletion delay is over."""
         remove = self._store.take_deletable(self._clock.now_ms())
         if remove is not None:
             run_in_thread(remove).then(lambda fault: None if fault is None else on_fault(fault))
@@ -86,10 +86,10 @@ class Housekeeping:
 
 
 def _report_fault(fault: StorageFault | None, on_fault: Callable[[StorageFault], None]) -> StorageFault | None:
-    """A full disk or too many open files are no reason to stop: the checkpoint that is there stays true, and those who
-    read are served."""
+    """Report a fault of writing checkpoints. A full disk or too many open files do not stop the node: the old
+    checkpoints stay valid, and consumers can still read."""
     if fault is not None and fault.is_shortage:
-        log.warning("checkpoints stay as they were: %s", fault)
+        log.warning("checkpoints were not written, the old ones stay valid: %s", fault)
     elif fault is not None:
         on_fault(fault)
     return fault

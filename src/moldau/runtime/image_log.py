@@ -1,8 +1,8 @@
-"""Log lines for what operators look for in the metadata: brokers that come and go, new leaders, in-sync replicas.
+"""Logs metadata changes for operators: registered and fenced brokers, new leaders, in-sync replicas.
 
-The active controller logs the other brokers, each broker the partitions that it leads. A topic that is made is no
-news. A failover moves thousands of partitions at once: the first few are named, and the rest is not looked at.
-Images share what did not change, so a partition without a change costs a comparison of two references.
+The active controller logs the other brokers; each broker logs the partitions that it leads. A new topic is not logged.
+A failover changes thousands of partitions at once: only the first few get a line, the rest is not examined. Images
+share what did not change, so an unchanged partition costs one comparison of references.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from moldau.metadata.image import BrokerImage, MetadataImage, PartitionState
 log = logging.getLogger("moldau.metadata")
 
 LINES_MAX: Final = 20
-"""For one change of the image."""
+"""The most lines for one change of the image."""
 
 
 class BrokerLog:
-    """Belongs to a controller. Silent while another one is active."""
+    """Logs the brokers, on a controller while it is the active one."""
 
     def __init__(self, node_id: int, current: CurrentImage, is_active: Callable[[], bool]) -> None:
         self._node_id = node_id
@@ -40,7 +40,7 @@ class BrokerLog:
 
 
 class LeadershipLog:
-    """Belongs to a broker."""
+    """Logs the partitions that a broker leads."""
 
     def __init__(self, node_id: int, current: CurrentImage) -> None:
         self._node_id = node_id
@@ -48,16 +48,16 @@ class LeadershipLog:
 
     def on_image(self, image: MetadataImage, changes: Changes) -> None:
         if changes.topics and log.isEnabledFor(logging.INFO):
-            _tell(leadership_lines(self._node_id, self._current.image, image, changes.topics))
+            _log_lines(leadership_lines(self._node_id, self._current.image, image, changes.topics))
 
 
 def broker_line(before: BrokerImage | None, now: BrokerImage | None) -> str | None:
-    """What became of a broker; None if it is nothing to tell of."""
+    """Return what changed for a broker; None if it is not worth a line."""
     if now is None:
         return "is unregistered"
     if before is None or before.epoch != now.epoch:
-        where = ", ".join(f"{endpoint.listener}://{endpoint.host}:{endpoint.port}" for endpoint in now.endpoints)
-        return f"is registered with epoch {now.epoch} at {where}"
+        addresses = ", ".join(f"{endpoint.listener}://{endpoint.host}:{endpoint.port}" for endpoint in now.endpoints)
+        return f"is registered with epoch {now.epoch} at {addresses}"
     if before.fenced != now.fenced:
         return "is fenced: it cannot lead, others take over" if now.fenced else "is unfenced: it may lead"
     if now.in_controlled_shutdown and not before.in_controlled_shutdown:
@@ -66,12 +66,12 @@ def broker_line(before: BrokerImage | None, now: BrokerImage | None) -> str | No
 
 
 def leadership_lines(node_id: int, before: MetadataImage, now: MetadataImage, topics: Iterable[str]) -> Iterator[str]:
-    """For each known partition of these topics that the node leads, or led: what is different."""
+    """Yield what changed for each existing partition of these topics that the node leads or led before."""
     for name in topics:
-        topic, known = now.topics.get(name), before.topics.get(name)
-        if topic is None or known is None or known.id != topic.id:
+        topic, old_topic = now.topics.get(name), before.topics.get(name)
+        if topic is None or old_topic is None or old_topic.id != topic.id:
             continue
-        for index, (old, new) in enumerate(zip(known.partitions, topic.partitions, strict=False)):
+        for index, (old, new) in enumerate(zip(old_topic.partitions, topic.partitions, strict=False)):
             if new is not old and (line := _leadership_line(node_id, old, new)) is not None:
                 yield f"{name}-{index}: {line}"
 
@@ -91,7 +91,7 @@ def _ids(replicas: Iterable[int]) -> str:
     return ",".join(map(str, replicas))
 
 
-def _tell(lines: Iterator[str]) -> None:
+def _log_lines(lines: Iterator[str]) -> None:
     for line in islice(lines, LINES_MAX):
         log.info("%s", line)
     if next(lines, None) is not None:

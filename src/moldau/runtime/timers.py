@@ -1,4 +1,4 @@
-"""The loop's clock as the pure rooms know it."""
+"""Timers of the asyncio loop, with the interface that the pure packages use."""
 
 from __future__ import annotations
 

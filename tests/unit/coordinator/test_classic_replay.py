@@ -1,4 +1,4 @@
-"""A classic group from its log: each record tells the whole group, so the last one is all there is to know."""
+"""A classic group from its log: each record has the whole group, so the last one is enough."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def told(generation: int, topic: str, rebalance_ms: int = 1, session_ms: int = 1
     return GroupMetadataValue("consumer", generation, "range", "m", -1, [member])
 
 
-def test_a_member_that_subscribed_anew_is_replayed_with_its_last_subscription() -> None:
+def test_a_member_is_replayed_with_its_last_subscription() -> None:
     group = ClassicGroup("g")
     group.load(told(1, "a"))
     group.load(told(2, "b", rebalance_ms=20, session_ms=30))
@@ -24,7 +24,7 @@ def test_a_member_that_subscribed_anew_is_replayed_with_its_last_subscription() 
     assert group.protocol_counts == {"range": 1}
 
 
-def test_a_member_that_is_here_keeps_the_protocols_that_the_log_does_not_tell() -> None:
+def test_a_live_member_keeps_the_protocols_that_are_not_in_the_log() -> None:
     group = ClassicGroup("g")
     group.load(told(1, "a"))
     member = group.members["m"]

@@ -1,4 +1,4 @@
-"""Deadlines against the simplest thing that could be right: a dictionary that is searched from end to end."""
+"""Deadlines against the simplest model: a dictionary that is searched as a whole."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Step = tuple[str, str, int]
 
 
 class Naive:
-    """Looks at everything, every time."""
+    """A model that searches everything, every time."""
 
     def __init__(self) -> None:
         self.set: dict[Hashable, tuple[int, Action]] = {}
@@ -46,7 +46,7 @@ advances = st.tuples(st.just("advance"), st.just(""), st.integers(0, 12))
 
 @settings(max_examples=deep(300), deadline=None)
 @given(st.lists(schedules | schedules | cancels | advances, max_size=40))
-def test_whatever_is_asked_the_same_falls_due(steps: list[Step]) -> None:
+def test_the_same_deadlines_are_due_as_in_the_model(steps: list[Step]) -> None:
     deadlines, naive, now_ms = Deadlines(), Naive(), 0
     for what, key, number in steps:
         if what == "schedule":
@@ -66,7 +66,7 @@ def test_whatever_is_asked_the_same_falls_due(steps: list[Step]) -> None:
 
 
 def check_next(deadlines: Deadlines, naive: Naive) -> None:
-    """It may tell a time too early, when there is nothing to do, but never one too late."""
+    """The next time may be too early, with nothing to do, but never too late."""
     earliest = naive.earliest()
     if earliest is not None:
         told = deadlines.next_ms()
@@ -76,8 +76,8 @@ def check_next(deadlines: Deadlines, naive: Naive) -> None:
 
 @settings(max_examples=deep(100), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(KEYS), st.integers(1, 50)), min_size=1, max_size=12), st.integers(0, 60))
-def test_after_a_look_the_next_one_is_later(scheduled: list[tuple[str, int]], now_ms: int) -> None:
-    """Otherwise whoever waits until then would never wait."""
+def test_after_due_the_next_time_is_later(scheduled: list[tuple[str, int]], now_ms: int) -> None:
+    """Otherwise the caller would loop without waiting."""
     deadlines = Deadlines()
     for key, at_ms in scheduled:
         deadlines.schedule(key, at_ms, an_action())
@@ -86,7 +86,7 @@ def test_after_a_look_the_next_one_is_later(scheduled: list[tuple[str, int]], no
     assert told is None or told > now_ms
 
 
-def test_a_deadline_that_is_put_off_again_and_again_comes_once_in_the_end() -> None:
+def test_a_deadline_postponed_many_times_runs_once() -> None:
     deadlines, actions = Deadlines(), [an_action() for _ in range(50)]
     for at_ms, action in enumerate(actions):
         deadlines.schedule("session", at_ms + 45, action)
@@ -96,7 +96,7 @@ def test_a_deadline_that_is_put_off_again_and_again_comes_once_in_the_end() -> N
     assert not list(deadlines.due(1000))
 
 
-def test_a_deadline_may_be_brought_forward() -> None:
+def test_a_deadline_may_be_set_to_an_earlier_time() -> None:
     deadlines, soon = Deadlines(), an_action()
     deadlines.schedule("join", 100, an_action())
     deadlines.schedule("join", 10, soon)
@@ -107,7 +107,7 @@ def test_a_deadline_may_be_brought_forward() -> None:
 
 @pytest.mark.parametrize("at_ms", [5, 10])
 def test_a_key_may_be_used_again_after_it_was_cancelled(at_ms: int) -> None:
-    """Its old place in the queue means nothing to the new one, be it earlier or later."""
+    """The old heap entry does not affect the new deadline, whether it is earlier or later."""
     deadlines, wanted = Deadlines(), an_action()
     deadlines.schedule("sync", 7, an_action())
     deadlines.cancel("sync")
@@ -125,8 +125,8 @@ def test_keys_of_any_kind_with_one_time_are_all_due() -> None:
     assert list(deadlines.due(5)) == actions
 
 
-def test_what_an_earlier_action_cancels_or_puts_off_is_not_done() -> None:
-    """A group that is complete gives its members new sessions: those that end in the same moment must not end."""
+def test_an_action_that_an_earlier_one_cancels_or_postpones_is_not_run() -> None:
+    """A completed join restarts the sessions of its members: those that would expire at the same moment must not."""
     deadlines, later = Deadlines(), an_action()
 
     def complete() -> Outcome[None]:
@@ -146,7 +146,7 @@ def test_what_an_earlier_action_cancels_or_puts_off_is_not_done() -> None:
     assert list(deadlines.due(50)) == [later]
 
 
-def test_an_action_that_sets_itself_anew_for_now_comes_with_the_next_look() -> None:
+def test_an_action_that_reschedules_itself_for_now_runs_with_the_next_call() -> None:
     deadlines = Deadlines()
 
     def again() -> Outcome[None]:
@@ -159,7 +159,7 @@ def test_an_action_that_sets_itself_anew_for_now_comes_with_the_next_look() -> N
         assert [action for action, _ in done] == [again]
 
 
-def test_members_that_come_and_go_leave_nothing_behind() -> None:
+def test_members_that_join_and_leave_leave_no_entries_behind() -> None:
     deadlines, kept = Deadlines(), an_action()
     deadlines.schedule("kept", 1_800_000, kept)
     for number in range(20_000):

@@ -1,5 +1,5 @@
-"""Records of the group coordinator: Apache's bytes are ours, whatever is written is read back, and nothing that stands
-in a log brings a reader down.
+"""Records of the group coordinator: the bytes are those of Apache Kafka, encoded records are decoded unchanged, and no
+bytes in a log can crash a reader.
 
 The bytes under APACHE are from a `__consumer_offsets` that Apache Kafka 4.3.1 wrote; those of older values are put
 together here by hand.
@@ -68,7 +68,7 @@ def values_of(field: Field, version: int) -> st.SearchStrategy[Any]:
 
 
 def messages(cls: type[Message], version: int) -> st.SearchStrategy[Any]:
-    """What a version lacks has its default."""
+    """Return the value with defaults for fields that the version does not have."""
     return st.builds(cls, **{field.name: values_of(field, version) for field in fields_of(cls)})
 
 
@@ -82,11 +82,11 @@ records = keys.flatmap(
 
 @some
 @given(records)
-def test_what_is_written_is_read_back(record: CoordinatorRecord) -> None:
+def test_a_record_is_decoded_as_it_was_encoded(record: CoordinatorRecord) -> None:
     key, value = encode_record(record)
     assert decode_record(key, value) == record
     window = None if value is None else memoryview(value)
-    assert decode_record(memoryview(key), window) == record, "from a window on a batch"
+    assert decode_record(memoryview(key), window) == record, "decoded from a memoryview of a batch"
 
 
 @some
@@ -102,7 +102,7 @@ def test_every_version_of_a_value_is_read(kind: tuple[RecordKey, type[RecordValu
 
 @some
 @given(records)
-def test_a_tombstone_has_the_key_of_what_it_takes_back(record: CoordinatorRecord) -> None:
+def test_a_tombstone_has_the_key_of_its_record(record: CoordinatorRecord) -> None:
     assert encode_record(record)[0] == encode_record(CoordinatorRecord(record.key, None))[0]
 
 
@@ -196,7 +196,7 @@ def test_records_of_apache_are_read_and_written_byte_for_byte(name: str) -> None
     assert encode_record(CoordinatorRecord(read_key, read_value)) == (key, value)
 
 
-def test_a_member_of_the_consumer_protocol_says_that_it_is_not_classic() -> None:
+def test_a_consumer_member_is_written_as_not_classic() -> None:
     """Apache takes a missing tag for a classic member without protocols, so null must be written."""
     told = consumer.ConsumerGroupMemberMetadataValue(classic_member_metadata=None)
     silent = consumer.ConsumerGroupMemberMetadataValue(classic_member_metadata=consumer.ClassicMemberMetadata())
@@ -254,7 +254,7 @@ def test_classic_groups_of_older_brokers_are_read(version: int) -> None:
 
 
 def read_or_refused(key: bytes, value: bytes | None) -> None:
-    """Anything but a record, None or MalformedData fails the test by itself."""
+    """Decode; anything but a record, None or MalformedData fails the test."""
     try:
         record = decode_record(key, value)
     except MalformedData:
@@ -292,12 +292,12 @@ def test_a_record_that_is_cut_short_is_refused(record: CoordinatorRecord, data: 
 
 @some
 @given(st.integers(-(2**15), 2**15 - 1).filter(lambda number: number not in TYPES), st.binary(), st.binary())
-def test_a_kind_nobody_knows_is_passed_over(key_type: int, key: bytes, value: bytes) -> None:
+def test_an_unknown_type_is_skipped(key_type: int, key: bytes, value: bytes) -> None:
     assert decode_record(struct.pack(">h", key_type) + key, value) is None
 
 
 @pytest.mark.parametrize("version", [-1, 5, 300])
-def test_a_value_of_a_version_nobody_knows_is_refused(version: int) -> None:
+def test_a_value_of_an_unknown_version_is_refused(version: int) -> None:
     key, value = encode_record(CoordinatorRecord(OffsetCommitKey("g", "t", 0), OffsetCommitValue()))
     assert value is not None
     with pytest.raises(MalformedData, match=f"OffsetCommitValue has no version {version}"):

@@ -1,4 +1,4 @@
-"""Offsets committed in transactions, against a model that reads every answer off the log."""
+"""Offsets committed in transactions, against a model that computes every result from the log."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ NEVER_MS = 2**50
 
 
 class Coordinator:
-    """The machine and its log, done as a shard does it; the model is told what befalls them."""
+    """The machine and its log, used as a shard does it; the model gets the same events."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -150,7 +150,7 @@ def sent(producer: int, group: str, partition: int, offset: int) -> TxnOffsetCom
 
 
 def fetched(groups: Groups, group: str, stable: bool, all_topics: bool = False) -> dict[int, tuple[int, int]]:
-    """Offset and error code by partition."""
+    """Return offset and error code by partition."""
     named = OffsetFetchRequestTopics(name="t", partition_indexes=PARTITIONS)
     request = OffsetFetchRequestGroup(group, topics=None if all_topics else [named])
     response = groups.offsets.fetch(request, SOMEBODY, require_stable=stable).response
@@ -188,7 +188,7 @@ steps = st.lists(st.one_of(commits, sends, sends, ends, ends, removals), max_siz
 
 @settings(max_examples=deep(200), deadline=None)
 @given(steps)
-def test_offsets_are_what_the_log_says(said: list[tuple[object, ...]]) -> None:
+def test_offsets_are_those_of_the_model(said: list[tuple[object, ...]]) -> None:
     coordinator = Coordinator()
     for name, *values in said:
         getattr(coordinator, str(name))(*values)
@@ -198,12 +198,12 @@ def test_offsets_are_what_the_log_says(said: list[tuple[object, ...]]) -> None:
 
 @settings(max_examples=deep(60), deadline=None)
 @given(steps)
-def test_nothing_is_left_of_transactions_that_have_ended(said: list[tuple[object, ...]]) -> None:
+def test_ended_transactions_leave_no_state(said: list[tuple[object, ...]]) -> None:
     coordinator = Coordinator()
     for name, *values in said:
         getattr(coordinator, str(name))(*values)
     pending = coordinator.groups.state.transactional_offsets
-    assert all(pending._producers.values()), "a producer of nothing"
+    assert all(pending._producers.values()), "a producer without open commits"
     for each in PRODUCERS:
         coordinator.end(each, True)
     assert list(pending) == []
@@ -224,10 +224,10 @@ def test_a_commit_is_written_for_its_producer_and_as_kafka_writes_it() -> None:
     assert (value.offset, value.leader_epoch, value.metadata) == (42, 5, "")
     assert (value.commit_timestamp, value.expire_timestamp) == (coordinator.clock.now_ms(), -1)
     assert value.topic_id == ZERO_UUID
-    assert not coordinator.groups.state.groups, "nothing is so before the log has taken it"
+    assert not coordinator.groups.state.groups, "nothing changes before the log has accepted it"
 
 
-def test_what_cannot_be_committed_writes_nothing() -> None:
+def test_a_refused_commit_writes_nothing() -> None:
     coordinator = Coordinator()
     outcome = coordinator.groups.offsets.transactional_commit(sent(70, "g", 7, 1), SOMEBODY)
     assert isinstance(outcome.response, TxnOffsetCommitResponse)
@@ -236,7 +236,7 @@ def test_what_cannot_be_committed_writes_nothing() -> None:
 
 
 def test_other_records_in_a_transaction_do_not_wait_for_its_end() -> None:
-    """Nobody writes such, but Kafka's own coordinator would read them so."""
+    """No broker writes such records, but Kafka's coordinator would read them like this."""
     coordinator = Coordinator()
     record = CoordinatorRecord(GroupMetadataKey("g"), GroupMetadataValue("consumer", 4))
     coordinator.groups.replay_transactional(70, *coordinator.groups.encode(record))
@@ -248,8 +248,8 @@ def test_other_records_in_a_transaction_do_not_wait_for_its_end() -> None:
     assert fetched(coordinator.groups, "g", stable=True)[0] == (-1, ErrorCode.NONE)
 
 
-def test_what_is_open_of_a_topic_that_was_made_anew_stays() -> None:
-    """Which of the two it was for is not told, as with commits of before topics had ids."""
+def test_open_commits_of_a_recreated_topic_stay() -> None:
+    """They have no topic id, so it is unknown for which of the two topics they are."""
     coordinator = Coordinator()
     coordinator.send(70, "g", 0, 1)
     again = MetadataImage(topics={"t": TopicImage("t", b"new".ljust(16), (ONE,))})
@@ -257,7 +257,7 @@ def test_what_is_open_of_a_topic_that_was_made_anew_stays() -> None:
     assert coordinator.model.is_open("g", 0)
 
 
-def test_what_is_open_of_a_topic_that_went_unheard_of_goes_when_time_is_looked_at() -> None:
+def test_open_commits_of_a_topic_deleted_unnoticed_are_removed_on_expiration() -> None:
     coordinator = Coordinator()
     coordinator.commit("g", 0, 1)
     coordinator.send(70, "g", 0, 2)

@@ -1,8 +1,8 @@
-"""What a group's offsets are, said of a log as a whole: no state, nothing applied, every question read off the entries.
+"""A model of a group's offsets as a function of the whole log: it has no state and computes every result from the log.
 
-A commit counts from where it stands; one in a transaction counts, also from where it stands, if the producer's next
-marker commits it, and is open if there is none. Whatever stands before the offset was last removed is as if it were
-not. Of what counts, the last one is the offset.
+A commit takes effect at its position in the log; one in a transaction too, if the producer's next
+marker commits it, and it is open if there is no marker. Everything before the last removal of the offset is
+ignored. The last commit that took effect is the offset.
 """
 
 from __future__ import annotations

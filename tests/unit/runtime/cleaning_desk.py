@@ -1,4 +1,4 @@
-"""A node in memory with a cleaner whose work is done when a test says so."""
+"""A node in memory whose cleaner works only when a test tells it to."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ NO_CLEANER = dict.fromkeys(
     ("log.cleaner.backoff.ms", "log.retention.check.interval.ms", "replica.high.watermark.checkpoint.interval.ms"),
     str(365 * DAY_MS),
 )
-"""The node's own rests, and what else would write what the one under test should."""
+"""Disables the node's own cleaner and everything else that would write what the tested cleaner should write."""
 
 
 class HeldApart:
-    """What would be done in a thread, done when it is told to be."""
+    """Runs the work of a thread when a test asks for it."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[Callable[[], None], Promise[StorageFault | None]]] = []
@@ -46,7 +46,7 @@ class HeldApart:
         return done
 
     def do(self) -> None:
-        """The next of what waits."""
+        """Run the next waiting work."""
         work, done = self.waiting.pop(0)
         fault = None
         try:
@@ -57,7 +57,7 @@ class HeldApart:
 
 
 class WatchedCleans(CleansInThread):
-    """Notes what it was asked for; may be told to fail."""
+    """Records its jobs; a test can make it fail."""
 
     def __init__(self, files: MemoryFiles, run_in_thread: HeldApart) -> None:
         super().__init__(files, run_in_thread)
@@ -83,7 +83,7 @@ class WatchedCleans(CleansInThread):
 
     @property
     def cleaned(self) -> list[str]:
-        """The partitions that were to be cleaned, in order."""
+        """The partitions of the jobs, in order."""
         return [job.directory.rpartition("/")[2] for job in self.jobs]
 
 
@@ -120,7 +120,7 @@ class Desk:
         self.rooms.create_topic(name, **{"cleanup_policy": "compact", **configs})
 
     def write(self, topic: str, records: Mapping[str, str | None], *, roll: bool = True, **header: int) -> None:
-        """One batch, by default in a segment of its own, and on disk."""
+        """Append one batch, by default in a segment of its own, and flush it."""
         now_ms = self.rooms.clock.now_ms()
         made = [
             Record(IN_LINE, now_ms, key.encode(), None if value is None else value.encode())
@@ -133,15 +133,15 @@ class Desk:
         log.flush()
 
     def read(self, topic: str) -> list[tuple[int, str, str | None]]:
-        """(offset, key, value) of all that consumers can read."""
+        """Return (offset, key, value) of all records that consumers can read."""
         return records_of(self.log(topic))
 
     def wait(self, delay_ms: int = BACKOFF_MS) -> None:
-        """Time goes by; nothing is done apart."""
+        """Advance the time without running the work of threads."""
         self.rooms.timers.advance(delay_ms)
 
     def settle(self, rounds: int = 20) -> None:
-        """Time goes by until the cleaner finds nothing to do."""
+        """Advance the time until the cleaner has nothing to do."""
         for _ in range(rounds):
             self.wait()
             while self.run_in_thread.waiting:
@@ -164,7 +164,7 @@ class Desk:
         assert not answer.responses[0].error_code, answer.responses[0].error_message
 
     def crash(self, seed: int) -> Desk:
-        """The machine loses its power and comes back."""
+        """Lose power and start again."""
         return Desk(Rooms(self.rooms.files.crash(Random(seed)), static=NO_CLEANER).start())
 
     def restart(self) -> Desk:

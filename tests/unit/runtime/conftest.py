@@ -1,4 +1,4 @@
-"""Tests here use the rooms put together for the tests of `replica`."""
+"""These tests use the fixtures of the tests of `replica`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brokers that answer when a test says so."""
+"""Brokers that respond when a test tells them to."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from moldau.wire.schema import Message
 class FakeBrokers(Brokers):
     def __init__(self) -> None:
         super().__init__(1, CurrentImage(), NoPeers(), "PLAINTEXT", "test", lambda api, request: request)
-        self.asked: list[tuple[int, Any, Promise[Any]]] = []
+        self.requests: list[tuple[int, Any, Promise[Any]]] = []
 
     def ask(self, node_id: int, api: ApiKey, request: Message) -> Promise[Any]:
         answer: Promise[Any] = Promise()
-        self.asked.append((node_id, request, answer))
+        self.requests.append((node_id, request, answer))
         return answer
 
     def take(self) -> tuple[int, Any, Promise[Any]]:
-        """The next that was asked: node, request, and where the answer is awaited."""
-        return self.asked.pop(0)
+        """Return the next request: node, request and the promise of its response."""
+        return self.requests.pop(0)
 
 
 def image_of(**leaders: list[int]) -> MetadataImage:
-    """Topics, and who leads each of their partitions."""
+    """Return an image with topics and the leaders of their partitions."""
     topics = {
         name: TopicImage(
             name,

@@ -1,4 +1,4 @@
-"""Nodes of a quorum over files in memory: the real log, the real driver, and every message in its bytes on the way."""
+"""Nodes of a quorum on files in memory, with the real log and driver; messages are encoded and decoded on the way."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SEGMENT_BYTES = 4_000
 
 
 def over_the_wire(message: Any, cls: Any, version: int) -> Any:
-    """The message as the other side reads it; records that lie in a file are read from it on the way."""
+    """Encode and decode a message as the other side reads it; records in a file are read from it."""
     out = Outgoing()
     encode(message, version, out)
     content, done = bytearray(), 0
@@ -47,7 +47,7 @@ def over_the_wire(message: Any, cls: Any, version: int) -> Any:
 
 
 class QuorumNode:
-    """One node; `crash` and `start` give it another life on what is left of its disk."""
+    """One node; `crash` and `start` restart it on what its disk still has."""
 
     def __init__(self, cluster: Cluster, node_id: int) -> None:
         self.cluster = cluster
@@ -59,7 +59,7 @@ class QuorumNode:
         self.store_fails = False
 
     def prepare(self, snapshot: bytes) -> None:
-        """What the storage tool leaves for the first start."""
+        """Write what the storage tool writes before the first start."""
         self.files.mkdir(f"data/{METADATA}")
         self.files.open(f"data/{METADATA}/{BOOTSTRAP.file_name}", create=True).pwrite(snapshot, 0)
 
@@ -98,7 +98,7 @@ class QuorumNode:
             log.log.flush()
             log.flushed()
 
-    # --- what the quorum says -----------------------------------------------------------------------------------
+    # --- calls of the quorum ------------------------------------------------------------------------------------
 
     def leading(self, epoch: int) -> None:
         self.happened.append(f"leads {epoch}")
@@ -112,10 +112,10 @@ class QuorumNode:
     def committed(self, high_watermark: int) -> None:
         self.happened.append(f"committed {high_watermark}")
 
-    # --- what it has --------------------------------------------------------------------------------------------
+    # --- committed values ---------------------------------------------------------------------------------------
 
     def values(self) -> list[bytes]:
-        """Everything committed: from the newest snapshot, then from the log."""
+        """Return all committed values: from the newest snapshot, then from the log."""
         assert self.driver is not None
         latest = self.metadata_log.latest_snapshot() or BOOTSTRAP
         found = [] if latest == BOOTSTRAP else list(self.metadata_log.read_snapshot(latest))
@@ -173,10 +173,10 @@ class Cluster:
         self.static = VoterSet() if is_dynamic else static_voters(addresses, LISTENER)
         self.nodes = {each: QuorumNode(self, each) for each in range(1, voters + others + 1)}
         self.silent: set[int] = set()
-        """Nodes that nobody reaches, and that reach nobody."""
+        """Nodes without a connection to any other."""
         self.asked: list[tuple[int, int, str]] = []
         self.open: set[tuple[int, Callable[[Any], None]]] = set()
-        """(whom, how to tell the asker) of everything that is not answered yet."""
+        """(node, callback with an error) of every request that has no response yet."""
 
     def start(self) -> Cluster:
         for node in self.nodes.values():
@@ -209,7 +209,7 @@ class Cluster:
             send_back(answered)
 
     def break_connections(self, node_id: int) -> None:
-        """The process is gone: its connections are closed, and who waits for an answer learns so."""
+        """End the process: its connections close, and requests that wait for its responses fail."""
         for other_id, settle in list(self.open):
             if other_id == node_id:
                 self.timers.after_ms(1, partial(settle, KafkaError(ErrorCode.NETWORK_EXCEPTION)))
@@ -218,7 +218,7 @@ class Cluster:
         self.timers.advance(ms)
 
     def until(self, condition: Callable[[], bool], within_ms: int = 10_000) -> int:
-        """Lets time pass until it is so; how long that was."""
+        """Advance the time until the condition holds, and return how long that took."""
         for elapsed_ms in range(within_ms):
             if condition():
                 return elapsed_ms
@@ -236,7 +236,7 @@ class Cluster:
         return self.leader
 
     def is_level(self, *node_ids: int) -> bool:
-        """Whether these nodes, or all that run, know everything that the leader has as committed."""
+        """Whether these nodes, or all running ones, have committed everything that the leader has."""
         leader = self.leader
         nodes = [self.nodes[each] for each in node_ids] or [n for n in self.nodes.values() if n.driver is not None]
         if leader is None:

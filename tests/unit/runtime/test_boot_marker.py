@@ -1,4 +1,4 @@
-"""What a node knows of its last life: the epoch it had, if the machine has not been started since."""
+"""The boot marker returns the last broker epoch, unless the machine was rebooted since."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ def files() -> MemoryFiles:
     return files
 
 
-def test_found_again_under_the_same_boot(files: MemoryFiles) -> None:
+def test_the_epoch_is_found_after_a_restart_in_the_same_boot(files: MemoryFiles) -> None:
     BootMarker(files, "data", "boot-1").note(7)
     assert BootMarker(files.restart(), "data", "boot-1").broker_epoch() == 7
 
 
-def test_not_after_the_machine_was_started_anew(files: MemoryFiles) -> None:
+def test_the_epoch_is_unknown_after_a_reboot(files: MemoryFiles) -> None:
     BootMarker(files, "data", "boot-1").note(7)
     assert BootMarker(files.crash(Random(1)), "data", "boot-2").broker_epoch() == -1
 
 
-def test_where_nobody_knows_the_boot_nothing_is_believed(files: MemoryFiles) -> None:
+def test_without_a_boot_id_the_epoch_is_unknown(files: MemoryFiles) -> None:
     BootMarker(files, "data", "").note(7)
     assert BootMarker(files, "data", "").broker_epoch() == -1
 
 
-def test_forgotten_for_good(files: MemoryFiles) -> None:
+def test_a_forgotten_marker_stays_forgotten(files: MemoryFiles) -> None:
     life = BootMarker(files, "data", "boot-1")
     life.note(7)
     life.forget()
@@ -42,6 +42,6 @@ def test_forgotten_for_good(files: MemoryFiles) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"null", b"\xff", b'{"bootId":"boot-1","brokerEpoch":"x"}'])
-def test_what_cannot_be_read_is_not_believed(files: MemoryFiles, content: bytes) -> None:
+def test_a_damaged_marker_is_ignored(files: MemoryFiles, content: bytes) -> None:
     replace_file(files, "data", FILE, content)
     assert BootMarker(files, "data", "boot-1").broker_epoch() == -1

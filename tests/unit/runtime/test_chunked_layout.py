@@ -1,4 +1,4 @@
-"""Great changes in pieces: everything is shown in the end, as it is by then, and others have their turns."""
+"""Large changes are passed on in chunks: in the end everything, in its latest state, with other work in between."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def desk() -> Desk:
 MANY = [f"t{number:04}" for number in range(3 * PARTITIONS_A_TURN)]
 
 
-def test_a_small_change_is_shown_at_once(desk: Desk) -> None:
+def test_a_small_change_is_passed_on_at_once(desk: Desk) -> None:
     desk.pieces.on_image(image(["a", "b"]), Changes({"a", "b"}))
     assert desk.topics() == ["a", "b"]
     assert desk.timers.run_soon() == 0
 
 
-def test_a_great_one_in_turns_each_topic_once(desk: Desk) -> None:
+def test_a_large_change_is_passed_on_in_turns_each_topic_once(desk: Desk) -> None:
     desk.pieces.on_image(image(MANY), Changes(set(MANY)))
     assert len(desk.topics()) == PARTITIONS_A_TURN
     desk.timers.run_soon()
@@ -54,14 +54,14 @@ def test_a_great_one_in_turns_each_topic_once(desk: Desk) -> None:
     assert max(len(names) for _, names, _ in desk.shown) == PARTITIONS_A_TURN
 
 
-def test_a_topic_is_never_torn_however_great_it_is(desk: Desk) -> None:
+def test_a_topic_is_never_split_however_large_it_is(desk: Desk) -> None:
     desk.pieces.on_image(image(["a", "b"], 10 * PARTITIONS_A_TURN), Changes({"a", "b"}))
     assert desk.topics() == ["a"]
     desk.timers.run_soon()
     assert desk.topics() == ["a", "b"]
 
 
-def test_what_comes_meanwhile_is_seen_as_it_is_by_then(desk: Desk) -> None:
+def test_later_changes_show_the_latest_image(desk: Desk) -> None:
     desk.pieces.on_image(image(MANY, mark=1), Changes(set(MANY)))
     gone = image(MANY, mark=1).topics[MANY[-1]]
     desk.pieces.on_image(image([*MANY[:-1], "new"], mark=2), Changes({"new", MANY[-2]}, [gone]))
@@ -71,12 +71,12 @@ def test_what_comes_meanwhile_is_seen_as_it_is_by_then(desk: Desk) -> None:
     assert all(offset == 2 for offset, _, _ in desk.shown[1:])
 
 
-def test_whoever_waits_for_the_end_is_told_once(desk: Desk) -> None:
-    told: list[int] = []
-    desk.pieces.when_done(lambda: told.append(0))
-    assert told == [0]
+def test_when_done_calls_each_waiter_once(desk: Desk) -> None:
+    calls: list[int] = []
+    desk.pieces.when_done(lambda: calls.append(0))
+    assert calls == [0]
     desk.pieces.on_image(image(MANY), Changes(set(MANY)))
-    desk.pieces.when_done(lambda: told.append(len(desk.topics())))
-    assert told == [0]
+    desk.pieces.when_done(lambda: calls.append(len(desk.topics())))
+    assert calls == [0]
     desk.timers.run_soon()
-    assert told == [0, len(MANY)]
+    assert calls == [0, len(MANY)]

@@ -1,4 +1,4 @@
-"""The process that cleans: it is there while it is needed, its death costs a job and nothing else, and it keeps to its
+"""The cleaning process: it runs while it is needed, its death fails only its job, and it keeps to its
 rate."""
 
 from __future__ import annotations
@@ -87,14 +87,14 @@ async def outcome(promise: Promise[Cleaned | CleaningFailed]) -> Cleaned | Clean
 
 
 async def pid_of(promise: Promise[Cleaned | CleaningFailed]) -> int:
-    """Of the process that did the job."""
+    """Return the id of the process that did the job."""
     cleaned = await outcome(promise)
     assert isinstance(cleaned, Cleaned), cleaned
     return cleaned.map_bytes
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """The loop goes on meanwhile; the test has its own deadline."""
+    """Wait for the outcome while the loop runs, up to the test's deadline."""
 
     def look() -> None:
         while not condition():
@@ -192,7 +192,7 @@ def test_a_rate_set_while_a_job_runs_reaches_it(fake_worker: tuple[str, ...]) ->
     with_process(test, fake_worker)
 
 
-def test_a_command_that_is_not_there_fails_the_job() -> None:
+def test_a_missing_command_fails_the_job() -> None:
     async def test(process: CleaningProcess) -> None:
         failed = await outcome(process.clean(JOB, 1e6))
         assert isinstance(failed, CleaningFailed)
@@ -201,7 +201,7 @@ def test_a_command_that_is_not_there_fails_the_job() -> None:
     with_process(test, ("/no/such/python",))
 
 
-def test_the_real_process_says_what_was_wrong_with_the_disk(tmp_path: Path) -> None:
+def test_the_real_process_reports_a_storage_fault(tmp_path: Path) -> None:
     job = asked(str(tmp_path / "gone"))._replace(segments=(SourceSegment(0, 100),), up_to=10)
 
     async def test(process: CleaningProcess) -> None:
@@ -234,7 +234,7 @@ def test_the_real_process_does_not_outlive_its_broker() -> None:
 
 
 class Watch:
-    """Time that passes only by sleeping."""
+    """A clock that advances only by sleeping."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -243,7 +243,7 @@ class Watch:
         self.now_s += seconds
 
 
-def test_who_goes_faster_than_the_rate_is_held_back() -> None:
+def test_the_pace_delays_work_above_the_rate() -> None:
     watch = Watch()
     pace = Pace(lambda: watch.now_s, watch.sleep)
     pace.spend(1 << 40)
@@ -257,7 +257,7 @@ def test_who_goes_faster_than_the_rate_is_held_back() -> None:
     assert watch.now_s == pytest.approx(7.0)
 
 
-def test_a_rate_that_is_raised_ends_a_long_wait() -> None:
+def test_a_higher_rate_ends_a_long_wait() -> None:
     watch = Watch()
 
     def sleep(seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""The controller at work: decisions see each other at once, the world sees them when they are on disk, in order."""
+"""The active controller: decisions see each other at once; others see them in order, when they are on disk."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def metadata_batches(rooms: Rooms) -> list[BatchHeader]:
     return [header for header, _ in split_batches(memoryview(piece.read()))]
 
 
-def test_an_answer_is_parked_until_its_records_are_on_disk(rooms: Rooms) -> None:
+def test_a_response_waits_until_its_records_are_on_disk(rooms: Rooms) -> None:
     answer = rooms.controller.submit(lambda _: feature("x"))
     published = len(rooms.published)
     assert not answer.done
@@ -65,8 +65,8 @@ def test_decisions_see_what_was_decided_before_them_committed_or_not(rooms: Room
     assert second.value().topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-def test_a_refusal_waits_for_what_it_rests_on(rooms: Rooms) -> None:
-    """To say that a topic exists before it is certain to would be a promise that a crash can break."""
+def test_a_refusal_waits_for_the_records_it_depends_on(rooms: Rooms) -> None:
+    """The error "topic exists" must not be sent while a crash could still undo the creation."""
     request = CreateTopicsRequest([CreatableTopic("a", 1, 1)])
     rooms.admin.ask(ApiKey.CREATE_TOPICS, request)
     refused = rooms.admin.ask(ApiKey.CREATE_TOPICS, request)
@@ -75,7 +75,7 @@ def test_a_refusal_waits_for_what_it_rests_on(rooms: Rooms) -> None:
     assert refused.done
 
 
-def test_a_decision_without_records_answers_at_once_when_nothing_is_open(rooms: Rooms) -> None:
+def test_a_decision_without_records_is_answered_at_once_if_nothing_is_uncommitted(rooms: Rooms) -> None:
     end_offset = rooms.metadata_log.end_offset
     answer = rooms.controller.submit(lambda image: Decision(image.offset))
     assert answer.value() == end_offset - 1
@@ -83,7 +83,7 @@ def test_a_decision_without_records_answers_at_once_when_nothing_is_open(rooms: 
     assert not rooms.flusher.asked
 
 
-def test_answers_come_in_the_order_they_were_asked_for_each_with_its_image(rooms: Rooms) -> None:
+def test_responses_come_in_order_each_with_its_image(rooms: Rooms) -> None:
     seen: list[tuple[str, int]] = []
     for number in range(5):
         answer = rooms.controller.submit(partial(feature_decided, f"f{number}"))
@@ -108,7 +108,7 @@ def test_a_flush_that_began_earlier_releases_only_what_it_covers(rooms: Rooms) -
     assert second.done
 
 
-def test_an_answer_may_ask_the_next_thing(rooms: Rooms) -> None:
+def test_a_response_callback_may_submit_the_next_request(rooms: Rooms) -> None:
     done: list[str] = []
     first = rooms.controller.submit(lambda _: feature("x"))
     first.then(lambda _: rooms.controller.submit(lambda image: feature("y", len(image.features))).then(done.append))
@@ -131,7 +131,7 @@ def test_nothing_is_published_of_a_decision_the_disk_refused(rooms: Rooms) -> No
     rooms.files.bytes_left = None
     answer = rooms.controller.submit(lambda image: Decision("x" in image.features))
     rooms.flush()
-    assert answer.value() is False, "not even later decisions have seen it"
+    assert answer.value() is False, "later decisions must not see it either"
 
 
 # --- start
@@ -148,7 +148,7 @@ def test_the_first_start_writes_what_a_cluster_begins_with(rooms: Rooms) -> None
 
 
 def without_run(image: MetadataImage) -> tuple[object, ...]:
-    """What must survive a restart: all but the registration of the run, what it led, and where the log ends."""
+    """Return what must survive a restart: all but the broker's registration, its leaderships and the log end."""
     replicas = {name: [state.replicas for state in topic.partitions] for name, topic in image.topics.items()}
     return replicas, image.topic_names, image.configs, image.features, image.next_producer_id
 
@@ -180,7 +180,7 @@ def noted(tell: Callable[[str, bool], None], name: str, exists: bool, _: object)
     tell(name, exists)
 
 
-def test_what_was_answered_survives_any_crash() -> None:
+def test_what_a_client_was_answered_survives_any_crash() -> None:
     for seed in range(40):
         rng = Random(seed)
         rooms = Rooms(seed=seed).start()
@@ -217,7 +217,7 @@ def test_producer_ids_do_not_repeat_across_restarts(rooms: Rooms) -> None:
         rooms = rooms.restart()
 
 
-def test_a_config_of_all_brokers_is_in_force_for_what_is_found_at_start(rooms: Rooms) -> None:
+def test_a_cluster_wide_config_applies_to_logs_found_at_start(rooms: Rooms) -> None:
     record = ConfigRecord(ConfigResource.BROKER, "", "log.retention.ms", "4321")
     rooms.create_topic("a")
     rooms.committed(rooms.controller.submit(lambda _: Decision(None, (record,))))
@@ -235,7 +235,7 @@ def test_what_is_decided_after_the_quorum_state_was_lost_survives_a_crash(rooms:
 
 
 class LastWords:
-    """A quorum that notices while it writes that nobody follows it any more."""
+    """A quorum leader that finds out during an append that it has no followers."""
 
     leader_epoch = 1
     high_watermark = 0
@@ -252,13 +252,13 @@ class LastWords:
 
 
 class EmptyLog:
-    """Nothing was ever committed."""
+    """A log without committed records."""
 
     def read(self, up_to: int) -> tuple[MetadataImage, Changes]:
         return MetadataImage(), Changes()
 
 
-def test_a_controller_that_is_deposed_by_its_own_decision_forgets_it() -> None:
+def test_a_controller_that_resigns_during_an_append_drops_the_decision() -> None:
     quorum, current = LastWords(), CurrentImage()
     controller = quorum.controller = Controller(quorum, cast(CommittedMetadata, EmptyLog()), current)
     controller.leading(1)

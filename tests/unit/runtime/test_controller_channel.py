@@ -1,4 +1,4 @@
-"""The way to the active controller: found where it is, followed where it goes, and given up in time."""
+"""The channel finds the active controller, follows it to another node, and gives up after the timeout."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class NotedPeer:
 
 
 class Desk:
-    """A channel, the quorum as it sees it, and what it sent."""
+    """A channel, its view of the quorum, and the requests that it sent."""
 
     def __init__(self) -> None:
         self.timers = FakeTimers()
@@ -79,13 +79,13 @@ def desk() -> Desk:
     return Desk()
 
 
-def test_the_leader_itself_is_asked_without_a_connection(desk: Desk) -> None:
+def test_a_local_leader_needs_no_connection(desk: Desk) -> None:
     desk.is_leader = True
     assert desk.heartbeat().done
     assert (desk.asked_here, desk.sent) == ([ApiKey.BROKER_HEARTBEAT], [])
 
 
-def test_another_leader_is_asked_over_its_connection(desk: Desk) -> None:
+def test_a_remote_leader_is_asked_over_a_connection(desk: Desk) -> None:
     answer = desk.heartbeat()
     (sent,) = desk.sent
     assert (sent.address, sent.api, answer.done) == (THERE, ApiKey.BROKER_HEARTBEAT, False)
@@ -101,7 +101,7 @@ def test_another_leader_is_asked_over_its_connection(desk: Desk) -> None:
         BrokerHeartbeatResponse(error_code=ErrorCode.NOT_CONTROLLER),
     ],
 )
-def test_who_does_not_lead_any_more_is_left_for_who_does(desk: Desk, told: Any) -> None:
+def test_a_former_leader_is_given_up_for_the_new_one(desk: Desk, told: Any) -> None:
     answer = desk.heartbeat()
     desk.address = HERE
     desk.sent[0].answer.complete(told)
@@ -112,13 +112,13 @@ def test_who_does_not_lead_any_more_is_left_for_who_does(desk: Desk, told: Any) 
     assert answer.value().error_code == ErrorCode.NONE
 
 
-def test_what_the_controller_says_of_the_request_is_an_answer(desk: Desk) -> None:
+def test_an_error_about_the_request_itself_is_not_retried(desk: Desk) -> None:
     answer = desk.heartbeat()
     desk.sent[0].answer.complete(BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
     assert answer.value().error_code == ErrorCode.STALE_BROKER_EPOCH
 
 
-def test_while_nobody_leads_it_waits_and_then_gives_up(desk: Desk) -> None:
+def test_without_a_leader_a_request_waits_until_its_timeout(desk: Desk) -> None:
     desk.address = None
     answer = desk.heartbeat(timeout_ms=1_000)
     desk.timers.advance(900)
@@ -129,7 +129,7 @@ def test_while_nobody_leads_it_waits_and_then_gives_up(desk: Desk) -> None:
     assert desk.timers.pending == 0
 
 
-def test_a_new_leader_is_asked_at_once_what_the_old_one_left_unanswered(desk: Desk) -> None:
+def test_a_new_leader_gets_the_unanswered_requests_at_once(desk: Desk) -> None:
     desk.channel.leader_changed()
     answer = desk.heartbeat()
     desk.address = HERE
@@ -140,7 +140,7 @@ def test_a_new_leader_is_asked_at_once_what_the_old_one_left_unanswered(desk: De
     assert answer.done
 
 
-def test_an_answer_that_is_under_way_is_waited_for_while_nobody_is_known_to_lead(desk: Desk) -> None:
+def test_without_a_known_leader_the_old_one_may_still_respond(desk: Desk) -> None:
     desk.channel.leader_changed()
     answer = desk.heartbeat()
     desk.address = None
@@ -159,7 +159,7 @@ ASK = CreateTopicsRequest([CreatableTopic("a", 3, 2)])
 
 
 def opened(envelope: EnvelopeRequest, given: Any) -> tuple[EnvelopeResponse, list[tuple[ApiKey, Any, int]]]:
-    """What the other side makes of an envelope when its controller says `given`."""
+    """Return the envelope's response when the other side's controller responds with `given`."""
     seen: list[tuple[ApiKey, Any, int]] = []
 
     def ask(api: ApiKey, request: Message, version: int) -> Promise[Any]:
@@ -172,7 +172,7 @@ def opened(envelope: EnvelopeRequest, given: Any) -> tuple[EnvelopeResponse, lis
     return (answered.value() if isinstance(answered, Promise) else answered), seen
 
 
-def test_a_clients_request_travels_as_it_came(desk: Desk) -> None:
+def test_a_clients_request_is_forwarded_unchanged(desk: Desk) -> None:
     answer = desk.channel.forward(ApiKey.CREATE_TOPICS, ASK, 5)
     (sent,) = desk.sent
     assert (sent.api, sent.purpose) == (ApiKey.ENVELOPE, "forward")
@@ -185,7 +185,7 @@ def test_a_clients_request_travels_as_it_came(desk: Desk) -> None:
     assert answer.value().topics[0].num_partitions == 3
 
 
-def test_an_envelope_that_nobody_would_open_is_sent_again(desk: Desk) -> None:
+def test_a_refused_envelope_is_sent_again(desk: Desk) -> None:
     answer = desk.channel.forward(ApiKey.CREATE_TOPICS, ASK, 7)
     response, _ = opened(desk.sent[0].request, KafkaError(ErrorCode.NOT_CONTROLLER))
     assert response.error_code == ErrorCode.NOT_CONTROLLER
@@ -195,7 +195,7 @@ def test_an_envelope_that_nobody_would_open_is_sent_again(desk: Desk) -> None:
     assert not answer.done
 
 
-def test_an_answer_that_cannot_be_read_is_a_fault_of_the_server(desk: Desk) -> None:
+def test_an_unreadable_response_is_an_unknown_server_error(desk: Desk) -> None:
     answer = desk.channel.forward(ApiKey.CREATE_TOPICS, ASK, 7)
     desk.sent[0].answer.complete(EnvelopeResponse(b"\0\0\0\0\0\xff\xff"))
     assert answer.value().code is ErrorCode.UNKNOWN_SERVER_ERROR
@@ -212,6 +212,6 @@ def test_an_answer_that_cannot_be_read_is_a_fault_of_the_server(desk: Desk) -> N
     ],
     ids=["nothing", "a body cut short", "a version nobody knows", "a produce request", "an unknown key"],
 )
-def test_only_what_brokers_pass_on_comes_out_of_an_envelope(data: bytes, code: ErrorCode) -> None:
+def test_an_envelope_may_contain_only_forwarded_apis(data: bytes, code: ErrorCode) -> None:
     response, seen = opened(EnvelopeRequest(data), CreateTopicsResponse())
     assert (response.error_code, response.response_data, seen) == (code, None, [])

@@ -1,4 +1,4 @@
-"""What the active controller does unasked, on a node in memory."""
+"""The periodic duties of the active controller, on a node in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHECK = {"leader.imbalance.check.interval.seconds": "60"}
 
 
 def rounds(monkeypatch: pytest.MonkeyPatch, name: str, more: list[bool]) -> list[int]:
-    """Puts answers in the mouth of a decision; gives the list in which its rounds are noted."""
+    """Replace a decision by fixed responses; return the list that records its rounds."""
     asked: list[int] = []
 
     def decide(image: MetadataImage, *rest: object) -> Decision[bool]:
@@ -33,7 +33,7 @@ def pass_time(rooms: Rooms, ms: int, also: Callable[[], None] = lambda: None) ->
         also()
 
 
-def test_leaders_are_given_back_round_by_round_until_none_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_preferred_leaders_are_restored_in_rounds_until_done(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = rounds(monkeypatch, "decide_balance", [True, True, False])
     rooms = Rooms(static=CHECK).start()
     pass_time(rooms, 59_000)
@@ -44,7 +44,7 @@ def test_leaders_are_given_back_round_by_round_until_none_is_left(monkeypatch: p
     assert len(asked) == 4
 
 
-def test_nobody_is_given_back_what_nobody_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_automatic_balancing_only_unclean_elections_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = rounds(monkeypatch, "decide_balance", [])
     unclean = rounds(monkeypatch, "decide_unclean_elections", [])
     rooms = Rooms(static={**CHECK, "auto.leader.rebalance.enable": "false"}).start()
@@ -52,7 +52,7 @@ def test_nobody_is_given_back_what_nobody_asked_for(monkeypatch: pytest.MonkeyPa
     assert (asked, len(unclean)) == ([], 2)
 
 
-def test_the_broker_beside_the_controller_is_not_fenced_for_the_time_it_slept() -> None:
+def test_a_suspended_node_does_not_fence_its_own_broker() -> None:
     rooms = Rooms(static=CHECK).start()
     rooms.clock.move(60_000)
     pass_time(rooms, 5_000)

@@ -1,4 +1,4 @@
-"""Virtual time itself: in order, to the millisecond, and without end nowhere."""
+"""The fake timers: in order, to the millisecond, and without endless loops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from moldau.testing import clock
 from moldau.testing.clock import FakeClock, FakeTimers
 
 
-def test_timers_beat_in_order_of_their_time_then_of_their_asking() -> None:
+def test_timers_run_by_time_then_in_the_order_they_were_set() -> None:
     timers, seen = FakeTimers(), []
 
     def note(name: str) -> None:
@@ -28,7 +28,7 @@ def test_timers_beat_in_order_of_their_time_then_of_their_asking() -> None:
     assert (timers.pending, timers.next_due_ms()) == (0, None)
 
 
-def test_a_cancelled_timer_does_not_beat() -> None:
+def test_a_cancelled_timer_does_not_run() -> None:
     timers, seen = FakeTimers(), []
     timer = timers.after_ms(10, lambda: seen.append("beat"))
     timer.cancel()
@@ -37,7 +37,7 @@ def test_a_cancelled_timer_does_not_beat() -> None:
     timer.cancel()
 
 
-def test_soon_is_before_time_goes_on_and_after_what_runs_now() -> None:
+def test_soon_runs_after_the_current_call_and_before_time_advances() -> None:
     timers, seen = FakeTimers(), []
 
     def soon() -> None:
@@ -56,7 +56,7 @@ def test_soon_is_before_time_goes_on_and_after_what_runs_now() -> None:
     assert seen == ["soon", "sooner", "timer", "after the timer", "second timer"]
 
 
-def test_a_timer_may_ask_for_another_within_the_same_stretch() -> None:
+def test_a_timer_may_set_another_within_the_same_advance() -> None:
     timers, beats = FakeTimers(), []
 
     def beat() -> None:
@@ -69,7 +69,7 @@ def test_a_timer_may_ask_for_another_within_the_same_stretch() -> None:
     assert timers.clock.elapsed_ms() == 35
 
 
-def test_waking_each_other_for_ever_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_chain_of_calls_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clock, "SOON_CALLS_MAX", 100)
     timers = FakeTimers()
 
@@ -81,7 +81,7 @@ def test_waking_each_other_for_ever_is_noticed(monkeypatch: pytest.MonkeyPatch) 
         timers.run_soon()
 
 
-def test_the_clock_on_the_wall_may_be_set_the_other_never_goes_back() -> None:
+def test_the_wall_clock_may_be_set_the_monotonic_clock_never_goes_back() -> None:
     both = FakeClock(1000)
     both.move(5)
     both.jump(-600)

@@ -1,4 +1,4 @@
-"""What the disk refuses is told at once, with what to do, and then only counted."""
+"""A storage fault is logged at once, with the next step; repetitions are counted."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ def fault(number: int) -> StorageFault:
     return StorageFault("/data/t-0/0.log", OSError(number, os.strerror(number)))
 
 
-def test_the_first_of_a_kind_is_told_and_the_rest_are_counted() -> None:
+def test_the_first_fault_of_an_errno_is_logged_and_the_rest_are_counted() -> None:
     lines: list[str] = []
     clock = FakeClock()
-    told = FaultLog(lines.append, clock)
+    log_fault = FaultLog(lines.append, clock)
     for partition in range(1000):
-        told(f"t-{partition}: records cannot be appended", fault(errno.ENOSPC))
-    told("t-7: records cannot be read", fault(errno.EMFILE))
+        log_fault(f"t-{partition}: records cannot be appended", fault(errno.ENOSPC))
+    log_fault("t-7: records cannot be read", fault(errno.EMFILE))
     assert lines == [
         "t-0: records cannot be appended: /data/t-0/0.log: No space left on device; free some space there",
         "t-7: records cannot be read: /data/t-0/0.log: Too many open files; raise the limit of open files"
         " (`ulimit -n`)",
     ]
     clock.move(REPEAT_MS)
-    told("t-5: records cannot be appended", fault(errno.ENOSPC))
+    log_fault("t-5: records cannot be appended", fault(errno.ENOSPC))
     assert lines[2:] == [
         "t-5: records cannot be appended: /data/t-0/0.log: No space left on device; free some space there"
         " (999 more like it before this one)"
     ]
 
 
-def test_a_fault_that_nobody_knows_a_step_for() -> None:
+def test_a_fault_without_a_next_step() -> None:
     lines: list[str] = []
     FaultLog(lines.append, FakeClock())("t-0: records cannot be read", fault(errno.ENOENT))
     assert lines == ["t-0: records cannot be read: /data/t-0/0.log: No such file or directory"]

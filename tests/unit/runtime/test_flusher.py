@@ -1,4 +1,4 @@
-"""Bringing logs to disk in a thread: many share one flush, and what happens while it runs does not confuse it."""
+"""Flushing logs in a thread: many share one flush, and changes during a flush do no harm."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from moldau.runtime.flusher import GroupFlusher
 
 
 class Work:
-    """What a thread would do, done when the test says so."""
+    """Runs the work of a thread when the test asks for it."""
 
     def __init__(self, call: Callable[..., None], *arguments: Any) -> None:
         self._run = partial(call, *arguments)
@@ -34,7 +34,7 @@ class Work:
 
 
 class ThreadInHand:
-    """A loop of which only the threads are used."""
+    """A loop of which only `run_in_executor` is used."""
 
     def __init__(self) -> None:
         self.works: list[Work] = []
@@ -68,7 +68,7 @@ def desk() -> Desk:
     return Desk()
 
 
-def test_who_asks_while_a_flush_runs_is_served_by_the_next(desk: Desk) -> None:
+def test_requests_during_a_flush_are_served_by_the_next(desk: Desk) -> None:
     desk.append("a")
     desk.append("b")
     desk.append("b")
@@ -79,17 +79,17 @@ def test_who_asks_while_a_flush_runs_is_served_by_the_next(desk: Desk) -> None:
     assert len(desk.loop.works) == 2
     desk.loop.works[1].run()
     assert desk.on_disk() == {"a-0": 2, "b-0": 2, "c-0": 0}
-    assert len(desk.loop.works) == 2, "nobody asked for a third"
+    assert len(desk.loop.works) == 2, "no third flush was requested"
 
 
-def test_what_is_on_disk_already_needs_no_thread(desk: Desk) -> None:
+def test_a_flushed_log_needs_no_thread(desk: Desk) -> None:
     partition = desk.append("a")
     desk.loop.works[0].run()
     desk.flusher.request(partition)
     assert len(desk.loop.works) == 1
 
 
-def test_who_waits_is_told_also_if_another_has_brought_the_log_to_disk(desk: Desk) -> None:
+def test_a_log_that_the_cleaner_flushed_is_reported_as_flushed(desk: Desk) -> None:
     """As the cleaner does before it swaps segments."""
     desk.append("a")
     partition = desk.append("b")
@@ -100,7 +100,7 @@ def test_who_waits_is_told_also_if_another_has_brought_the_log_to_disk(desk: Des
     assert promise.done
 
 
-def test_a_topic_deleted_under_its_flush_stops_nobody(desk: Desk) -> None:
+def test_a_topic_deleted_during_its_flush_does_not_stop_the_node(desk: Desk) -> None:
     """Its directory is renamed while a thread syncs it: that is no fault of the disk."""
     gone, other = desk.append("a"), desk.append("b")
     promise = other.acknowledged(0)
@@ -113,7 +113,7 @@ def test_a_topic_deleted_under_its_flush_stops_nobody(desk: Desk) -> None:
     assert promise.done
 
 
-def test_a_topic_deleted_while_it_waits_for_its_flush_takes_nobody_with_it(desk: Desk) -> None:
+def test_a_topic_deleted_before_its_flush_does_not_affect_others(desk: Desk) -> None:
     desk.append("a")
     waiting = desk.append("b").acknowledged(0)
     gone = desk.append("c").acknowledged(0)
@@ -127,7 +127,7 @@ def test_a_topic_deleted_while_it_waits_for_its_flush_takes_nobody_with_it(desk:
     assert gone.value() == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_log_that_takes_no_more_keeps_no_other_from_the_disk(desk: Desk) -> None:
+def test_a_failed_log_does_not_keep_others_from_being_flushed(desk: Desk) -> None:
     """As after a full disk whose half-written batch could not be cut off again."""
     desk.append("a")
     torn, other = desk.append("b"), desk.append("c").acknowledged(0)
@@ -139,7 +139,7 @@ def test_a_log_that_takes_no_more_keeps_no_other_from_the_disk(desk: Desk) -> No
     assert not desk.faults
 
 
-def test_a_sync_that_fails_is_told_and_acknowledges_nothing(desk: Desk) -> None:
+def test_a_failed_sync_is_reported_and_acknowledges_nothing(desk: Desk) -> None:
     promise = desk.append("a").acknowledged(0)
     desk.rooms.files.sync_fails = True
     desk.loop.works[0].run()
@@ -149,17 +149,17 @@ def test_a_sync_that_fails_is_told_and_acknowledges_nothing(desk: Desk) -> None:
     assert desk.on_disk()["a-0"] == 0
 
 
-def test_a_flush_without_room_is_told_and_tried_again(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flush_without_disk_space_is_postponed_and_retried(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     partition = desk.append("a")
-    told: list[str] = []
-    partition.report_fault = lambda what, _: told.append(what)
+    reports: list[str] = []
+    partition.report_fault = lambda what, _: reports.append(what)
     promise, other = partition.acknowledged(0), desk.append("b").acknowledged(0)
     desk.rooms.files.bytes_left = 0
     monkeypatch.setattr(Partition, "flushed", lambda partition: pytest.fail("nothing was brought to disk"))
     desk.loop.works[0].run()
     monkeypatch.undo()
     assert not desk.faults
-    assert told == ["a-0: records cannot be brought to disk and will be tried again"]
+    assert reports == ["a-0: records cannot be brought to disk and will be tried again"]
     assert promise is not None
     assert not promise.done
     desk.rooms.files.bytes_left = None
@@ -171,7 +171,7 @@ def test_a_flush_without_room_is_told_and_tried_again(desk: Desk, monkeypatch: p
     assert promise.value() == ErrorCode.NONE
 
 
-def test_who_waits_is_told_also_if_another_flush_found_room(desk: Desk) -> None:
+def test_a_postponed_flush_is_acknowledged_if_another_flush_succeeded(desk: Desk) -> None:
     partition = desk.append("a")
     promise = partition.acknowledged(0)
     partition.report_fault = lambda what, fault: None
@@ -186,7 +186,7 @@ def test_who_waits_is_told_also_if_another_flush_found_room(desk: Desk) -> None:
     assert promise.value() == ErrorCode.NONE
 
 
-def test_a_metadata_log_without_room_stops_the_node(desk: Desk) -> None:
+def test_a_metadata_log_without_disk_space_stops_the_node(desk: Desk) -> None:
     driver = desk.rooms.assembly.driver
     driver._flusher = desk.flusher
     desk.rooms.allocate_producer_ids()
@@ -194,7 +194,7 @@ def test_a_metadata_log_without_room_stops_the_node(desk: Desk) -> None:
     assert [str(each) for each in desk.rooms.faults] == ["log: full"]
 
 
-def test_the_metadata_log_goes_the_same_way(desk: Desk) -> None:
+def test_the_metadata_log_is_flushed_the_same_way(desk: Desk) -> None:
     desk.rooms.assembly.driver._flusher = desk.flusher
     answer = desk.rooms.allocate_producer_ids()
     assert not answer.done

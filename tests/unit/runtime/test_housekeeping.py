@@ -1,4 +1,4 @@
-"""What is done now and then: retention, flushing by time, checkpoints, forgetting idle producers."""
+"""Housekeeping: retention, flushing by time, checkpoints, expiration of idle producers."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def retain(keep: Housekeeping) -> None:
 
 
 def rolled(rooms: Rooms, name: str, count: int) -> None:
-    """A log of so many segments with a record each, and an empty one at the end."""
+    """Write segments with one record each, and an empty active one."""
     for _ in range(count):
         rooms.append(name)
         rooms.partition(name).log.roll(rooms.clock.now_ms())
 
 
-def test_old_segments_go_and_sessions_hear_of_it(rooms: Rooms) -> None:
+def test_old_segments_are_deleted_and_fetch_sessions_get_the_new_start(rooms: Rooms) -> None:
     rooms.create_topic("a", retention_ms="1000")
     rolled(rooms, "a", 3)
     session = now(fetch(rooms, {A: 3}, epoch=0)).session_id
@@ -50,7 +50,7 @@ def test_old_segments_go_and_sessions_hear_of_it(rooms: Rooms) -> None:
     assert (news[A].log_start, news[A].high_watermark) == (3, 3)
 
 
-def test_who_waits_below_what_went_is_told(rooms: Rooms) -> None:
+def test_a_fetch_that_waits_below_the_new_start_is_answered(rooms: Rooms) -> None:
     rooms.create_topic("a", retention_ms="1000")
     rolled(rooms, "a", 3)
     answer = waiting(fetch(rooms, {A: 1}, wait_ms=60_000, min_bytes=1_000_000))
@@ -60,7 +60,7 @@ def test_who_waits_below_what_went_is_told(rooms: Rooms) -> None:
     assert shown(answer)[A].error == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_files_of_deleted_topics_go_after_their_delay(rooms: Rooms) -> None:
+def test_files_of_deleted_topics_are_removed_after_their_delay(rooms: Rooms) -> None:
     rooms.create_topic("a", file_delete_delay_ms="5000")
     rooms.delete_topic("a")
     keep = chores(rooms)
@@ -73,8 +73,8 @@ def test_files_of_deleted_topics_go_after_their_delay(rooms: Rooms) -> None:
     assert not [name for name in rooms.files.names("data") if name.startswith("a-")]
 
 
-def test_a_full_disk_keeps_checkpoints_as_they_were(rooms: Rooms) -> None:
-    """Also where a log has to be brought to disk first, as after its records were deleted."""
+def test_a_full_disk_keeps_the_old_checkpoints(rooms: Rooms) -> None:
+    """Also if a log must be flushed first, for example after its records were deleted."""
     rooms.create_topic("a")
     rooms.append("a")
     rooms.partition("a").delete_records(-1)
@@ -105,7 +105,7 @@ def test_flushing_by_time(rooms: Rooms) -> None:
     assert list(rooms.flusher.asked) == [rooms.partition("a")]
 
 
-def test_idle_producers_are_forgotten_and_others_are_not(rooms: Rooms) -> None:
+def test_idle_producers_expire_and_others_do_not(rooms: Rooms) -> None:
     rooms.create_topic("a")
     partition = rooms.partition("a")
     for producer_id in (1, 2):
@@ -117,7 +117,7 @@ def test_idle_producers_are_forgotten_and_others_are_not(rooms: Rooms) -> None:
     assert [entry.producer_id for entry in partition.log.producers.active()] == [2]
 
 
-def test_checkpoints_bring_the_high_watermark_over_a_crash(rooms: Rooms) -> None:
+def test_checkpoints_preserve_the_high_watermark_over_a_crash(rooms: Rooms) -> None:
     rooms.create_topic("a", 2)
     rooms.append("a", 1, count=7)
     rooms.partition("a", 1).delete_records(3)
@@ -126,4 +126,4 @@ def test_checkpoints_bring_the_high_watermark_over_a_crash(rooms: Rooms) -> None
     rooms.store.write_checkpoints(keep.high_watermarks())
     again = rooms.crash()
     assert again.partition("a", 1).log.start_offset == 3
-    assert again.partition("a", 1).log.end_offset >= 3, "a start is never written down beyond what is durable"
+    assert again.partition("a", 1).log.end_offset >= 3, "a log start offset is never written beyond what is durable"

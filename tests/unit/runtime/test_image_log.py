@@ -1,4 +1,4 @@
-"""What operators read of a failover: brokers, leaders and in-sync replicas, each named."""
+"""The log lines of a failover: brokers, leaders and in-sync replicas, each by name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def image(*states: PartitionState, topic_id: int = 1) -> MetadataImage:
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "told"),
+    ("before", "now", "line"),
     [
         (None, BROKER, "is registered with epoch 5 at PLAINTEXT://one:9092"),
         (BROKER, replace(BROKER, epoch=6), "is registered with epoch 6 at PLAINTEXT://one:9092"),
@@ -34,12 +34,12 @@ def image(*states: PartitionState, topic_id: int = 1) -> MetadataImage:
         (BROKER, replace(BROKER, rack="r"), None),
     ],
 )
-def test_what_becomes_of_a_broker(before: BrokerImage | None, now: BrokerImage | None, told: str | None) -> None:
-    assert broker_line(before, now) == told
+def test_the_line_of_a_broker(before: BrokerImage | None, now: BrokerImage | None, line: str | None) -> None:
+    assert broker_line(before, now) == line
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "told"),
+    ("before", "now", "line"),
     [
         (
             STATE, replace(STATE, leader=2, leader_epoch=1, isr=(2, 3)),
@@ -58,18 +58,18 @@ def test_what_becomes_of_a_broker(before: BrokerImage | None, now: BrokerImage |
         (STATE, replace(STATE, leader=3, leader_epoch=1), None),
     ],
 )  # fmt: skip
-def test_what_becomes_of_a_partition(before: PartitionState, now: PartitionState, told: str | None) -> None:
+def test_the_line_of_a_partition(before: PartitionState, now: PartitionState, line: str | None) -> None:
     lines = list(leadership_lines(HERE, image(before), image(now), ["orders", "unknown"]))
-    assert lines == ([] if told is None else [f"orders-0: {told}"])
+    assert lines == ([] if line is None else [f"orders-0: {line}"])
 
 
-def test_a_topic_that_is_made_is_no_news() -> None:
+def test_a_new_topic_is_not_logged() -> None:
     led = replace(STATE, leader=HERE)
     for before in (MetadataImage(), image(led, topic_id=2), image()):
         assert list(leadership_lines(HERE, before, image(led), ["orders"])) == []
 
 
-def test_of_thousands_of_partitions_a_few_are_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_only_the_first_of_many_partitions_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "moldau.metadata")
     current = CurrentImage()
     current.publish(image(*[STATE] * 1000), Changes())
@@ -79,7 +79,7 @@ def test_of_thousands_of_partitions_a_few_are_named(caplog: pytest.LogCaptureFix
     assert caplog.messages[-1].startswith("and other partitions")
 
 
-def test_only_the_active_controller_tells_of_brokers(caplog: pytest.LogCaptureFixture) -> None:
+def test_only_the_active_controller_logs_brokers(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "moldau.metadata")
     is_active = False
     listener = BrokerLog(HERE, CurrentImage(), lambda: is_active)

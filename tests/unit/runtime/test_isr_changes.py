@@ -1,4 +1,4 @@
-"""What leaders propose reaches the controller: together, one request at a time, again after what failed."""
+"""Proposals reach the controller: together, one request at a time, retried after a failure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Room:
         return promises
 
     def agree(self, *codes: ErrorCode) -> None:
-        """Answers the last request; with codes, those to its partitions in their order."""
+        """Respond to the last request; `codes` are those of its partitions in order."""
         left = list(codes)
         topics = [
             ResponseTopicData(
@@ -75,19 +75,19 @@ class Room:
         self.timers.run_soon()
 
     @property
-    def asked(self) -> list[list[tuple[bytes, int]]]:
+    def requested_partitions(self) -> list[list[tuple[bytes, int]]]:
         return [
             [(topic.topic_id, each.partition_index) for topic in request.topics for each in topic.partitions]
             for request in self.requests
         ]
 
 
-def test_what_is_proposed_in_one_turn_is_one_request() -> None:
+def test_proposals_of_one_turn_are_one_request() -> None:
     room = Room()
     promises = room.propose(proposal(A, 0, 1, 2), proposal(B, 4, 1), proposal(A, 1, 1, 3))
     (request,) = room.requests
     assert (request.broker_id, request.broker_epoch) == (NODE_ID, BROKER_EPOCH)
-    assert room.asked == [[(A, 0), (A, 1), (B, 4)]]
+    assert room.requested_partitions == [[(A, 0), (A, 1), (B, 4)]]
     first = request.topics[0].partitions[0]
     assert (first.leader_epoch, first.partition_epoch) == (5, 3)
     assert [(each.broker_id, each.broker_epoch) for each in first.new_isr_with_epochs] == [(1, 101), (2, 102)]
@@ -105,9 +105,9 @@ def test_one_request_at_a_time() -> None:
     room.propose(proposal(A, 0, 1))
     room.propose(proposal(A, 1, 1))
     room.propose(proposal(A, 2, 1))
-    assert room.asked == [[(A, 0)]]
+    assert room.requested_partitions == [[(A, 0)]]
     room.agree()
-    assert room.asked == [[(A, 0)], [(A, 1), (A, 2)]]
+    assert room.requested_partitions == [[(A, 0)], [(A, 1), (A, 2)]]
 
 
 def test_each_partition_gets_its_own_answer() -> None:
@@ -131,29 +131,29 @@ def test_each_partition_gets_its_own_answer() -> None:
     ],
     ids=["network", "time", "not the controller", "an old epoch", "left out"],
 )
-def test_what_was_not_answered_is_asked_again(failure: AlterPartitionResponse | KafkaError) -> None:
+def test_a_failed_request_is_retried(failure: AlterPartitionResponse | KafkaError) -> None:
     room = Room()
     (promise,) = room.propose(proposal(A, 0, 1))
     room.answer(failure)
     assert len(room.requests) == 1
     assert not promise.done
     room.timers.advance(RETRY_MS)
-    assert room.asked == [[(A, 0)]] * 2
+    assert room.requested_partitions == [[(A, 0)]] * 2
     room.agree()
     assert promise.value() == IsrDecision(5, 4, (1,))
 
 
-def test_a_partition_that_could_not_be_answered_is_asked_again_alone() -> None:
+def test_only_the_undecided_partition_is_retried() -> None:
     room = Room()
     promises = room.propose(proposal(A, 0, 1), proposal(A, 1, 1))
     room.agree(ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR)
     assert [promise.done for promise in promises] == [True, False]
     room.timers.advance(RETRY_MS)
-    assert room.asked[1] == [(A, 1)]
+    assert room.requested_partitions[1] == [(A, 1)]
 
 
-def test_a_later_proposal_takes_the_place_of_one_that_must_be_asked_again() -> None:
-    """Its leader has moved on, and does not wait for the old one."""
+def test_a_later_proposal_replaces_one_that_must_be_retried() -> None:
+    """Its leader no longer waits for the old proposal."""
     room = Room()
     (old,) = room.propose(proposal(A, 0, 1))
     (new,) = room.propose(proposal(A, 0, 1, 2, partition_epoch=9))
@@ -166,7 +166,7 @@ def test_a_later_proposal_takes_the_place_of_one_that_must_be_asked_again() -> N
     assert new.value() == IsrDecision(5, 10, (1, 2))
 
 
-def test_a_later_proposal_does_not_take_the_answer_of_one_that_is_under_way() -> None:
+def test_a_later_proposal_does_not_get_the_response_of_the_one_in_flight() -> None:
     room = Room()
     (old,) = room.propose(proposal(A, 0, 1))
     (new,) = room.propose(proposal(A, 0, 1, 2, partition_epoch=9))
@@ -177,7 +177,7 @@ def test_a_later_proposal_does_not_take_the_answer_of_one_that_is_under_way() ->
     assert new.value() == IsrDecision(5, 10, (1, 2))
 
 
-def test_after_the_end_nothing_is_asked_and_nobody_told() -> None:
+def test_after_close_nothing_is_sent_and_no_promise_is_completed() -> None:
     room = Room()
     (promise,) = room.propose(proposal(A, 0, 1))
     room.changes.close()

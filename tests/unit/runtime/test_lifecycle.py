@@ -1,4 +1,4 @@
-"""A broker's life: it registers until it is taken, beats until it leaves, and serves once the image says so."""
+"""A broker registers until it is accepted, sends heartbeats until it leaves, and serves once it is unfenced."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ BEAT_MS = 2_000
 
 
 class Life:
-    """A lifecycle and the controller it talks to: what was asked, to be answered by hand."""
+    """A lifecycle and its controller: a test responds to each request by hand."""
 
     def __init__(self, is_shutdown_controlled: bool = True, is_alone: bool = False) -> None:
         self.is_alone = is_alone
         self.timers = FakeTimers()
-        self.asked: list[tuple[ApiKey, Any, Promise[Any]]] = []
+        self.requests: list[tuple[ApiKey, Any, Promise[Any]]] = []
         self.current = CurrentImage()
         settings = BrokerSessionSettings(BEAT_MS, 9_000, is_shutdown_controlled)
         self.lifecycle = BrokerLifecycle(
@@ -44,12 +44,12 @@ class Life:
         self.serving = self.lifecycle.start(BrokerRegistrationRequest(broker_id=NODE_ID))
 
     def ask(self, api: ApiKey, request: Message, purpose: str = "", timeout_ms: int = 0) -> Promise[Any]:
-        self.asked.append((api, request, Promise()))
-        return self.asked[-1][2]
+        self.requests.append((api, request, Promise()))
+        return self.requests[-1][2]
 
     def answer(self, given: Any) -> None:
-        """To the newest question."""
-        self.asked[-1][2].complete(given)
+        """Respond to the latest request."""
+        self.requests[-1][2].complete(given)
 
     def publish(self, epoch: int, fenced: bool) -> None:
         broker = BrokerImage(NODE_ID, epoch, b"i" * 16, (), None, fenced)
@@ -65,12 +65,12 @@ class Life:
         return self
 
     def beats(self) -> int:
-        return sum(api is ApiKey.BROKER_HEARTBEAT for api, _, _ in self.asked)
+        return sum(api is ApiKey.BROKER_HEARTBEAT for api, _, _ in self.requests)
 
 
 def test_it_serves_once_the_image_has_it_unfenced() -> None:
     life = Life()
-    assert life.asked[0][1].incarnation_id == b"i" * 16
+    assert life.requests[0][1].incarnation_id == b"i" * 16
     life.answer(BrokerRegistrationResponse(broker_epoch=5))
     assert life.lifecycle.epoch == 5
     life.publish(5, fenced=True)
@@ -80,7 +80,7 @@ def test_it_serves_once_the_image_has_it_unfenced() -> None:
     assert life.serving.done
 
 
-def test_the_image_of_an_earlier_life_is_not_ours() -> None:
+def test_the_image_of_an_earlier_registration_is_ignored() -> None:
     life = Life()
     life.publish(3, fenced=False)
     life.answer(BrokerRegistrationResponse(broker_epoch=5))
@@ -88,24 +88,24 @@ def test_the_image_of_an_earlier_life_is_not_ours() -> None:
     assert not life.serving.done
 
 
-def test_it_registers_until_it_is_taken() -> None:
+def test_it_registers_until_it_is_accepted() -> None:
     life = Life()
     life.answer(BrokerRegistrationResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION))
     life.timers.advance(1_000)
     life.answer(KafkaError(ErrorCode.NOT_CONTROLLER))
     life.timers.advance(1_000)
-    assert [api for api, _, _ in life.asked] == [ApiKey.BROKER_REGISTRATION] * 3
+    assert [api for api, _, _ in life.requests] == [ApiKey.BROKER_REGISTRATION] * 3
 
 
-def test_a_beat_says_how_far_the_log_is_read() -> None:
+def test_a_heartbeat_carries_the_metadata_offset() -> None:
     life = Life().unfenced()
     life.publish(40, fenced=False)
     life.timers.advance(BEAT_MS)
-    _, beat, _ = life.asked[-1]
+    _, beat, _ = life.requests[-1]
     assert (beat.broker_epoch, beat.current_metadata_offset, beat.want_shut_down) == (5, 40, False)
 
 
-def test_it_beats_at_its_interval_and_never_twice_at_a_time() -> None:
+def test_it_sends_one_heartbeat_at_a_time_at_its_interval() -> None:
     life = Life().unfenced()
     before = life.beats()
     life.timers.advance(10 * BEAT_MS)
@@ -117,30 +117,30 @@ def test_it_beats_at_its_interval_and_never_twice_at_a_time() -> None:
     assert life.beats() == before + 2
 
 
-def test_a_stale_epoch_is_a_reason_to_register_again() -> None:
+def test_it_registers_again_after_a_stale_epoch() -> None:
     life = Life().unfenced()
     life.timers.advance(BEAT_MS)
     life.answer(BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
-    assert life.asked[-1][0] is ApiKey.BROKER_REGISTRATION
+    assert life.requests[-1][0] is ApiKey.BROKER_REGISTRATION
     life.answer(BrokerRegistrationResponse(broker_epoch=9))
     assert life.lifecycle.epoch == 9
 
 
-def test_it_leaves_when_it_is_told_so() -> None:
+def test_it_leaves_when_the_controller_allows_it() -> None:
     life = Life().unfenced()
     left = life.lifecycle.leave()
-    assert life.asked[-1][1].want_shut_down
+    assert life.requests[-1][1].want_shut_down
     life.answer(BrokerHeartbeatResponse(is_fenced=False))
     assert not left.done
     life.timers.advance(BEAT_MS)
     life.answer(BrokerHeartbeatResponse(is_fenced=True, should_shut_down=True))
     assert left.done
-    before = len(life.asked)
+    before = len(life.requests)
     life.timers.advance(10 * BEAT_MS)
-    assert len(life.asked) == before
+    assert len(life.requests) == before
 
 
-def test_it_leaves_when_nobody_tells_it_in_time() -> None:
+def test_it_leaves_after_the_timeout() -> None:
     life = Life().unfenced()
     left = life.lifecycle.leave()
     life.timers.advance(LEAVE_PATIENCE_MS - 1)
@@ -149,13 +149,13 @@ def test_it_leaves_when_nobody_tells_it_in_time() -> None:
     assert left.done
 
 
-def test_one_that_has_nobody_to_hand_over_to_leaves_at_once() -> None:
+def test_the_last_broker_leaves_at_once() -> None:
     life = Life(is_alone=True).unfenced()
-    before = len(life.asked)
+    before = len(life.requests)
     assert life.lifecycle.leave().done
-    assert len(life.asked) == before
+    assert len(life.requests) == before
 
 
-def test_one_that_was_never_taken_leaves_at_once() -> None:
+def test_an_unregistered_broker_leaves_at_once() -> None:
     assert Life().lifecycle.leave().done
     assert Life(is_shutdown_controlled=False).unfenced().lifecycle.leave().done

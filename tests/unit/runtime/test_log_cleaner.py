@@ -1,4 +1,4 @@
-"""The log cleaner at work: which log it takes, what it leaves alone, and what may befall a log meanwhile."""
+"""The log cleaner: which log it chooses, what it does not clean, and changes of a log that is being cleaned."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_last_record_of_each_key_stays_where_it_was(desk: Desk) -> None:
     desk.write("t", {"a": "3", "c": "1"}, roll=False)
     before = desk.log("t").size_bytes
     desk.settle()
-    # The active segment is never looked into: its key `a` says nothing yet about the older one.
+    # The active segment is never read: its key `a` does not replace the older one yet.
     assert desk.read("t") == [(1, "b", "1"), (2, "a", "2"), (3, "a", "3"), (4, "c", "1")]
     assert desk.log("t").size_bytes < before
     assert (desk.log("t").cleaned_up_to, desk.log("t").end_offset) == (3, 5)
@@ -65,7 +65,7 @@ def test_the_dirtiest_log_goes_first_and_the_others_follow(desk: Desk) -> None:
     assert desk.cleans.cleaned == ["all-0", "half-0"]
 
 
-def test_a_log_is_cleaned_once_and_then_left_alone_until_it_is_dirty_again(desk: Desk) -> None:
+def test_a_log_is_cleaned_again_only_when_it_is_dirty_again(desk: Desk) -> None:
     desk.create_topic("t", min_cleanable_dirty_ratio="0.3")
     two_dirty_segments(desk)
     desk.settle()
@@ -76,14 +76,14 @@ def test_a_log_is_cleaned_once_and_then_left_alone_until_it_is_dirty_again(desk:
     assert desk.read("t") == [(3, "a", "3"), (4, "b", "2")]
 
 
-def test_a_topic_that_deletes_is_not_cleaned(desk: Desk) -> None:
+def test_a_topic_with_the_policy_delete_is_not_cleaned(desk: Desk) -> None:
     desk.create_topic("t", cleanup_policy="delete")
     two_dirty_segments(desk)
     desk.settle()
     assert not desk.cleans.jobs
 
 
-def test_records_younger_than_the_least_lag_are_left_alone(desk: Desk) -> None:
+def test_records_younger_than_min_compaction_lag_are_not_cleaned(desk: Desk) -> None:
     desk.create_topic("t", min_compaction_lag_ms=str(HOUR_MS))
     two_dirty_segments(desk)
     desk.rooms.clock.move(HOUR_MS // 2)
@@ -95,7 +95,7 @@ def test_records_younger_than_the_least_lag_are_left_alone(desk: Desk) -> None:
     assert [(job.first_dirty_offset, job.up_to) for job in desk.cleans.jobs] == [(0, 3)]
 
 
-def test_a_log_that_is_hardly_dirty_is_cleaned_when_the_longest_lag_is_over(desk: Desk) -> None:
+def test_a_hardly_dirty_log_is_cleaned_after_max_compaction_lag(desk: Desk) -> None:
     desk.create_topic("t", max_compaction_lag_ms=str(HOUR_MS), min_cleanable_dirty_ratio="0.9")
     desk.write("t", {f"key {number}": "x" * 50 for number in range(10)})
     desk.settle()
@@ -119,7 +119,7 @@ def test_an_open_transaction_stops_the_cleaner(desk: Desk) -> None:
     assert desk.read("t") == [(1, "b", "1"), (2, "a", "2"), (3, "a", "3"), (4, "a", "4")]
 
 
-def test_what_is_not_committed_is_not_cleaned(desk: Desk) -> None:
+def test_uncommitted_records_are_not_cleaned(desk: Desk) -> None:
     desk.create_topic("t")
     two_dirty_segments(desk)
     desk.rooms.partition("t").high_watermark = 2
@@ -135,8 +135,8 @@ def test_a_follower_cleans_its_own_log(desk: Desk) -> None:
     assert desk.read("t") == [(1, "b", "1"), (2, "a", "2")]
 
 
-def test_while_a_replica_is_away_tombstones_stay_beyond_their_time_and_all_else_is_cleaned(desk: Desk) -> None:
-    """It may have the value, and would keep it for ever if it never got the tombstone."""
+def test_while_a_replica_is_not_in_sync_expired_tombstones_stay(desk: Desk) -> None:
+    """It may have the value, and would keep it forever if it never got the tombstone."""
     desk.create_topic("t", delete_retention_ms="1000", min_cleanable_dirty_ratio="0.01")
     desk.write("t", {"a": "1"})
     desk.write("t", {"a": None})
@@ -152,7 +152,7 @@ def test_while_a_replica_is_away_tombstones_stay_beyond_their_time_and_all_else_
     assert desk.read("t") == [(4, "b", "3")]
 
 
-# --- what befalls a log meanwhile -------------------------------------------------------------------------------
+# --- changes of a log that is being cleaned ---------------------------------------------------------------------
 
 
 def begun(desk: Desk, topic: str = "t") -> None:
@@ -173,7 +173,7 @@ def test_a_topic_deleted_while_it_is_cleaned(desk: Desk) -> None:
     assert not desk.cleaner.uncleanable
 
 
-def test_a_topic_deleted_and_made_again_while_it_is_cleaned_begins_clean(desk: Desk) -> None:
+def test_a_topic_recreated_while_it_is_cleaned_gets_nothing_of_the_old_one(desk: Desk) -> None:
     desk.create_topic("t")
     begun(desk)
     desk.rooms.delete_topic("t")
@@ -186,7 +186,7 @@ def test_a_topic_deleted_and_made_again_while_it_is_cleaned_begins_clean(desk: D
     assert desk.log("t").cleaned_up_to == 0
 
 
-def test_a_topic_deleted_after_it_was_cleaned_leaves_no_checkpoint_to_the_next_of_its_name(desk: Desk) -> None:
+def test_a_deleted_topic_leaves_no_checkpoint_to_a_new_topic_of_its_name(desk: Desk) -> None:
     desk.create_topic("t")
     two_dirty_segments(desk)
     desk.settle()
@@ -198,7 +198,7 @@ def test_a_topic_deleted_after_it_was_cleaned_leaves_no_checkpoint_to_the_next_o
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
-def test_a_log_cut_while_it_is_swapped_keeps_what_it_has(desk: Desk, is_replaced: bool) -> None:
+def test_a_log_truncated_during_its_swap_keeps_its_records(desk: Desk, is_replaced: bool) -> None:
     desk.create_topic("t")
     begun(desk)
     desk.run_in_thread.do()  # what is new is written, and named
@@ -243,8 +243,8 @@ def test_records_deleted_while_a_log_is_cleaned_stay_deleted(desk: Desk) -> None
     assert (desk.log("t").start_offset, desk.log("t").cleaned_up_to) == (2, 3)
 
 
-def test_segments_below_the_start_of_a_compacted_log_go(desk: Desk) -> None:
-    """Where a follower's leader has moved the start, or the policy was another one when it was."""
+def test_segments_below_the_start_of_a_compacted_log_are_deleted(desk: Desk) -> None:
+    """For example if the leader of a follower moved the start, or the policy was another one at that time."""
     desk.create_topic("t", min_cleanable_dirty_ratio="1.0")
     two_dirty_segments(desk)
     desk.log("t").delete_records(2)
@@ -252,8 +252,8 @@ def test_segments_below_the_start_of_a_compacted_log_go(desk: Desk) -> None:
     assert [each.base_offset for each in desk.log("t").segments] == [2, 3]
 
 
-def test_a_tombstone_below_the_start_does_not_go_before_what_it_speaks_of(desk: Desk) -> None:
-    """A crash may forget that they were deleted: where a log begins is written down only now and then."""
+def test_a_tombstone_below_the_start_is_not_removed_before_its_records(desk: Desk) -> None:
+    """A crash may undo their deletion, because the log start offset is written only periodically."""
     desk.create_topic(
         "t",
         cleanup_policy="compact,delete",
@@ -273,7 +273,7 @@ def test_a_tombstone_below_the_start_does_not_go_before_what_it_speaks_of(desk: 
     assert [each.offset for _, batch in split_batches(memoryview(found)) for each in decode_records(batch)] == [2, 4]
 
 
-def test_the_files_that_were_replaced_go_after_their_delay(desk: Desk) -> None:
+def test_replaced_files_are_removed_after_their_delay(desk: Desk) -> None:
     desk.create_topic("t", file_delete_delay_ms="60000")
     two_dirty_segments(desk)
     desk.settle(1)
@@ -289,7 +289,7 @@ def test_records_of_a_compacted_topic_cannot_be_deleted_by_hand(desk: Desk) -> N
     assert refused.value.code is ErrorCode.POLICY_VIOLATION
 
 
-def test_retention_keeps_away_from_a_log_that_is_cleaned_and_comes_back_to_it(desk: Desk) -> None:
+def test_retention_skips_a_log_only_while_it_is_cleaned(desk: Desk) -> None:
     desk.create_topic("t", cleanup_policy="compact,delete", retention_ms="1000")
     desk.write("t", {"a": "1", "b": "1"})
     desk.wait(900)
@@ -305,7 +305,7 @@ def test_retention_keeps_away_from_a_log_that_is_cleaned_and_comes_back_to_it(de
     assert desk.read("t") == []
 
 
-def test_a_log_with_both_policies_is_compacted_and_let_go_of(desk: Desk) -> None:
+def test_a_log_with_both_policies_is_compacted_and_expires(desk: Desk) -> None:
     desk.create_topic("t", cleanup_policy="compact,delete", retention_ms=str(HOUR_MS))
     two_dirty_segments(desk)
     desk.settle(1)
@@ -319,7 +319,7 @@ def test_a_log_with_both_policies_is_compacted_and_let_go_of(desk: Desk) -> None
 # --- what goes wrong --------------------------------------------------------------------------------------------
 
 
-def test_a_corrupt_log_is_given_up_and_told_of_and_others_are_cleaned(
+def test_a_corrupt_log_is_given_up_and_logged_and_others_are_cleaned(
     desk: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("broken", "well"):
@@ -332,7 +332,7 @@ def test_a_corrupt_log_is_given_up_and_told_of_and_others_are_cleaned(
     assert [str(each) for each in desk.cleaner.uncleanable] == ["broken-0"]
     assert sorted(desk.cleans.cleaned) == ["broken-0", "well-0"]
     assert len(caplog.records) == 1
-    assert "broken-0 cannot be cleaned" in caplog.text
+    assert "broken-0: cannot be cleaned" in caplog.text
     assert desk.read("well") == [(1, "b", "1"), (2, "a", "2")]
     assert not desk.files_of("broken", layout.CLEANED)
     assert not desk.rooms.faults
@@ -343,7 +343,7 @@ def test_a_corrupt_log_is_given_up_and_told_of_and_others_are_cleaned(
 
 @pytest.mark.parametrize("room", range(0, 400, 5))
 def test_a_full_disk_stops_the_cleaning_and_not_the_broker(desk: Desk, room: int) -> None:
-    """Wherever it fills up: while segments are written, or when the log is brought to disk before they are swapped."""
+    """Whenever it fills up: while segments are written, or when the log is flushed before the swap."""
     desk.create_topic("t")
     begun(desk)
     desk.log("t").epochs.is_dirty = True
@@ -372,7 +372,7 @@ def test_a_log_is_tried_three_times(desk: Desk) -> None:
     assert desk.cleans.cleaned[3:] == ["u-0"]
 
 
-def test_two_failures_are_forgotten_when_it_works(desk: Desk) -> None:
+def test_a_success_resets_the_count_of_failures(desk: Desk) -> None:
     desk.create_topic("t")
     for _ in range(2):
         two_dirty_segments(desk)
@@ -396,7 +396,7 @@ def test_a_disk_that_fails_in_the_middle_of_a_swap_stops_the_node(desk: Desk, mo
     assert [str(fault) for fault in desk.rooms.faults] == ["data/t-0: as asked"]
 
 
-def test_a_fault_of_the_cleaner_itself_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_exception_of_the_cleaner_is_reported(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.create_topic("t")
     two_dirty_segments(desk)
     monkeypatch.setattr(compaction, "cleaning_job", None)
@@ -406,7 +406,7 @@ def test_a_fault_of_the_cleaner_itself_is_told(desk: Desk, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("steps", range(5))
-def test_a_crash_in_any_step_loses_nothing_and_the_next_life_goes_on(desk: Desk, steps: int, seed: int) -> None:
+def test_a_crash_in_any_step_loses_nothing_and_the_restart_continues(desk: Desk, steps: int, seed: int) -> None:
     desk.create_topic("t")
     two_dirty_segments(desk)
     desk.write("t", {"c": "1"}, roll=False)
@@ -441,7 +441,7 @@ def test_what_was_cleaned_is_known_after_a_restart(desk: Desk) -> None:
 # --- settings ---------------------------------------------------------------------------------------------------
 
 
-def test_the_cleaner_rests_as_long_as_it_is_told(desk: Desk) -> None:
+def test_the_cleaner_waits_for_its_backoff(desk: Desk) -> None:
     desk.create_topic("t")
     two_dirty_segments(desk)
     desk.wait(BACKOFF_MS - 1)
@@ -451,14 +451,14 @@ def test_the_cleaner_rests_as_long_as_it_is_told(desk: Desk) -> None:
     assert len(desk.cleans.jobs) == 1
 
 
-def test_a_new_rate_is_told_at_once(desk: Desk) -> None:
+def test_a_new_rate_takes_effect_at_once(desk: Desk) -> None:
     desk.create_topic("t")
     begun(desk)
     desk.cleaner.reconfigure(CleanerSettings(bytes_per_second=5e6))
     assert desk.cleans.rates[1:] == [5e6]
 
 
-def test_a_cleaner_that_is_off_cleans_nothing_and_still_lets_go_of_what_is_below_the_start(desk: Desk) -> None:
+def test_a_disabled_cleaner_still_deletes_segments_below_the_start(desk: Desk) -> None:
     desk.cleaner.reconfigure(CleanerSettings(is_enabled=False))
     desk.create_topic("t")
     two_dirty_segments(desk)
@@ -468,7 +468,7 @@ def test_a_cleaner_that_is_off_cleans_nothing_and_still_lets_go_of_what_is_below
     assert desk.log("t").segments.first.base_offset == 2
 
 
-def test_what_is_set_on_the_broker_reaches_its_cleaner() -> None:
+def test_settings_of_the_broker_reach_its_cleaner() -> None:
     layers = {"log.cleaner.backoff.ms": "7", "log.cleaner.io.max.bytes.per.second": "5e6"}
     read = cleaner_settings(BrokerLayers(dynamic={"log.cleaner.dedupe.buffer.size": "3000000"}, static=layers))
     assert read == CleanerSettings(backoff_ms=7, bytes_per_second=5e6, map_bytes_max=3_000_000)
@@ -479,7 +479,7 @@ def test_what_is_set_on_the_broker_reaches_its_cleaner() -> None:
     assert cleaner_settings(BrokerLayers(dynamic=small))[3:] == (1 << 20, 64 << 10)
 
 
-def test_a_node_heeds_what_is_set_while_it_runs() -> None:
+def test_settings_changed_at_run_time_reach_the_cleaner() -> None:
     rooms = Rooms().start()
     desk = Desk(rooms)
     desk.set_broker(log_cleaner_backoff_ms="50")
@@ -490,7 +490,7 @@ def test_a_node_heeds_what_is_set_while_it_runs() -> None:
     assert not desk.cleans.jobs
 
 
-def test_a_cleaner_that_is_stopped_begins_nothing_and_swaps_nothing(desk: Desk) -> None:
+def test_a_stopped_cleaner_starts_and_swaps_nothing(desk: Desk) -> None:
     desk.create_topic("t")
     begun(desk)
     desk.cleaner.stop()
@@ -502,7 +502,7 @@ def test_a_cleaner_that_is_stopped_begins_nothing_and_swaps_nothing(desk: Desk) 
     assert not again.files_of("t", layout.CLEANED)
 
 
-def test_what_was_done_is_told_with_figures(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_cleaning_is_logged_with_figures(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
     desk.create_topic("t")
     two_dirty_segments(desk)
     with caplog.at_level(logging.INFO, "moldau.cleaner"):

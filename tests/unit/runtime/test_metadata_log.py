@@ -1,4 +1,4 @@
-"""The metadata log: batches of our own and of a leader's, where logs part, and snapshots that survive a crash."""
+"""The metadata log: own batches and a leader's, diverging logs, and snapshots that survive a crash."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_batches_are_read_over_all_segments_and_only_within_the_offsets() -> Non
         assert values(log, from_offset, to_offset) == list(range(from_offset, to_offset))
 
 
-def test_a_leaders_batches_are_taken_as_they_are_and_only_in_their_place() -> None:
+def test_a_leaders_batches_are_appended_unchanged_and_only_at_the_end_offset() -> None:
     leader, follower = open_metadata_log(MemoryFiles()), open_metadata_log(MemoryFiles())
     append(leader, 3, 5)
     append(leader, 4, 5)
@@ -76,10 +76,10 @@ def test_where_an_epoch_ends() -> None:
     assert log.end_of_epoch(1) == EpochEnd(1, 5)
     assert log.end_of_epoch(2) == EpochEnd(1, 5)
     assert log.end_of_epoch(3) == EpochEnd(3, 10)
-    assert log.end_of_epoch(9) == EpochEnd(3, 10), "what is above all that is known ends with the log"
+    assert log.end_of_epoch(9) == EpochEnd(3, 10), "an epoch above all known ones ends at the log end"
 
 
-def test_a_cut_takes_the_epochs_with_it_and_what_is_flushed() -> None:
+def test_a_truncation_removes_epochs_and_lowers_the_flushed_offset() -> None:
     log = open_metadata_log(MemoryFiles())
     append(log, 1, 5)
     append(log, 3, 5)
@@ -97,7 +97,7 @@ def test_the_two_newest_snapshots_are_kept_and_the_log_goes_back_to_the_older() 
     log = open_metadata_log(MemoryFiles())
     append(log, 2, 100)
     assert write(log, 100, 2)
-    assert log.start_offset == 0, "who is a little behind need not start over"
+    assert log.start_offset == 0, "a node that is a little behind needs no snapshot"
     append(log, 2, 50)
     assert write(log, 150, 2)
     append(log, 3, 50)
@@ -105,14 +105,14 @@ def test_the_two_newest_snapshots_are_kept_and_the_log_goes_back_to_the_older() 
     assert write(log, 200, 3)
     assert (log.earliest_snapshot(), log.latest_snapshot()) == (SnapshotId(150, 2), SnapshotId(200, 3))
     assert log.start_offset == 150
-    assert log.log.segments.first.base_offset == 150, "whole segments went"
+    assert log.log.segments.first.base_offset == 150, "whole segments were deleted"
     assert values(log, 150, 200) == list(range(150, 200))
     assert list(log.read_snapshot(SnapshotId(200, 3))) == [b"v%d" % each for each in range(200)]
     assert log.snapshot_size(SnapshotId(100, 2)) is None
-    assert log.end_of_epoch(2) == EpochEnd(2, 150), "below the beginning only the snapshot knows"
+    assert log.end_of_epoch(2) == EpochEnd(2, 150), "below the log start only the snapshot has the epoch"
 
 
-def test_snapshots_are_found_again_and_half_of_one_is_not() -> None:
+def test_complete_snapshots_are_found_after_a_restart_and_partial_ones_are_not() -> None:
     files = MemoryFiles()
     log = open_metadata_log(files)
     append(log, 1, 10)
@@ -129,7 +129,7 @@ def snapshot_content(end_offset: int, epoch: int) -> bytes:
 
 
 @pytest.mark.parametrize("spoil", ["cut", "flip", "tail"])
-def test_a_received_snapshot_that_is_not_whole_is_none(spoil: str) -> None:
+def test_an_incomplete_received_snapshot_is_refused(spoil: str) -> None:
     files = MemoryFiles()
     log = open_metadata_log(files)
     content = bytearray(snapshot_content(30, 2))
@@ -138,7 +138,7 @@ def test_a_received_snapshot_that_is_not_whole_is_none(spoil: str) -> None:
     elif spoil == "flip":
         content[len(content) // 2] ^= 1
     else:
-        # Everything but the footer: whole batches, and yet not the whole.
+        # Everything but the footer: all batches are complete, but the snapshot is not.
         del content[-80:]
     download = log.receive_snapshot(SnapshotId(30, 2))
     download.append(content)
@@ -148,7 +148,7 @@ def test_a_received_snapshot_that_is_not_whole_is_none(spoil: str) -> None:
     assert open_metadata_log(files.restart()).latest_snapshot() is None
 
 
-def test_after_a_received_snapshot_the_log_goes_on_behind_it() -> None:
+def test_after_a_received_snapshot_the_log_continues_at_its_end() -> None:
     log = open_metadata_log(MemoryFiles())
     append(log, 1, 10)
     log.log.flush()
@@ -166,8 +166,8 @@ def test_after_a_received_snapshot_the_log_goes_on_behind_it() -> None:
     assert log.end_of_epoch(8) == EpochEnd(8, 503)
 
 
-def test_a_snapshot_that_knows_other_batches_than_the_log_replaces_them() -> None:
-    """The log is longer, but what it has behind was never committed."""
+def test_a_snapshot_of_a_later_epoch_replaces_the_log() -> None:
+    """The log is longer, but its last batches were never committed."""
     log = open_metadata_log(MemoryFiles())
     append(log, 1, 600)
     log.log.flush()

@@ -1,4 +1,4 @@
-"""Snapshots of the metadata: taken when the log has grown, enough for a start, and the log shrinks by them."""
+"""Metadata snapshots: written when the log has grown, sufficient for a start, and the log is shortened by them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def grown(rooms: Rooms, topics: int, first: int = 0) -> Rooms:
     return rooms
 
 
-def test_none_is_taken_while_the_log_is_short() -> None:
+def test_no_snapshot_is_written_while_the_log_is_short() -> None:
     rooms = grown(Rooms(static=LIMIT).start(), 3)
     assert names(rooms, ".checkpoint") == []
 
 
-def test_a_start_from_a_snapshot_knows_all_that_was_known() -> None:
+def test_a_start_from_a_snapshot_has_the_whole_image() -> None:
     rooms = grown(Rooms(static=LIMIT).start(), 60)
     assert 1 <= len(names(rooms, ".checkpoint")) <= 2
     assert rooms.metadata_log.start_offset > 0
@@ -42,7 +42,7 @@ def test_a_start_from_a_snapshot_knows_all_that_was_known() -> None:
     assert again.partition("topic-0").log.partition.topic == "topic-0"
 
 
-def test_what_comes_behind_a_snapshot_is_read_from_the_log() -> None:
+def test_records_after_a_snapshot_are_read_from_the_log() -> None:
     rooms = grown(Rooms(static=LIMIT).start(), 40)
     rooms.delete_topic("topic-7")
     rooms.create_topic("late")
@@ -51,7 +51,7 @@ def test_what_comes_behind_a_snapshot_is_read_from_the_log() -> None:
     assert "late" in after.topics
 
 
-def test_a_full_disk_costs_a_snapshot_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_prevents_only_the_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
     rooms = Rooms(static=LIMIT).start()
     refused: list[SnapshotId] = []
 

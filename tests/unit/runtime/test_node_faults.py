@@ -1,4 +1,4 @@
-"""A whole node on a disk that fails: it stops in order, says why, and does not claim to have been left cleanly."""
+"""A whole node on a failing disk: it stops in order, says why, and leaves no clean-shutdown file."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from moldau.settings import from_properties
 
 
 class FaultyFiles(DiskFiles):
-    """The real disk, until it is told what to refuse."""
+    """The real disk, with faults that a test sets."""
 
     refuses: Callable[[str], int] = staticmethod(lambda _: 0)
-    """From the name of a file that is to be replaced to the number of an error, 0 for none."""
+    """Maps the name of a file that is replaced to an errno, 0 for none."""
     refused = 0
 
     def rename(self, source: str, target: str) -> None:
@@ -41,7 +41,7 @@ def new_node(data_dir: Path, files: FaultyFiles) -> Node:
     return Node(from_properties(properties), files=files)
 
 
-def test_a_chore_that_the_disk_fails_stops_the_node_in_order(tmp_path: Path) -> None:
+def test_a_storage_fault_in_a_chore_stops_the_node_in_order(tmp_path: Path) -> None:
     async def live() -> StorageFault:
         files = FaultyFiles()
         node = new_node(tmp_path, files)
@@ -56,7 +56,7 @@ def test_a_chore_that_the_disk_fails_stops_the_node_in_order(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("shortage", [errno.ENOSPC, errno.EMFILE])
-def test_a_shortage_does_not_stop_the_node_for_a_checkpoint(tmp_path: Path, shortage: int) -> None:
+def test_a_shortage_while_writing_a_checkpoint_does_not_stop_the_node(tmp_path: Path, shortage: int) -> None:
     checkpoint = tmp_path / "recovery-point-offset-checkpoint"
 
     async def live() -> None:
@@ -83,15 +83,15 @@ def test_a_shortage_does_not_stop_the_node_for_a_checkpoint(tmp_path: Path, shor
     assert (tmp_path / ".kafka_cleanshutdown").exists()
 
 
-def test_a_disk_that_fails_the_first_flush_keeps_the_node_from_starting(tmp_path: Path) -> None:
+def test_a_failed_first_flush_keeps_the_node_from_starting(tmp_path: Path) -> None:
     files = FaultyFiles()
     files.refuses = lambda target: errno.EIO if target.endswith("leader-epoch-checkpoint") else 0
     with pytest.raises(StorageFault, match="as asked"):
         asyncio.run(new_node(tmp_path, files).start())
 
 
-def test_a_directory_that_is_refused_is_let_go_of(tmp_path: Path) -> None:
-    """The lock is taken before it is known whose directory it is."""
+def test_a_refused_directory_is_unlocked(tmp_path: Path) -> None:
+    """The lock is taken before the owner of the directory is known."""
 
     async def live() -> None:
         mine = new_node(tmp_path, FaultyFiles())

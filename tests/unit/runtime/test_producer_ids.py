@@ -1,4 +1,4 @@
-"""Producer ids at hand: given in order, once, and a block asked for only when one is needed."""
+"""Producer ids are given in order, once, and a block is requested only when one is needed."""
 
 from __future__ import annotations
 
@@ -12,46 +12,46 @@ from moldau.runtime.broker.producer_ids import ProducerIds
 
 
 class Allocator:
-    """A controller that takes its time."""
+    """A controller that responds when a test tells it to."""
 
     def __init__(self, size: int) -> None:
-        self.asked: list[Promise[range]] = []
+        self.promises: list[Promise[range]] = []
         self._size = size
         self._next = count(0, size)
 
     def __call__(self) -> Promise[range]:
-        self.asked.append(Promise())
-        return self.asked[-1]
+        self.promises.append(Promise())
+        return self.promises[-1]
 
     def grant(self) -> None:
         first = next(self._next)
-        next(promise for promise in self.asked if not promise.done).complete(range(first, first + self._size))
+        next(promise for promise in self.promises if not promise.done).complete(range(first, first + self._size))
 
 
-def test_many_who_wait_share_one_block() -> None:
+def test_many_waiting_requests_share_one_block() -> None:
     allocate = Allocator(10)
     ids = ProducerIds(allocate)
     waiting = [ids.next() for _ in range(4)]
-    assert len(allocate.asked) == 1
+    assert len(allocate.promises) == 1
     assert not any(each.done for each in waiting)
     allocate.grant()
     assert [each.value() for each in waiting] == [0, 1, 2, 3]
     assert [ids.next().value() for _ in range(6)] == [4, 5, 6, 7, 8, 9]
-    assert len(allocate.asked) == 1
+    assert len(allocate.promises) == 1
 
 
-def test_more_who_wait_than_a_block_holds() -> None:
+def test_more_requests_wait_than_a_block_has_ids() -> None:
     allocate = Allocator(3)
     ids = ProducerIds(allocate)
     waiting = [ids.next() for _ in range(8)]
     for blocks in (1, 2, 3):
-        assert len(allocate.asked) == blocks, "one question at a time"
+        assert len(allocate.promises) == blocks, "one request at a time"
         allocate.grant()
     assert [each.value() for each in waiting] == list(range(8))
     assert ids.next().value() == 8
-    assert len(allocate.asked) == 3
+    assert len(allocate.promises) == 3
     late = ids.next()
-    assert len(allocate.asked) == 4
+    assert len(allocate.promises) == 4
     allocate.grant()
     assert late.value() == 9
 
@@ -69,7 +69,7 @@ def test_an_allocator_that_answers_at_once() -> None:
     assert [ids.next().value() for _ in range(7)] == list(range(7))
 
 
-def test_asking_for_the_next_while_being_given_one() -> None:
+def test_a_callback_may_request_the_next_id() -> None:
     allocate = Allocator(2)
     ids = ProducerIds(allocate)
     seen: list[int] = []
@@ -95,7 +95,7 @@ def test_no_id_is_ever_given_twice_even_across_restarts() -> None:
     assert seen == [0, 1, 2, 1000, 1001, 1002, 2000, 2001, 2002]
 
 
-def test_a_disk_that_was_full_for_a_moment_does_not_keep_the_next_from_an_id() -> None:
+def test_ids_are_granted_again_after_the_disk_was_full() -> None:
     rooms = Rooms().start()
     ids = ProducerIds(rooms.allocate_producer_ids)
     rooms.files.bytes_left = 0

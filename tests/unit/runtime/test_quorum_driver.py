@@ -20,7 +20,7 @@ DESCRIBE = DescribeQuorumRequest([RequestTopicData("__cluster_metadata", [Reques
 
 
 def fill(cluster: Cluster, batches: int, size: int = 100) -> list[bytes]:
-    """That many batches, each with a value of its own, committed everywhere."""
+    """Append that many batches with distinct values, and wait until all nodes have committed them."""
     leader = cluster.elect()
     assert leader.driver is not None
     values = [f"{number:06d}".encode() * (size // 6) for number in range(batches)]
@@ -55,7 +55,7 @@ def test_a_quorum_of_one_leads_again_in_a_new_epoch_after_a_crash() -> None:
     assert cluster.nodes[1].values() == values
 
 
-def test_three_voters_and_an_observer_come_to_have_the_same() -> None:
+def test_three_voters_and_an_observer_get_the_same_log() -> None:
     cluster = Cluster(3, 1).start()
     values = fill(cluster, 100)
     leader = cluster.leader
@@ -94,7 +94,7 @@ def test_a_leader_that_dies_is_replaced_long_before_the_fetch_timeout(seed: int)
     assert [node.values() for node in cluster.nodes.values()] == [[*values, b"after"]] * 3
 
 
-def test_a_leader_that_nobody_reaches_resigns_and_finds_back() -> None:
+def test_an_isolated_leader_resigns_and_rejoins() -> None:
     cluster = Cluster(3).start()
     fill(cluster, 3)
     old = cluster.elect()
@@ -115,7 +115,7 @@ def test_a_leader_that_nobody_reaches_resigns_and_finds_back() -> None:
     assert old.values()[-1] == b"committed"
 
 
-def test_a_leader_that_resigns_is_followed_at_once() -> None:
+def test_a_leader_that_resigns_is_replaced_at_once() -> None:
     cluster = Cluster(3).start()
     fill(cluster, 3)
     old = cluster.elect()
@@ -130,7 +130,7 @@ def test_a_leader_that_resigns_is_followed_at_once() -> None:
     assert old.driver.is_leader is False
 
 
-def test_an_observer_far_behind_is_given_a_snapshot_and_goes_on_from_there() -> None:
+def test_an_observer_far_behind_loads_a_snapshot_and_continues_from_it() -> None:
     cluster = Cluster(3, 1).start()
     values = fill(cluster, 10)
     late = cluster.nodes[4]
@@ -211,7 +211,7 @@ def test_voters_are_added_and_removed_while_it_runs() -> None:
     for node in cluster.nodes.values():
         node.start()
     cluster.until(cluster.is_level)
-    assert voters_of(cluster) == [(2, 3)] * 4, "the log remembers them, not the settings"
+    assert voters_of(cluster) == [(2, 3)] * 4, "the voters come from the log, not from the settings"
 
 
 def test_voters_survive_in_a_snapshot() -> None:
@@ -231,7 +231,7 @@ def test_voters_survive_in_a_snapshot() -> None:
     cluster.nodes[3] = QuorumNode(cluster, 3)
     cluster.nodes[3].start()
     cluster.until(cluster.is_level)
-    assert voters_of(cluster) == [(1, 2)] * 3, "who is given the snapshot knows them too"
+    assert voters_of(cluster) == [(1, 2)] * 3, "a node that loaded the snapshot knows them, too"
 
 
 def test_a_voter_that_lags_is_not_added() -> None:
@@ -253,7 +253,7 @@ def test_static_voters_cannot_be_changed() -> None:
     assert remove(cluster, 2).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_the_leader_describes_everyone_and_nobody_else_does() -> None:
+def test_only_the_leader_describes_the_quorum() -> None:
     cluster = Cluster(3, 1).start()
     fill(cluster, 10)
     leader = cluster.elect()
@@ -271,7 +271,7 @@ def test_the_leader_describes_everyone_and_nobody_else_does() -> None:
     assert refused.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER  # type: ignore[attr-defined]
 
 
-def test_a_snapshot_request_without_topics_is_refused_and_harms_nobody() -> None:
+def test_a_snapshot_request_without_topics_is_refused_without_harm() -> None:
     cluster = Cluster(3).start()
     fill(cluster, 1)
     for node in cluster.nodes.values():
@@ -282,7 +282,7 @@ def test_a_snapshot_request_without_topics_is_refused_and_harms_nobody() -> None
     fill(cluster, 1)
 
 
-def test_what_a_follower_has_not_on_disk_does_not_count() -> None:
+def test_unflushed_records_of_followers_do_not_count() -> None:
     cluster = Cluster(3).start()
     fill(cluster, 1)
     leader = cluster.elect()

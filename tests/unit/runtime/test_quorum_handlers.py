@@ -1,4 +1,4 @@
-"""The quorum's APIs as they are asked: every version of every request, from a frame to its reply."""
+"""The quorum's APIs: every version of every request, from the frame to the response."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def router() -> Router:
 @pytest.mark.parametrize(
     ("api", "version"), [(api, version) for api, (low, high) in VERSIONS.items() for version in range(low, high + 1)]
 )
-def test_a_request_without_anything_in_it_is_answered(router: Router, api: ApiKey, version: int) -> None:
+def test_an_empty_request_is_answered(router: Router, api: ApiKey, version: int) -> None:
     request = request_class(api)()
     if isinstance(request, UpdateRaftVoterRequest):
         request.k_raft_version_feature = KRaftVersionFeature()
@@ -40,5 +40,5 @@ def test_a_request_without_anything_in_it_is_answered(router: Router, api: ApiKe
     assert correlation_id == 7
 
 
-def test_what_is_served_is_all_that_apache_has() -> None:
+def test_the_versions_are_those_of_apache_kafka() -> None:
     assert {api: (APIS[api].lowest, APIS[api].highest) for api in VERSIONS} == VERSIONS

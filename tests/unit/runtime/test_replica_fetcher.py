@@ -1,4 +1,4 @@
-"""Followers fetch from their leaders: what they take, where they cut, what they do when something is wrong."""
+"""Followers fetch from their leaders: what they append, where they truncate, how they handle errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CALLER = Caller("PLAINTEXT", "test:1", "test", 12)
 
 
 def append(world: World, count: int = 1, index: int = 0, *, acks: int = -1, **header: int) -> Promise[ErrorCode] | None:
-    """To the leader, as the controller sees it."""
+    """Append to the leader, as the controller sees it."""
     node = world.nodes[world.controller.partitions[index].leader]
     partition = node.partition(index)
     data = batch(count, timestamp=world.clock.now_ms(), **header)
@@ -58,7 +58,7 @@ def high_watermarks(world: World, index: int = 0) -> list[int]:
 
 
 def offsets_of(partition: Partition) -> list[tuple[int, int]]:
-    """(base offset, leader epoch) of each batch."""
+    """Return (base offset, leader epoch) of each batch."""
     return [
         (header.base_offset, header.leader_epoch)
         for segment in partition.log.segments
@@ -67,7 +67,7 @@ def offsets_of(partition: Partition) -> list[tuple[int, int]]:
 
 
 class Tap:
-    """Listens to what one broker asks the others."""
+    """Records the requests of one broker to the others."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, asker: int) -> None:
         self.said: list[tuple[int, ApiKey, Any]] = []
@@ -96,7 +96,7 @@ def spoken_of(request: FetchRequest) -> list[int]:
 # --- following
 
 
-def test_followers_have_what_the_leader_has_and_learn_the_high_watermark_with_the_next_answer() -> None:
+def test_followers_copy_the_leader_and_get_the_high_watermark_with_the_next_response() -> None:
     world = World()
     world.run(100)
     promise = append(world, 3)
@@ -112,7 +112,9 @@ def test_followers_have_what_the_leader_has_and_learn_the_high_watermark_with_th
     assert high_watermarks(world) == [4, 4, 4]
 
 
-def test_with_flush_messages_1_a_follower_answers_only_for_what_it_has_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_flush_messages_1_a_follower_acknowledges_only_flushed_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     world = World(flush_messages="1")
     world.run(2_000)
     monkeypatch.setattr(World, "disk_ms", lambda _: 50)
@@ -123,14 +125,14 @@ def test_with_flush_messages_1_a_follower_answers_only_for_what_it_has_on_disk(m
     assert [node.partition().log.recovery_point for node in world.nodes.values()] == [0, 0, 0]
     assert not promise.done
     world.run(5)
-    assert world.nodes[1].partition().log.recovery_point == 3, "the leader's disk alone does not make it so"
+    assert world.nodes[1].partition().log.recovery_point == 3, "the leader's disk alone does not commit it"
     assert not promise.done
     world.run(10)
     assert promise.done
 
 
-def test_a_new_partition_does_not_wait_for_a_fetch_that_does() -> None:
-    """Followers hold one fetch at a leader. One that waits there for data must not keep others from being followed."""
+def test_a_new_partition_does_not_wait_for_a_waiting_fetch() -> None:
+    """A follower has one fetch at a leader. While it waits there for data, new partitions must still be fetched."""
     world = World(fetch_settings={"wait_max_ms": 5_000})
     world.run(1_500)
     world.controller.partitions.append(PartitionState((1, 2, 3), (1, 2, 3), 1, 0, 0))
@@ -142,13 +144,13 @@ def test_a_new_partition_does_not_wait_for_a_fetch_that_does() -> None:
     assert promise.done
 
 
-def test_only_what_changed_is_spoken_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_contain_only_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(partitions=9)
     world.run(2_000)
     tap = Tap(monkeypatch, asker=2)
     world.run(1_100)
     assert 2 <= len(tap.fetches(1)) <= 4
-    assert not any(spoken_of(request) for request in tap.fetches(1)), "nothing new: the session says it all"
+    assert not any(spoken_of(request) for request in tap.fetches(1)), "nothing changed, so no partition is sent"
     tap.clear()
     append(world, index=3)
     world.run(10)
@@ -156,7 +158,7 @@ def test_only_what_changed_is_spoken_of(monkeypatch: pytest.MonkeyPatch) -> None
     assert spoken_of(tap.fetches(1)[0]) == [3]
 
 
-def test_producers_are_known_to_the_followers_too() -> None:
+def test_followers_know_the_producers_too() -> None:
     world = World()
     world.run(100)
     producer = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
@@ -170,10 +172,10 @@ def test_producers_are_known_to_the_followers_too() -> None:
     assert (again.duplicate, again.first_offset, partition.log.end_offset) == (True, 0, 2)
 
 
-# --- parting and finding back
+# --- diverging logs
 
 
-def test_what_only_the_old_leader_has_is_cut_off_by_epoch() -> None:
+def test_records_only_of_the_old_leader_are_truncated_by_epoch() -> None:
     world = World()
     world.run(100)
     append(world, 2)
@@ -192,7 +194,7 @@ def test_what_only_the_old_leader_has_is_cut_off_by_epoch() -> None:
     assert world.nodes[1].reports == [], "none of it was committed"
 
 
-def test_an_epoch_in_which_nothing_was_written_is_forgotten() -> None:
+def test_an_epoch_without_records_is_dropped() -> None:
     world = World()
     world.run(100)
     append(world, 2)
@@ -207,8 +209,8 @@ def test_an_epoch_in_which_nothing_was_written_is_forgotten() -> None:
     assert written == [((0, 0), (4, 2))] * 3
 
 
-def test_several_epochs_that_parted_are_cut_one_after_the_other() -> None:
-    """KIP-279: two replicas lead in turn without hearing of each other."""
+def test_several_diverging_epochs_are_truncated_one_after_the_other() -> None:
+    """KIP-279: two replicas lead in turn without replicating from each other."""
     world = World(nodes=3)
     world.run(100)
     append(world, 2)
@@ -225,7 +227,7 @@ def test_several_epochs_that_parted_are_cut_one_after_the_other() -> None:
     assert [offsets_of(node.partition()) for node in world.nodes.values()] == [[(0, 0), (2, 2), (6, 4)]] * 3
 
 
-def test_an_unclean_leader_makes_others_cut_what_was_committed_and_they_say_so() -> None:
+def test_an_unclean_leader_makes_followers_truncate_committed_records_and_report_it() -> None:
     world = World()
     world.run(100)
     append(world, 2)
@@ -248,7 +250,7 @@ def test_an_unclean_leader_makes_others_cut_what_was_committed_and_they_say_so()
         assert "cut at offset 2, below its high watermark 6" in told
 
 
-def test_a_wiped_follower_begins_where_its_leader_does() -> None:
+def test_a_wiped_follower_begins_at_the_leaders_start_offset() -> None:
     world = World()
     world.run(100)
     append(world, 5)
@@ -264,11 +266,11 @@ def test_a_wiped_follower_begins_where_its_leader_does() -> None:
     world.run(500)
     follower = world.nodes[3].partition()
     assert (follower.log.start_offset, follower.log.end_offset, follower.high_watermark) == (7, 11, 11)
-    assert offsets_of(follower) == [(5, 0), (10, 0)], "the batch in which the log begins comes whole"
+    assert offsets_of(follower) == [(5, 0), (10, 0)], "the batch with the log start offset is fetched as a whole"
     assert world.controller.partitions[0].isr == (1, 2, 3)
 
 
-def test_a_follower_that_was_away_too_long_begins_anew() -> None:
+def test_a_follower_behind_the_leaders_start_offset_restarts_its_log() -> None:
     world = World()
     world.run(100)
     append(world, 5)
@@ -288,7 +290,7 @@ def test_a_follower_that_was_away_too_long_begins_anew() -> None:
     assert offsets_of(follower) == [(10, 0)]
 
 
-def test_deleted_records_are_deleted_everywhere_before_it_is_said() -> None:
+def test_deleted_records_are_deleted_on_all_replicas_before_the_response() -> None:
     world = World()
     world.run(100)
     append(world, 5)
@@ -315,7 +317,7 @@ def told(answer: Promise[DeleteRecordsResponse]) -> tuple[int, int]:
 # --- what is wrong
 
 
-def test_what_is_wrong_with_one_partition_disturbs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_one_partition_does_not_affect_others(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(partitions=4, fetch_settings={"wait_max_ms": 20})
     world.run(2_000)
     reads = ReplicaReads.read
@@ -331,7 +333,7 @@ def test_what_is_wrong_with_one_partition_disturbs_no_other(monkeypatch: pytest.
     tap = Tap(monkeypatch, asker=2)
     world.run(3_000)
     asked = [request for request in tap.fetches(1) if 0 in spoken_of(request)]
-    assert 2 <= len(asked) <= 12, "tried again, and less and less often"
+    assert 2 <= len(asked) <= 12, "retried, less and less often"
     promise = append(world, index=3)
     assert promise is not None
     world.run(10)
@@ -341,7 +343,7 @@ def test_what_is_wrong_with_one_partition_disturbs_no_other(monkeypatch: pytest.
     assert world.nodes[2].partition(0).log.end_offset == 1
 
 
-def test_a_leader_that_is_gone_is_asked_less_and_less_often_and_others_as_before(
+def test_an_unreachable_leader_is_asked_less_and_less_often_and_others_as_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World(partitions=3)
@@ -356,7 +358,7 @@ def test_a_leader_that_is_gone_is_asked_less_and_less_often_and_others_as_before
     assert world.nodes[3].partition(1).log.end_offset == 1
 
 
-def test_a_partition_moves_to_another_fetcher_and_the_session_of_the_others_goes_on(
+def test_a_partition_moves_to_another_fetcher_and_other_sessions_continue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World(partitions=6)
@@ -366,7 +368,7 @@ def test_a_partition_moves_to_another_fetcher_and_the_session_of_the_others_goes
     world.controller.publish()
     world.run(700)
     sessions = {request.session_id for request in tap.fetches(1)}
-    assert len(sessions) == 1, "nothing began anew"
+    assert len(sessions) == 1, "no new session was begun"
     forgotten = [
         index for request in tap.fetches(1) for each in request.forgotten_topics_data for index in each.partitions
     ]
@@ -378,7 +380,7 @@ def test_a_partition_moves_to_another_fetcher_and_the_session_of_the_others_goes
     assert promise.done
 
 
-def test_a_session_that_the_leader_has_forgotten_begins_anew() -> None:
+def test_a_session_unknown_to_the_leader_begins_again() -> None:
     world = World(partitions=3)
     world.run(2_000)
     leader = world.nodes[1]
@@ -406,7 +408,7 @@ def test_a_broker_that_is_not_registered_does_not_fetch(monkeypatch: pytest.Monk
     assert tap.fetches(1)
 
 
-def test_a_partition_given_to_others_is_closed_and_its_log_deleted() -> None:
+def test_a_partition_reassigned_to_others_is_closed_and_its_log_deleted() -> None:
     world = World()
     world.run(100)
     append(world, 2)
@@ -475,7 +477,7 @@ def test_a_follower_serves_consumers_up_to_its_own_high_watermark_and_wakes_them
     assert only(consume(follower, 0, version=10)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_who_waits_at_a_leader_that_goes_is_told() -> None:
+def test_a_fetch_waiting_at_a_leader_that_resigns_is_answered() -> None:
     world = World()
     world.run(100)
     old = consume(world.nodes[1], 0, wait_ms=5_000, version=10)
@@ -487,8 +489,8 @@ def test_who_waits_at_a_leader_that_goes_is_told() -> None:
     assert only(fenced).error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 
-def test_a_new_leader_does_not_say_what_is_latest_before_it_knows() -> None:
-    """KIP-207: its high watermark is what it was told; consumers may have read further at the leader before."""
+def test_a_new_leader_does_not_return_the_latest_offset_before_it_knows_it() -> None:
+    """KIP-207: its high watermark may be old; consumers may have read further at the previous leader."""
     world = World()
     world.run(100)
     append(world, 3)
@@ -501,10 +503,10 @@ def test_a_new_leader_does_not_say_what_is_latest_before_it_knows() -> None:
     for version, code in [(4, ErrorCode.LEADER_NOT_AVAILABLE), (5, ErrorCode.OFFSET_NOT_AVAILABLE)]:
         assert latest(world.nodes[2], version=version)[0] == code
     assert latest(world.nodes[2], timestamp=-2) == (0, 0)
-    assert latest(world.nodes[2], replica_id=3) == (0, 3), "followers are told the very end"
+    assert latest(world.nodes[2], replica_id=3) == (0, 3), "followers get the log end offset"
     assert latest(world.nodes[3]) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
     assert latest(world.nodes[3], replica_id=3) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
-    assert latest(world.nodes[3], replica_id=-2) == (0, 3), "debuggers may ask anybody"
+    assert latest(world.nodes[3], replica_id=-2) == (0, 3), "debugging consumers may ask any replica"
     world.cuts.clear()
     world.run(1_500)
     assert latest(world.nodes[2]) == (0, 3)
@@ -519,7 +521,7 @@ def latest(node: Node, *, timestamp: int = -1, version: int = 9, replica_id: int
 # --- throttles
 
 
-def test_a_throttled_follower_out_of_sync_gets_so_much_a_second_and_one_in_sync_all() -> None:
+def test_only_followers_out_of_sync_are_throttled() -> None:
     world = World(
         fetch_settings={"max_bytes": 1_000, "wait_max_ms": 50},
         leader_replication_throttled_replicas="0:1",
@@ -537,7 +539,7 @@ def test_a_throttled_follower_out_of_sync_gets_so_much_a_second_and_one_in_sync_
     world.controller.publish(3)
     world.run(1_000)
     assert 20 <= ends(world)[2] <= 80
-    assert ends(world)[1] == 100, "who is in sync would fall out of it"
+    assert ends(world)[1] == 100, "an in-sync replica is not throttled"
     world.run(5_000)
     assert ends(world)[2] == 100
 
@@ -563,21 +565,21 @@ def test_a_follower_throttles_itself() -> None:
     assert ends(world)[2] == 100
 
 
-def test_a_topic_id_that_nobody_knows_is_not_a_replicas_business() -> None:
+def test_followers_that_have_everything_get_in_sync_without_an_append() -> None:
     world = World()
     world.run(100)
     assert world.nodes[1].partition().topic_id == TOPIC_ID
     world.controller.partitions[0] = replace(world.controller.partitions[0], isr=(1,), partition_epoch=5)
     world.controller.publish()
     world.run(1_000)
-    assert world.controller.partitions[0].isr == (1, 2, 3), "who has all there is comes back without an append"
+    assert world.controller.partitions[0].isr == (1, 2, 3), "a follower that has everything is in sync again"
 
 
-# --- what a leader does
+# --- leaders
 
 
-def test_the_cost_of_a_fetch_is_that_of_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A leader looks at the partitions that have something new for the follower, however many others there are."""
+def test_a_fetch_costs_only_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader examines only the partitions with news for the follower, however many others there are."""
     world = World(partitions=30)
     world.run(2_000)
     looked: list[int] = []
@@ -596,7 +598,7 @@ def test_the_cost_of_a_fetch_is_that_of_what_changed(monkeypatch: pytest.MonkeyP
     assert set(looked) == {6}
 
 
-def test_a_client_that_came_to_the_wrong_broker_is_told_the_right_one() -> None:
+def test_a_client_at_the_wrong_broker_gets_the_current_leader() -> None:
     """KIP-951: Fetch from v16 on, Produce from v10 on."""
     world = World()
     world.run(100)
@@ -614,7 +616,7 @@ def test_a_client_that_came_to_the_wrong_broker_is_told_the_right_one() -> None:
         assert [node.host for node in response.node_endpoints] == ([] if version == 15 else ["host2"])
     response = world.nodes[1].fetch.answer(FetchRequest(min_bytes=1, topics=by_id), CALLER._replace(version=16))
     assert isinstance(response, FetchResponse)
-    assert only(response).current_leader is None, "who knows of a later leader than we do is told nothing"
+    assert only(response).current_leader is None, "a client with a later leader epoch gets no leader"
     data = [PartitionProduceData(0, batch(1, timestamp=world.clock.now_ms()))]
     produced = world.nodes[1].produce.answer(
         ProduceRequest(acks=-1, timeout_ms=100, topic_data=[TopicProduceData(ZERO_UUID, TOPIC, data)]),
@@ -637,10 +639,10 @@ def test_a_client_that_came_to_the_wrong_broker_is_told_the_right_one() -> None:
         (17, 9, 0, ErrorCode.UNKNOWN_LEADER_EPOCH),
     ],
 )
-def test_who_poses_as_a_replica_moves_nothing(
+def test_a_client_that_poses_as_a_replica_moves_nothing(
     version: int, replica_id: int, epoch_offset: int, code: ErrorCode
 ) -> None:
-    """CVE-2018-1288: what a replica says moves the high watermark."""
+    """CVE-2018-1288: the fetch offsets of a replica move the high watermark."""
     world = World(nodes=2)
     world.run(100)
     world.cuts.add(frozenset({1, 2}))

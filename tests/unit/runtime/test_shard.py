@@ -1,4 +1,4 @@
-"""A shard decides, appends, applies, and answers when it is committed; what the log refuses never was."""
+"""A shard decides, applies, appends, and responds on commit; what the log refuses has no effect."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Note(Message):
 
 @dataclass
 class Notebook:
-    """The smallest machine there is: it remembers the notes it was given."""
+    """A minimal machine: it stores notes."""
 
     notes: list[str] = field(default_factory=list)
     deadlines: Deadlines = field(default_factory=Deadlines)
@@ -68,8 +68,8 @@ class Notebook:
         self, *texts: str, answers: Sequence[Answer] = (), refused: Any = None, divisible: bool = False
     ) -> Outcome[str]:
         records = [CoordinatorRecord(Note(text), None) for text in texts]
-        told = f"wrote {len(texts)}" if divisible else f"wrote {' '.join(texts)}"
-        return Outcome(told, records, answers, refused, is_divisible=divisible)
+        response = f"wrote {len(texts)}" if divisible else f"wrote {' '.join(texts)}"
+        return Outcome(response, records, answers, refused, is_divisible=divisible)
 
     def read(self) -> Outcome[list[str]]:
         return Outcome(list(self.notes))
@@ -104,7 +104,7 @@ class World:
         return self.rooms.partitions.get(TOPIC, 0)
 
 
-def test_an_answer_waits_for_its_record_and_reads_wait_for_what_they_saw() -> None:
+def test_a_response_waits_for_its_record_and_a_read_for_the_records_it_saw() -> None:
     world = World(flush_messages="1")
     wrote, read = world.write("a"), world.read()
     assert world.notebook.notes == ["a"]
@@ -113,7 +113,7 @@ def test_an_answer_waits_for_its_record_and_reads_wait_for_what_they_saw() -> No
     late = world.read()
     world.rooms.flush()
     assert [wrote.value(), read.value(), late.value()] == ["wrote a", ["a"], ["a"]]
-    assert world.read() == ["a"], "with nothing in the air, an answer is given at once"
+    assert world.read() == ["a"], "if everything is committed, a read is answered at once"
 
 
 def test_one_turn_is_one_batch() -> None:
@@ -126,7 +126,7 @@ def test_one_turn_is_one_batch() -> None:
     assert [header.record_count for _, header in walk_headers(segment.file, 0, segment.size)] == [3]
 
 
-def test_a_turn_that_is_too_much_for_one_batch_is_several() -> None:
+def test_a_turn_too_large_for_one_batch_is_several() -> None:
     world = World(max_message_bytes="500")
     answers = [world.write(f"{n:0100}") for n in range(10)]
     world.rooms.timers.run_soon()
@@ -135,7 +135,7 @@ def test_a_turn_that_is_too_much_for_one_batch_is_several() -> None:
     assert len(world.notebook.notes) == 10
 
 
-def test_others_are_answered_with_the_record_they_wait_for() -> None:
+def test_waiting_requests_are_answered_when_the_record_is_committed() -> None:
     world = World(flush_messages="1")
     other: Promise[str] = Promise()
     world.write("a", answers=[Answer(other, "your turn")])
@@ -145,20 +145,20 @@ def test_others_are_answered_with_the_record_they_wait_for() -> None:
     assert other.value() == "your turn"
 
 
-def test_what_is_too_large_is_refused_and_changes_nothing() -> None:
+def test_records_that_are_too_large_are_refused_and_change_nothing() -> None:
     world = World(max_message_bytes="500")
     with pytest.raises(KafkaError) as refused:
         world.write("x" * 500)
     assert refused.value.code is ErrorCode.RECORD_LIST_TOO_LARGE
     assert (world.notebook.notes, world.read()) == ([], [])
-    told: Promise[str] = Promise()
-    said = Outcome(None, [CoordinatorRecord(Note("small"), None)], [Answer(told, "too large")])
-    answer = world.write("x" * 500, refused=lambda error: said)
+    waiting: Promise[str] = Promise()
+    fallback = Outcome(None, [CoordinatorRecord(Note("small"), None)], [Answer(waiting, "too large")])
+    answer = world.write("x" * 500, refused=lambda error: fallback)
     world.rooms.timers.run_soon()
-    assert (answer.done, told.value(), world.notebook.notes) == (True, "too large", ["small"])
+    assert (answer.done, waiting.value(), world.notebook.notes) == (True, "too large", ["small"])
 
 
-def test_what_is_divisible_may_be_more_than_a_batch_holds() -> None:
+def test_divisible_records_may_be_more_than_one_batch() -> None:
     world = World(max_message_bytes="500")
     answer = world.write(*(f"{n:0100}" for n in range(20)), divisible=True)
     world.rooms.timers.run_soon()
@@ -168,7 +168,7 @@ def test_what_is_divisible_may_be_more_than_a_batch_holds() -> None:
     assert len(world.read()) == 20
 
 
-def test_a_log_that_refuses_in_the_middle_of_much_gets_no_more_of_it() -> None:
+def test_after_the_log_refused_a_batch_the_rest_is_not_appended() -> None:
     world = World(max_message_bytes="500")
     world.rooms.files.bytes_left = 600
     with pytest.raises(KafkaError) as refused:
@@ -180,7 +180,7 @@ def test_a_log_that_refuses_in_the_middle_of_much_gets_no_more_of_it() -> None:
     assert world.partition.log.end_offset == end_offset == len(world.read())
 
 
-def test_a_log_that_refuses_takes_the_machine_with_it_and_a_new_one_is_made_from_the_log() -> None:
+def test_after_the_log_refused_a_new_machine_is_loaded_from_it() -> None:
     world = World()
     world.write("kept")
     world.rooms.timers.run_soon()
@@ -189,8 +189,8 @@ def test_a_log_that_refuses_takes_the_machine_with_it_and_a_new_one_is_made_from
     world.notebook.parked.append(parked)
     lost, read = world.write("lost"), world.read()
     world.rooms.timers.run_soon()
-    told = [answer.value().code for answer in (lost, read, parked)]
-    assert told == [ErrorCode.NOT_COORDINATOR] * 3
+    codes = [answer.value().code for answer in (lost, read, parked)]
+    assert codes == [ErrorCode.NOT_COORDINATOR] * 3
     with pytest.raises(KafkaError) as refused:
         world.read()
     assert refused.value.code is ErrorCode.NOT_COORDINATOR
@@ -200,7 +200,7 @@ def test_a_log_that_refuses_takes_the_machine_with_it_and_a_new_one_is_made_from
     assert world.notebook.is_loaded
 
 
-def test_a_replaced_machine_knows_what_the_old_one_was_answered_for() -> None:
+def test_a_new_machine_knows_what_the_old_one_responded() -> None:
     world = World()
     for text in "abcde":
         world.write(text)
@@ -209,7 +209,7 @@ def test_a_replaced_machine_knows_what_the_old_one_was_answered_for() -> None:
     assert again.read() == list("abcde")
 
 
-def test_loading_gives_way_and_asks_for_patience() -> None:
+def test_loading_yields_to_other_work_and_refuses_requests_meanwhile() -> None:
     world = World()
     for start in range(0, 3 * LOAD_TURN_RECORDS, 500):
         world.write(*(str(n) for n in range(start, start + 500)))
@@ -227,7 +227,7 @@ def test_loading_gives_way_and_asks_for_patience() -> None:
 
 
 @pytest.mark.parametrize("spoilt", ["a record", "a length"])
-def test_what_the_disk_has_spoilt_is_left_out(spoilt: str) -> None:
+def test_damaged_batches_are_skipped(spoilt: str) -> None:
     world = World()
     for text in ("aaaa", "bbbb", "cccc"):
         world.write(text)
@@ -241,14 +241,14 @@ def test_what_the_disk_has_spoilt_is_left_out(spoilt: str) -> None:
     assert world.read() == (["aaaa", "cccc"] if spoilt == "a record" else ["aaaa"])
 
 
-def test_a_record_that_is_not_understood_takes_no_other_with_it() -> None:
+def test_an_unknown_record_does_not_affect_others() -> None:
     world = World()
     world.write("before", "strange", "after")
     world.rooms.timers.run_soon()
     assert World(world.rooms.restart()).read() == ["before", "after"]
 
 
-def test_deadlines_come_and_what_they_write_is_written() -> None:
+def test_deadlines_run_and_their_records_are_appended() -> None:
     world = World()
     notebook = world.notebook
     at_ms = world.rooms.clock.elapsed_ms()
@@ -285,7 +285,7 @@ def test_a_deadline_that_fails_does_not_stop_the_others() -> None:
     assert notebook.notes == ["with it", "later"]
 
 
-def test_a_topic_that_is_deleted_takes_its_shards_with_it() -> None:
+def test_a_deleted_topic_closes_its_shards() -> None:
     world = World()
     world.rooms.current.add_listener(world.shards.on_image)
     parked: Promise[Any] = Promise()

@@ -1,4 +1,4 @@
-"""The coordinator is asked once for what many want to know, and its answer comes to each of them."""
+"""Many writes share one request to the coordinator, and each gets its own result."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Verifying:
     def verify(self, name: str, *partitions: TopicPartition, adds: bool = False, epoch: int = 3) -> Promise[Codes]:
         return self.verifier.verify(InTransaction(name, 7, epoch, adds), partitions)
 
-    def asked(self) -> list[tuple[str, int, bool, list[TopicPartition]]]:
-        """The one request that is under way."""
-        ((node, request, _),) = self.brokers.asked
+    def request_in_flight(self) -> list[tuple[str, int, bool, list[TopicPartition]]]:
+        """Return the one request in flight."""
+        ((node, request, _),) = self.brokers.requests
         assert node == 2
         return [
             (
@@ -81,54 +81,54 @@ def response(request: AddPartitionsToTxnRequest, codes: Codes) -> AddPartitionsT
     )
 
 
-def test_the_answer_names_what_is_wrong() -> None:
+def test_the_result_has_the_errors() -> None:
     world = Verifying()
-    told = world.verify("tx", A0, B0)
-    assert world.asked() == [("tx", 3, True, [A0, B0])]
+    errors = world.verify("tx", A0, B0)
+    assert world.request_in_flight() == [("tx", 3, True, [A0, B0])]
     world.answer({B0: ErrorCode.TRANSACTION_ABORTABLE})
-    assert told.value() == {B0: ErrorCode.TRANSACTION_ABORTABLE}
+    assert errors.value() == {B0: ErrorCode.TRANSACTION_ABORTABLE}
 
 
-def test_one_request_is_under_way_and_takes_along_what_came_up() -> None:
+def test_one_request_is_in_flight_and_the_next_takes_what_queued_up() -> None:
     world = Verifying()
     first = world.verify("tx", A0)
     second, third, fourth = world.verify("tx", A1), world.verify("tx", A1, B0), world.verify("other", A0, adds=True)
-    assert world.asked() == [("tx", 3, True, [A0])]
+    assert world.request_in_flight() == [("tx", 3, True, [A0])]
     world.answer()
     assert first.value() == {}
-    assert world.asked() == [("tx", 3, True, [A1, B0]), ("other", 3, False, [A0])]
+    assert world.request_in_flight() == [("tx", 3, True, [A1, B0]), ("other", 3, False, [A0])]
     world.answer({B0: ErrorCode.INVALID_TXN_STATE})
     assert (second.value(), third.value(), fourth.value()) == ({}, {B0: ErrorCode.INVALID_TXN_STATE}, {})
-    assert world.brokers.asked == []
+    assert world.brokers.requests == []
 
 
-def test_two_epochs_of_one_producer_are_asked_for_one_after_the_other() -> None:
+def test_two_epochs_of_one_producer_go_into_separate_requests() -> None:
     world = Verifying()
     world.verify("first", A0)
     old, new = world.verify("tx", A0, epoch=3), world.verify("tx", A0, epoch=4)
     world.answer()
-    assert world.asked() == [("tx", 3, True, [A0])]
+    assert world.request_in_flight() == [("tx", 3, True, [A0])]
     world.answer({A0: ErrorCode.PRODUCER_FENCED})
-    assert world.asked() == [("tx", 4, True, [A0])]
+    assert world.request_in_flight() == [("tx", 4, True, [A0])]
     world.answer()
     assert (old.value(), new.value()) == ({A0: ErrorCode.PRODUCER_FENCED}, {})
 
 
-def test_nobody_coordinates_or_nobody_answers() -> None:
+def test_no_coordinator_or_no_response() -> None:
     world = Verifying()
     world.coordinator = ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert world.verify("tx", A0).value() == {A0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
     world.coordinator = 2
-    told = world.verify("tx", A0)
+    errors = world.verify("tx", A0)
     world.brokers.take()[2].complete(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
-    assert told.value() == {A0: ErrorCode.NETWORK_EXCEPTION}
+    assert errors.value() == {A0: ErrorCode.NETWORK_EXCEPTION}
     refused = world.verify("tx", A0)
     world.timers.run_soon()
     world.brokers.take()[2].complete(AddPartitionsToTxnResponse(error_code=ErrorCode.NOT_COORDINATOR))
     assert refused.value() == {A0: ErrorCode.NOT_COORDINATOR}
 
 
-def test_who_is_refused_for_the_sake_of_another_request_is_asked_about_again() -> None:
+def test_a_write_refused_because_of_another_write_is_verified_again() -> None:
     world = Verifying()
     world.verify("tx", A0)
     of_a_deleted_topic, innocent = world.verify("tx", B0), world.verify("tx", A1)
@@ -136,47 +136,47 @@ def test_who_is_refused_for_the_sake_of_another_request_is_asked_about_again() -
     world.answer({B0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, A1: ErrorCode.OPERATION_NOT_ATTEMPTED})
     assert of_a_deleted_topic.value() == {B0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert not innocent.done
-    assert world.asked() == [("tx", 3, True, [A1])]
+    assert world.request_in_flight() == [("tx", 3, True, [A1])]
     world.answer()
     assert innocent.value() == {}
 
 
-def test_what_was_asked_for_in_one_request_is_refused_together() -> None:
+def test_the_partitions_of_one_write_are_refused_together() -> None:
     world = Verifying()
     together = world.verify("tx", A1, B0)
     codes = {B0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, A1: ErrorCode.OPERATION_NOT_ATTEMPTED}
     world.answer(codes)
     assert together.value() == codes
-    assert world.brokers.asked == []
+    assert world.brokers.requests == []
 
 
-def test_an_answer_that_leaves_a_partition_out_is_no_consent() -> None:
+def test_a_partition_missing_in_the_response_is_an_error() -> None:
     world = Verifying()
-    told = world.verify("tx", A0)
+    errors = world.verify("tx", A0)
     world.brokers.take()[2].complete(AddPartitionsToTxnResponse())
-    assert told.value() == {A0: ErrorCode.UNKNOWN_SERVER_ERROR}
+    assert errors.value() == {A0: ErrorCode.UNKNOWN_SERVER_ERROR}
 
 
 def test_a_request_is_never_too_long_for_its_coordinator() -> None:
     world = Verifying()
-    told = [world.verify(f"{number:0>32000}", A0) for number in range(100)]
-    requests = 0
-    while world.brokers.asked:
-        request = world.brokers.asked[0][1]
+    errors = [world.verify(f"{number:0>32000}", A0) for number in range(100)]
+    request_count = 0
+    while world.brokers.requests:
+        request = world.brokers.requests[0][1]
         assert len(request_frame(ApiKey.ADD_PARTITIONS_TO_TXN, 5, 1, None, request)) <= TRANSACTION_REQUEST_BYTES_MAX
         world.answer()
-        requests += 1
-    assert [each.value() for each in told] == [{}] * 100
-    assert requests < 10, "and yet takes along what fits"
+        request_count += 1
+    assert [each.value() for each in errors] == [{}] * 100
+    assert request_count < 10, "a request takes as much as fits"
 
 
-def test_one_that_is_long_by_itself_is_asked_all_the_same() -> None:
+def test_a_write_that_is_too_long_by_itself_is_still_sent() -> None:
     world = Verifying()
     long = [TopicPartition(f"{number:0>240}", 0) for number in range(3_000)]
     world.verify("first", A0)
-    told, other = world.verify("tx", *long), world.verify("other", A0)
+    errors, other = world.verify("tx", *long), world.verify("other", A0)
     world.answer()
-    assert [name for name, _, _, _ in world.asked()] == ["tx"]
+    assert [name for name, _, _, _ in world.request_in_flight()] == ["tx"]
     world.answer()
     world.answer()
-    assert (told.value(), other.value()) == ({}, {})
+    assert (errors.value(), other.value()) == ({}, {})

@@ -18,7 +18,7 @@ from moldau.base.errors import ErrorCode
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.runtime.coordinators import topic as coordinator_topic
-from moldau.runtime.coordinators.topic import _kept_hash
+from moldau.runtime.coordinators.topic import _cached_hash
 from moldau.wire.apis import ApiKey
 from moldau.wire.frames import request_frame
 from moldau.wire.messages import add_partitions_to_txn as adding
@@ -189,11 +189,11 @@ def test_ids_of_any_form_are_transactional_ids(cluster: Transacting) -> None:
 
 
 def test_of_long_ids_that_are_only_asked_for_nothing_is_kept(alone: Transacting) -> None:
-    known = _kept_hash.cache_info().currsize
+    known = _cached_hash.cache_info().currsize
     for kind in (0, 1):
         request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["long" * 8_000, "longer" * 30_000])
         assert not alone.ask(request, ApiKey.FIND_COORDINATOR, 4, 1).coordinators[0].error_code
-    assert _kept_hash.cache_info().currsize == known
+    assert _cached_hash.cache_info().currsize == known
 
 
 @pytest.mark.needs_re2

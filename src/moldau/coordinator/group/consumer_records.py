@@ -1,7 +1,7 @@
-"""The records of consumer groups (KIP-848) in `__consumer_offsets`, in Apache's own formats.
+"""The records of consumer groups (KIP-848) in `__consumer_offsets`, in Apache Kafka's formats.
 
-Everything about such a group is in the log: its epoch, its members, what each should have (target) and what each has
-(current), and which topics a pattern stands for.
+The log has the whole state of such a group: its epoch, its members, the target and the current assignment of each
+member, and the topics that match each regular expression.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ConsumerGroupMetadataKey(RecordKey):
 
 
 class ConsumerGroupMetadataValue(RecordValue):
-    """The group's epoch; the hash tells whether its topics are still as they were then."""
+    """The group's epoch, and a hash of its topics that shows whether they have changed since."""
 
     __slots__ = ("epoch", "metadata_hash")
     VERSIONS = (0, 0)
@@ -65,7 +65,7 @@ class ClassicProtocol(Message):
 
 
 class ClassicMemberMetadata(Message):
-    """Of a member that still speaks the classic protocol."""
+    """The additional metadata of a member that uses the classic protocol."""
 
     __slots__ = ("session_timeout_ms", "supported_protocols")
     SCHEMA = """
@@ -82,8 +82,8 @@ class ClassicMemberMetadata(Message):
         self.supported_protocols = supported_protocols
 
 
-UNTOLD: Final = ClassicMemberMetadata()
-"""What Apache reads where the tag is missing, a member of the classic protocol: so null must be written."""
+DEFAULT_CLASSIC_METADATA: Final = ClassicMemberMetadata()
+"""Apache Kafka reads a missing tag as this value, a classic member; for a consumer member, null must be written."""
 
 
 class ConsumerGroupMemberMetadataKey(RecordKey):
@@ -104,7 +104,7 @@ class ConsumerGroupMemberMetadataKey(RecordKey):
 
 
 class ConsumerGroupMemberMetadataValue(RecordValue):
-    """What a member said of itself."""
+    """What a member sent about itself."""
 
     __slots__ = (
         "classic_member_metadata",
@@ -141,7 +141,7 @@ class ConsumerGroupMemberMetadataValue(RecordValue):
         subscribed_topic_regex: str | None = None,
         rebalance_timeout_ms: int = -1,
         server_assignor: str | None = None,
-        classic_member_metadata: ClassicMemberMetadata | None = UNTOLD,
+        classic_member_metadata: ClassicMemberMetadata | None = DEFAULT_CLASSIC_METADATA,
     ) -> None:
         self.instance_id = instance_id
         self.rack_id = rack_id
@@ -169,7 +169,7 @@ class ConsumerGroupTargetAssignmentMetadataKey(RecordKey):
 
 
 class ConsumerGroupTargetAssignmentMetadataValue(RecordValue):
-    """The group epoch that the target assignment was made for."""
+    """The group epoch for which the target assignment was computed."""
 
     __slots__ = ("assignment_epoch", "assignment_timestamp")
     VERSIONS = (0, 0)
@@ -222,7 +222,7 @@ class ConsumerGroupTargetAssignmentMemberKey(RecordKey):
 
 
 class ConsumerGroupTargetAssignmentMemberValue(RecordValue):
-    """What a member should have."""
+    """The target assignment of a member."""
 
     __slots__ = ("topic_partitions",)
     VERSIONS = (0, 0)
@@ -275,7 +275,7 @@ class ConsumerGroupCurrentMemberAssignmentKey(RecordKey):
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(RecordValue):
-    """What a member has, and how far it has come."""
+    """The current assignment of a member and its progress towards the target."""
 
     __slots__ = (
         "assigned_partitions",
@@ -327,7 +327,7 @@ class ConsumerGroupRegularExpressionKey(RecordKey):
 
 
 class ConsumerGroupRegularExpressionValue(RecordValue):
-    """The topics a pattern stood for, by the metadata of that version."""
+    """The topics that matched a regular expression at that version of the metadata."""
 
     __slots__ = ("timestamp", "topics", "version")
     VERSIONS = (0, 0)

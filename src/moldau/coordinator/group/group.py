@@ -1,4 +1,4 @@
-"""What every kind of group can be asked, so that offsets and listings need not know which kind it is."""
+"""The interface of all kinds of groups, so that offsets and listings need not know the kind."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from moldau.base.ids import Uuid
 from moldau.coordinator.machine import CoordinatorRecord
 
 PartitionCheck = Callable[[Uuid, int], None]
-"""Raises KafkaError for a partition, by topic id, that may not be committed."""
+"""Takes a topic id and a partition; raises KafkaError if that partition may not be committed."""
 
 
 class Group(Protocol):
@@ -17,45 +17,46 @@ class Group(Protocol):
 
     @property
     def type_name(self) -> str:
-        """`classic` or `consumer`, as ListGroups tells it."""
+        """`classic` or `consumer`, as in ListGroups."""
         ...
 
     @property
     def protocol_type(self) -> str:
-        """`consumer` for consumers; empty where nobody has said yet."""
+        """`consumer` for consumers; empty if no member has joined yet."""
         ...
 
     @property
     def state_name(self) -> str:
-        """As Kafka spells it: Empty, PreparingRebalance, Assigning, Stable…"""
+        """Kafka's name of the state: Empty, PreparingRebalance, Assigning, Stable…"""
         ...
 
     @property
     def is_empty(self) -> bool: ...
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member reads the topic, as far as anybody can know: its offsets are then not to be removed."""
+        """Whether a member reads the topic, as far as the coordinator knows. If so, its offsets must not be removed."""
         ...
 
     def check_commit(
         self, member_id: str, instance_id: str | None, epoch: int, version: int, in_transaction: bool = False
     ) -> PartitionCheck | None:
-        """Raises KafkaError unless whoever says so may commit; `epoch` is the generation or the member's epoch.
+        """Raise KafkaError if this member may not commit; `epoch` is the generation or the member epoch.
 
-        In a transaction nobody need say who they are, as older producers cannot.
+        In a transaction the member may be left out, because older producers do not send it.
 
-        If it depends on the partition, what is returned raises for those of which it may not.
+        If the permission depends on the partition, return a check to call for each partition.
         """
         ...
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
-        """Raises KafkaError if a member that says who it is is not, or no longer, that."""
+        """Raise KafkaError if the request names a member that is not, or no longer, in the group in that epoch."""
         ...
 
     def offsets_expire_after_ms(self, commit_timestamp_ms: int) -> int | None:
-        """From which time on the wall retention counts for an offset committed then; None while none must expire."""
+        """Return the wall-clock time from which the retention of an offset committed at `commit_timestamp_ms` counts,
+        or None while no offset may expire."""
         ...
 
     def tombstones(self) -> Sequence[CoordinatorRecord]:
-        """What takes the group back out of the log."""
+        """Return the tombstones that remove the group from the log."""
         ...

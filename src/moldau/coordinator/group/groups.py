@@ -1,7 +1,6 @@
-"""One shard of the group coordinator as a machine: what it can be asked, what is laid over it, what it does by itself.
+"""One shard of the group coordinator as a state machine: its requests, its records and its deadlines.
 
-It knows no log, no socket and no clock of its own. `runtime/coordinators/shard` appends what it
-decides and brings it time.
+It has no log, socket or clock of its own: `runtime/coordinators/shard` appends its records and runs its deadlines.
 """
 
 from __future__ import annotations
@@ -54,13 +53,13 @@ class Groups:
         conversions = Conversions(self.state)
         self.consumer = ConsumerGroups(self.state, conversions)
         self._mixed = ClassicMembers(self.state, self.consumer, conversions)
-        self.offsets = Offsets(self.state, self.classic.heard_of)
+        self.offsets = Offsets(self.state, self.classic.extend_session)
 
-    # --- asked by members ---------------------------------------------------------------------------------------
+    # --- requests of members ------------------------------------------------------------------------------------
 
     def join(self, request: JoinGroupRequest, client: Client) -> Outcome[JoinGroupResponse]:
         group = self._consumer_group(request.group_id)
-        # An empty one makes way for a classic group.
+        # A classic group replaces an empty consumer group.
         if group is not None and not group.is_empty:
             return self._mixed.join(group, request, client)
         return self.classic.join(request, client)
@@ -86,21 +85,21 @@ class Groups:
         group = self.state.groups.get(group_id)
         return group if isinstance(group, ConsumerGroup) else None
 
-    # --- asked by others --------------------------------------------------------------------------------------------
+    # --- requests of administrators -----------------------------------------------------------------------------
 
     def listed(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
-        return listing.listed(self.state, states, types)
+        return listing.list_groups(self.state, states, types)
 
     def describe(self, group_id: str, version: int, with_operations: bool) -> DescribedGroup:
         return listing.describe(self.state, group_id, version, with_operations)
 
     def consumer_described(self, group_id: str, with_operations: bool) -> DescribedConsumerGroup:
-        return listing.consumer_described(self.state, group_id, with_operations)
+        return listing.describe_consumer_group(self.state, group_id, with_operations)
 
     def delete(self, group_id: str) -> Outcome[DeletableGroupResult]:
         return listing.delete(self.state, group_id)
 
-    # --- by itself ----------------------------------------------------------------------------------------------
+    # --- deadlines and changes of topics ------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
         return self.state.deadlines.next_ms()
@@ -109,11 +108,11 @@ class Groups:
         return self.state.deadlines.due(now_ms)
 
     def expire(self, now_ms: int) -> Iterator[Outcome[None]]:
-        """Offsets that nobody will come back for, group by group, and groups of which nothing is left."""
+        """Yield the removal of expired offsets, group by group, and of empty groups without offsets."""
         for group in list(self.state.groups.values()):
-            records, are_all = offset_removal.expired(self.state, group, now_ms)
-            is_waited_for = isinstance(group, ClassicGroup) and bool(group.pending_members)
-            if are_all and group.is_empty and not is_waited_for:
+            records, are_all = offset_removal.of_expired(self.state, group, now_ms)
+            has_pending = isinstance(group, ClassicGroup) and bool(group.pending_members)
+            if are_all and group.is_empty and not has_pending:
                 records += group.tombstones()
             if records:
                 yield Outcome(None, records, is_divisible=True)
@@ -124,7 +123,7 @@ class Groups:
         return Outcome(None, removed, is_divisible=True)
 
     def waiting(self) -> Iterator[Promise[Any]]:
-        """All who have not been answered yet, for when this machine is given up."""
+        """Yield the promises of all requests that still wait, to fail them when this machine is dropped."""
         for group in self.state.groups.values():
             if isinstance(group, ClassicGroup):
                 for member in group.members.values():
@@ -157,7 +156,7 @@ class Groups:
             self.apply_transactional(producer_id, record)
 
     def apply_transactional(self, producer_id: int, record: CoordinatorRecord) -> None:
-        """Only commits of offsets wait for the end of the transaction; nothing else should come in one."""
+        """Hold back offset commits until the transaction ends. Other records are not expected in a transaction."""
         key, value = record
         if isinstance(key, OffsetCommitKey) and isinstance(value, OffsetCommitValue):
             self.offsets.apply_transactional(producer_id, key, value)
@@ -165,10 +164,10 @@ class Groups:
             self.apply(record)
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
-        """Its marker stands in the log."""
+        """Apply the marker of the producer's transaction, which is in the log."""
         self.offsets.end_transaction(producer_id, committed)
 
     def loaded(self) -> None:
-        """The whole log was replayed."""
+        """Start the deadlines. Called when the whole log was replayed."""
         self.classic.loaded()
         self.consumer.loaded()

@@ -1,7 +1,7 @@
-"""What takes committed offsets back out of the log: OffsetDelete, a group or a topic that is deleted, and time.
+"""Removes committed offsets from the log: OffsetDelete, a deleted group or topic, and expiration.
 
-A tombstone takes what open transactions would have committed as well. Only time spares those partitions, and their
-groups: the transaction may be the sign of life that was missing.
+A tombstone also removes what open transactions would have committed. Only expiration keeps such partitions and their
+groups: the open transaction shows that the group is still in use.
 """
 
 from __future__ import annotations
@@ -41,71 +41,71 @@ def _delete(
     state: GroupState, group: Group, topic: OffsetDeleteRequestTopic, records: list[CoordinatorRecord]
 ) -> OffsetDeleteResponseTopic:
     image = state.current.image.topics.get(topic.name)
-    there = range(len(image.partitions)) if image is not None else range(0)
+    existing = range(len(image.partitions)) if image is not None else range(0)
     is_read = group.is_subscribed_to(topic.name)
     committed = state.offsets.get(group.group_id, {}).get(topic.name, {})
     unstable = state.transactional_offsets.open_of(group.group_id)
-    done = []
-    for index in (each.partition_index for each in topic.partitions):
+    results = []
+    for index in (partition.partition_index for partition in topic.partitions):
         code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_read else ErrorCode.NONE
-        if index not in there:
+        if index not in existing:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif not is_read and (index in committed or (topic.name, index) in unstable):
             records += _tombstones(group.group_id, [(topic.name, index)])
-        done.append(OffsetDeleteResponsePartition(index, code))
-    return OffsetDeleteResponseTopic(topic.name, done)
+        results.append(OffsetDeleteResponsePartition(index, code))
+    return OffsetDeleteResponseTopic(topic.name, results)
 
 
 def of_deleted_group(state: GroupState, group_id: str) -> list[CoordinatorRecord]:
-    """All that it ever committed, or would have."""
+    """Return tombstones for all offsets that the group committed, also those in open transactions."""
     committed = state.offsets.get(group_id, {})
-    found = {(topic, index): None for topic, partitions in committed.items() for index in partitions}
-    found |= dict.fromkeys(state.transactional_offsets.open_of(group_id))
-    return _tombstones(group_id, found)
+    partitions = {(topic, index): None for topic, indexes in committed.items() for index in indexes}
+    partitions |= dict.fromkeys(state.transactional_offsets.open_of(group_id))
+    return _tombstones(group_id, partitions)
 
 
 def of_deleted_topics(
     state: GroupState, removed: Sequence[TopicImage], image: MetadataImage
 ) -> list[CoordinatorRecord]:
-    """What was committed of topics that are no more. A name may be another topic's by now, as when all that ever
-    befell the topics is read at once: then those go of which it is known that they were the old one's."""
+    """Return tombstones for the offsets of deleted topics. By now a new topic may have the same name, for example when
+    many changes are read at once: then only offsets with the old topic's id are removed."""
     ids: dict[str, set[Uuid]] = {}
     for topic in removed:
         ids.setdefault(topic.name, set()).add(topic.id)
 
-    def is_gone(name: str, value: OffsetCommitValue | None) -> bool:
+    def is_deleted(name: str, value: OffsetCommitValue | None) -> bool:
         return name not in image.topics or (value is not None and value.topic_id in ids[name])
 
-    found: dict[str, dict[TopicAndPartition, None]] = {}
+    removals: dict[str, dict[TopicAndPartition, None]] = {}
     for group_id, committed in state.offsets.items():
         for name in [name for name in committed if name in ids]:
-            gone = [(name, index) for index, value in committed[name].items() if is_gone(name, value)]
-            found.setdefault(group_id, {}).update(dict.fromkeys(gone))
+            deleted = [(name, index) for index, value in committed[name].items() if is_deleted(name, value)]
+            removals.setdefault(group_id, {}).update(dict.fromkeys(deleted))
     for group_id, partition, value in state.transactional_offsets:
-        if partition[0] in ids and is_gone(partition[0], value):
-            found.setdefault(group_id, {})[partition] = None
-    return [tombstone for group_id, partitions in found.items() for tombstone in _tombstones(group_id, partitions)]
+        if partition[0] in ids and is_deleted(partition[0], value):
+            removals.setdefault(group_id, {})[partition] = None
+    return [tombstone for group_id, partitions in removals.items() for tombstone in _tombstones(group_id, partitions)]
 
 
-def expired(state: GroupState, group: Group, now_ms: int) -> tuple[list[CoordinatorRecord], bool]:
-    """The offsets of a group whose time has come, and whether none will be left. Those of a topic that went while
-    nobody was here to hear of it go as well."""
+def of_expired(state: GroupState, group: Group, now_ms: int) -> tuple[list[CoordinatorRecord], bool]:
+    """Return tombstones for the expired offsets of a group, and whether no offset will remain. Offsets of topics that
+    were deleted while no coordinator was loaded are removed as well."""
     topics = state.current.image.topics
     unstable = state.transactional_offsets.open_of(group.group_id)
-    kept = [partition for partition in unstable if partition[0] in topics]
-    over = {partition: None for partition in unstable if partition[0] not in topics}
+    remaining = [partition for partition in unstable if partition[0] in topics]
+    expired = {partition: None for partition in unstable if partition[0] not in topics}
     for topic, partitions in state.offsets.get(group.group_id, {}).items():
-        is_gone, is_read = topic not in topics, group.is_subscribed_to(topic)
+        is_deleted, is_read = topic not in topics, group.is_subscribed_to(topic)
         for index, value in partitions.items():
-            is_held = is_read or (topic, index) in unstable
-            if is_gone or (not is_held and _is_over(state, group, value, now_ms)):
-                over[topic, index] = None
+            is_in_use = is_read or (topic, index) in unstable
+            if is_deleted or (not is_in_use and _is_expired(state, group, value, now_ms)):
+                expired[topic, index] = None
             else:
-                kept.append((topic, index))
-    return _tombstones(group.group_id, over), not kept
+                remaining.append((topic, index))
+    return _tombstones(group.group_id, expired), not remaining
 
 
-def _is_over(state: GroupState, group: Group, value: OffsetCommitValue, now_ms: int) -> bool:
+def _is_expired(state: GroupState, group: Group, value: OffsetCommitValue, now_ms: int) -> bool:
     since_ms = group.offsets_expire_after_ms(value.commit_timestamp)
     if since_ms is None:
         return False

@@ -1,8 +1,7 @@
-"""Committed offsets of one shard's groups: OffsetCommit, TxnOffsetCommit, OffsetFetch. What removes them is in
-`offset_removal`.
+"""Committed offsets of one shard's groups: OffsetCommit, TxnOffsetCommit, OffsetFetch. `offset_removal` removes them.
 
-Offsets are shared by both kinds of groups. A commit from nobody in particular makes a group of its own, called simple.
-What is committed in a transaction waits in `transactional_offsets` for its end.
+Both kinds of groups use this. A commit without a member to an unknown group creates a so-called simple group. Offsets
+of a transaction stay in `transactional_offsets` until it ends.
 """
 
 from __future__ import annotations
@@ -43,61 +42,61 @@ from moldau.wire.messages.txn_offset_commit import (
 )
 
 BY_TOPIC_ID_FROM: Final = 10
-"""From this version on, OffsetCommit and OffsetFetch name topics by their id."""
+"""From this version on, OffsetCommit and OffsetFetch use topic ids."""
 GROUP_NOT_FOUND_FROM: Final = 9
 NO_OFFSET: Final = -1
 NO_RETENTION: Final = -1
 NO_TIME: Final = -1
 _UNKNOWN: Final = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID))
-_TOLD_TO_PRODUCERS: Final = {ErrorCode.STALE_MEMBER_EPOCH: ErrorCode.ILLEGAL_GENERATION}
-"""What producers, who know nothing of epochs of members, are told instead."""
+_CODES_FOR_PRODUCERS: Final = {ErrorCode.STALE_MEMBER_EPOCH: ErrorCode.ILLEGAL_GENERATION}
+"""Producers do not know member epochs and get another error code instead."""
 Committed = dict[str, dict[int, OffsetCommitValue]]
-"""By a group, by topic and partition."""
+"""The offsets of one group, by topic and partition."""
 T = TypeVar("T", OffsetCommitResponseTopic, TxnOffsetCommitResponseTopic)
 
 
 class Offsets:
-    def __init__(self, state: GroupState, heard_of: Callable[[ClassicGroup, str], None]) -> None:
+    def __init__(self, state: GroupState, extend_session: Callable[[ClassicGroup, str], None]) -> None:
         self._state = state
-        self._heard_of = heard_of
-        """A commit is a sign of life."""
+        self._extend_session = extend_session
+        """A commit counts like a heartbeat."""
 
     # --- commit -------------------------------------------------------------------------------------------------
 
     def commit(self, request: OffsetCommitRequest, client: Client) -> Outcome[OffsetCommitResponse]:
-        """Who commits matters only for what there is: that a partition does not exist is told to anybody."""
+        """Commit offsets. If none of the partitions exists, the response says so and the member is not checked."""
         now_ms = self._state.clock.now_ms()
         expire_ms = NO_TIME if request.retention_time_ms == NO_RETENTION else now_ms + request.retention_time_ms
-        taken: list[CoordinatorRecord] = []
+        records: list[CoordinatorRecord] = []
         partitions: list[tuple[Uuid, int]] = []
         topics = []
         for topic in request.topics:
-            found, unknown = self._find(topic.topic_id, topic.name, client)
-            done = []
+            image, unknown_code = self._find(topic.topic_id, topic.name, client)
+            results = []
             for partition in topic.partitions:
                 index = partition.partition_index
-                code = self._judged(partition, found, unknown)
-                done.append(OffsetCommitResponsePartition(index, code))
-                if found is not None and not code:
-                    partitions.append((found.id, index))
+                code = self._error_code(partition, image, unknown_code)
+                results.append(OffsetCommitResponsePartition(index, code))
+                if image is not None and not code:
+                    partitions.append((image.id, index))
                     value = _value(partition, topic.topic_id, now_ms, expire_ms)
-                    taken.append(CoordinatorRecord(OffsetCommitKey(request.group_id, found.name, index), value))
-            topics.append(OffsetCommitResponseTopic(topic.topic_id, topic.name, done))
+                    records.append(CoordinatorRecord(OffsetCommitKey(request.group_id, image.name, index), value))
+            topics.append(OffsetCommitResponseTopic(topic.topic_id, topic.name, results))
         if _is_any_known(topics):
             try:
                 self._check_committer(request, client, partitions)
             except KafkaError as refused:
-                return Outcome(OffsetCommitResponse(topics=_refused(topics, refused.code)))
-        return Outcome(OffsetCommitResponse(topics=topics), taken)
+                return Outcome(OffsetCommitResponse(topics=_with_error(topics, refused.code)))
+        return Outcome(OffsetCommitResponse(topics=topics), records)
 
-    def _judged(
+    def _error_code(
         self,
         partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
         topic: TopicImage | None,
-        unknown: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        unknown_code: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ) -> ErrorCode:
         if topic is None:
-            return unknown
+            return unknown_code
         if not 0 <= partition.partition_index < len(topic.partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         metadata = partition.committed_metadata
@@ -113,60 +112,60 @@ class Offsets:
         if group is None:
             if epoch < 0:
                 return
-            missing = client.version >= GROUP_NOT_FOUND_FROM
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.ILLEGAL_GENERATION)
+            is_recent = client.version >= GROUP_NOT_FOUND_FROM
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if is_recent else ErrorCode.ILLEGAL_GENERATION)
         check = group.check_commit(request.member_id, request.group_instance_id, epoch, client.version)
         if check is not None:
             for topic_id, index in partitions:
                 check(topic_id, index)
         if isinstance(group, ClassicGroup) and request.member_id in group.members:
-            self._heard_of(group, request.member_id)
+            self._extend_session(group, request.member_id)
 
     def transactional_commit(self, request: TxnOffsetCommitRequest, client: Client) -> Outcome[TxnOffsetCommitResponse]:
-        """As `commit`, but nothing is committed until the transaction is. Whether the producer may still write is for
-        the log to say."""
+        """Like `commit`, but the offsets take effect when the transaction commits. The log checks on append whether the
+        producer is fenced."""
         now_ms = self._state.clock.now_ms()
-        taken: list[CoordinatorRecord] = []
+        records: list[CoordinatorRecord] = []
         partitions: list[tuple[Uuid, int]] = []
         topics = []
         for topic in request.topics:
-            found = self._state.current.image.topics.get(topic.name)
-            done = []
+            image = self._state.current.image.topics.get(topic.name)
+            results = []
             for partition in topic.partitions:
                 index = partition.partition_index
-                code = self._judged(partition, found)
-                done.append(TxnOffsetCommitResponsePartition(index, code))
-                if found is not None and not code:
-                    partitions.append((found.id, index))
+                code = self._error_code(partition, image)
+                results.append(TxnOffsetCommitResponsePartition(index, code))
+                if image is not None and not code:
+                    partitions.append((image.id, index))
                     value = _value(partition, ZERO_UUID, now_ms, NO_TIME)
-                    taken.append(CoordinatorRecord(OffsetCommitKey(request.group_id, topic.name, index), value))
-            topics.append(TxnOffsetCommitResponseTopic(topic.name, done))
+                    records.append(CoordinatorRecord(OffsetCommitKey(request.group_id, topic.name, index), value))
+            topics.append(TxnOffsetCommitResponseTopic(topic.name, results))
         if _is_any_known(topics):
             try:
                 self._check_sender(request, client, partitions)
             except KafkaError as refused:
-                code = _TOLD_TO_PRODUCERS.get(refused.code, refused.code)
-                return Outcome(TxnOffsetCommitResponse(topics=_refused(topics, code)))
+                code = _CODES_FOR_PRODUCERS.get(refused.code, refused.code)
+                return Outcome(TxnOffsetCommitResponse(topics=_with_error(topics, code)))
         producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-        return Outcome(TxnOffsetCommitResponse(topics=topics), taken, producer=producer)
+        return Outcome(TxnOffsetCommitResponse(topics=topics), records, producer=producer)
 
     def _check_sender(
         self, request: TxnOffsetCommitRequest, client: Client, partitions: list[tuple[Uuid, int]]
     ) -> None:
-        """Unlike a commit of the member's own, this is no sign of its life."""
+        """Check the member. Unlike OffsetCommit, this does not extend its session."""
         group = self._state.groups.get(request.group_id)
         if group is None:
             if request.generation_id < 0:
                 return
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-        who = (request.member_id, request.group_instance_id, request.generation_id)
-        check = group.check_commit(*who, client.version, in_transaction=True)
+        member = (request.member_id, request.group_instance_id, request.generation_id)
+        check = group.check_commit(*member, client.version, in_transaction=True)
         if check is not None:
             for topic_id, index in partitions:
                 check(topic_id, index)
 
     def _find(self, topic_id: Uuid, name: str, client: Client) -> tuple[TopicImage | None, ErrorCode]:
-        """The topic, and what to say if there is none."""
+        """Return the topic, if it exists, and the error code for the case that it does not."""
         image = self._state.current.image
         if client.version >= BY_TOPIC_ID_FROM:
             return image.topic_by_id(topic_id), ErrorCode.UNKNOWN_TOPIC_ID
@@ -177,35 +176,35 @@ class Offsets:
     def fetch(
         self, request: OffsetFetchRequestGroup, client: Client, require_stable: bool = False
     ) -> Outcome[OffsetFetchResponseGroup]:
-        """Whoever requires stable offsets is not told what an open transaction may change; others are told what was
-        committed last."""
+        """Return committed offsets. With `require_stable`, a partition whose offset an open transaction may change gets
+        UNSTABLE_OFFSET_COMMIT instead of its last committed offset."""
         group = self._state.groups.get(request.group_id)
         if group is not None:
             group.check_fetch(request.member_id, request.member_epoch)
         committed = self._state.offsets.get(request.group_id, {})
         unstable = self._state.transactional_offsets.open_of(request.group_id) if require_stable else ()
         if request.topics is None:
-            topics = list(self._all(committed, unstable, client))
+            topics = list(self._fetch_all(committed, unstable, client))
         else:
-            topics = [self._named(topic, committed, unstable, client) for topic in request.topics]
+            topics = [self._fetch_topic(topic, committed, unstable, client) for topic in request.topics]
         return Outcome(OffsetFetchResponseGroup(request.group_id, topics))
 
-    def _all(
+    def _fetch_all(
         self, committed: Committed, unstable: Collection[TopicAndPartition], client: Client
     ) -> Iterator[OffsetFetchResponseTopics]:
-        """Also of what is unstable only that is told of which something is committed."""
+        """Yield all topics with committed offsets. A partition that has only an open commit is left out."""
         for name, partitions in committed.items():
             topic = self._state.current.image.topics.get(name)
             if client.version >= BY_TOPIC_ID_FROM and topic is None:
-                continue  # there is no id to tell it by
+                continue  # the topic is gone, so there is no topic id for the response
             topic_id = topic.id if topic is not None else ZERO_UUID
-            found = [
+            results = [
                 _unstable(index) if (name, index) in unstable else _fetched(index, value)
                 for index, value in partitions.items()
             ]
-            yield OffsetFetchResponseTopics(topic_id, name, found)
+            yield OffsetFetchResponseTopics(topic_id, name, results)
 
-    def _named(
+    def _fetch_topic(
         self,
         topic: OffsetFetchRequestTopics,
         committed: Committed,
@@ -214,18 +213,18 @@ class Offsets:
     ) -> OffsetFetchResponseTopics:
         name = topic.name
         if client.version >= BY_TOPIC_ID_FROM:
-            known = self._state.current.image.topic_by_id(topic.topic_id)
-            if known is None:
+            image = self._state.current.image.topic_by_id(topic.topic_id)
+            if image is None:
                 unknown = [_fetched(index, None, ErrorCode.UNKNOWN_TOPIC_ID) for index in topic.partition_indexes]
                 return OffsetFetchResponseTopics(topic.topic_id, "", unknown)
-            name = known.name
+            name = image.name
         partitions = committed.get(name, {})
-        meant = (ZERO_UUID, topic.topic_id) if topic.topic_id != ZERO_UUID else None
-        found = [
-            _unstable(index) if (name, index) in unstable else _fetched(index, _of_topic(partitions.get(index), meant))
+        ids = (ZERO_UUID, topic.topic_id) if topic.topic_id != ZERO_UUID else None
+        results = [
+            _unstable(index) if (name, index) in unstable else _fetched(index, _of_topic(partitions.get(index), ids))
             for index in topic.partition_indexes
         ]
-        return OffsetFetchResponseTopics(topic.topic_id, name, found)
+        return OffsetFetchResponseTopics(topic.topic_id, name, results)
 
     # --- removal ------------------------------------------------------------------------------------------------
 
@@ -280,8 +279,8 @@ def _is_any_known(topics: Sequence[OffsetCommitResponseTopic] | Sequence[TxnOffs
     return any(each.error_code not in _UNKNOWN for topic in topics for each in topic.partitions)
 
 
-def _refused(topics: list[T], code: ErrorCode) -> list[T]:
-    """For all partitions that there are."""
+def _with_error(topics: list[T], code: ErrorCode) -> list[T]:
+    """Return the topics with `code` for all partitions that exist."""
     for topic in topics:
         for each in topic.partitions:
             if each.error_code not in _UNKNOWN:
@@ -301,7 +300,7 @@ def _value(
 
 
 def _of_topic(value: OffsetCommitValue | None, ids: tuple[Uuid, Uuid] | None) -> OffsetCommitValue | None:
-    """What was committed, unless it was of an earlier topic of the same name."""
+    """Return the committed value, or None if it belongs to an earlier topic of the same name."""
     return None if value is not None and ids is not None and value.topic_id not in ids else value
 
 

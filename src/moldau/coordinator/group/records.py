@@ -1,5 +1,5 @@
-"""The records of `__consumer_offsets`, in Apache's own formats: committed offsets and classic groups; those of consumer
-groups are in `consumer_records`, and how they stand in the log is in `serde`.
+"""The records of committed offsets and classic groups in `__consumer_offsets`, in Apache Kafka's formats. The records
+of consumer groups are in `consumer_records`; `serde` encodes and decodes them all.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class OffsetCommitKey(RecordKey):
 
 
 class LegacyOffsetCommitKey(OffsetCommitKey):
-    """As written by brokers of long ago; the body is the same."""
+    """The key that very old brokers wrote; the body is the same."""
 
     __slots__ = ("group", "partition", "topic")
     TYPE = 0
@@ -64,7 +64,7 @@ class OffsetCommitValue(RecordValue):
         self.topic_id = topic_id
 
     def written_version(self) -> int:
-        """A time to expire, which clients of old may still ask for, was kept in version 1 alone."""
+        """Return 1 if there is an expire timestamp, which old clients may still send: only version 1 has that field."""
         return self.WRITTEN if self.expire_timestamp < 0 else 1
 
 

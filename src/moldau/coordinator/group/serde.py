@@ -1,4 +1,4 @@
-"""Records of the group coordinator to bytes and back: which kinds there are."""
+"""Encodes and decodes the records of the group coordinator."""
 
 from __future__ import annotations
 

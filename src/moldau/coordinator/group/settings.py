@@ -1,4 +1,4 @@
-"""What the group coordinator is told, by Kafka's own names without `group.`."""
+"""Settings of the group coordinator, with Kafka's names without `group.`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class GroupSettings:
     consumer_heartbeat_interval_ms: int = 5_000
     consumer_max_size: int = 2**31 - 1
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
-    """The first is taken where no member names one."""
+    """The first is the default, used if no member names one."""
     consumer_migration_policy: str = "bidirectional"
-    """Which way a group may change its protocol while it has members: disabled, upgrade, downgrade, bidirectional."""
+    """How a group with members may change its protocol: disabled, upgrade, downgrade, bidirectional."""
     offset_metadata_bytes_max: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 3_600_000

@@ -1,4 +1,4 @@
-"""All that one shard of the coordinator knows: its groups, their offsets, and what is to happen when."""
+"""The state of one shard of the group coordinator: its groups, their offsets and the deadlines."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ class GroupState:
     groups: dict[str, Group] = field(default_factory=dict)
     deadlines: Deadlines = field(default_factory=Deadlines)
     offsets: dict[str, dict[str, dict[int, OffsetCommitValue]]] = field(default_factory=dict)
-    """What was committed, by group, topic and partition. A group with offsets exists."""
+    """Committed offsets by group, topic and partition. A group with offsets is always in `groups`."""
     transactional_offsets: TransactionalOffsets = field(default_factory=TransactionalOffsets)
-    """What will be committed if the transactions of which it is part are. A group with such exists too."""
+    """Offsets in open transactions. A group with such offsets is always in `groups`, too."""

@@ -1,9 +1,9 @@
-"""Offsets committed in transactions that have not ended: who sent what for which partition, and what still counts.
+"""Offsets committed in open transactions: which producer committed which value for which partition.
 
-Of several commits for one partition the one that stands last in the log is the group's, in whatever order their
-transactions end. All of this is applied in the log's order, so no record's offset need be kept: the producers of a
-partition stand in the order of their last commits, and what a later one overtook is struck out. It stays open without
-its value: until the transaction ends, nobody may take the partition's offset for settled.
+Of several commits for one partition, the last one in the log wins, in whatever order their transactions end. Records
+are applied in log order, so their log offsets need not be stored: the producers of a partition are ordered by their
+last commits, and a later commit sets the values of earlier ones to None. Such an entry stays until its transaction
+ends, because the partition's offset is unstable until then.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from moldau.coordinator.group.records import OffsetCommitKey, OffsetCommitValue
 
 TopicAndPartition = tuple[str, int]
 Senders = dict[int, OffsetCommitValue | None]
-"""What each producer committed, the latest last; None was overtaken."""
+"""The value of each producer id, the latest commit last; None if a later commit replaced it."""
 _NONE_OPEN: Final[Mapping[TopicAndPartition, Senders]] = {}
 
 
@@ -23,14 +23,14 @@ class TransactionalOffsets:
     def __init__(self) -> None:
         self._groups: dict[str, dict[TopicAndPartition, Senders]] = {}
         self._producers: dict[int, dict[tuple[str, TopicAndPartition], None]] = {}
-        """Where each has something open, in the order in which it began there."""
+        """The groups and partitions with an open commit of each producer id, in the order of its first commits."""
 
     def open_of(self, group_id: str) -> Collection[TopicAndPartition]:
-        """The partitions of which a transaction may yet change the group's offset."""
+        """Return the partitions whose offset an open transaction may still change."""
         return self._groups.get(group_id, _NONE_OPEN).keys()
 
     def __iter__(self) -> Iterator[tuple[str, TopicAndPartition, OffsetCommitValue | None]]:
-        """Everything that is open, by group and partition; what was overtaken is without its value."""
+        """Yield group, partition and value of every open commit; the value is None if a later commit replaced it."""
         for group_id, partitions in self._groups.items():
             for partition, senders in partitions.items():
                 yield from ((group_id, partition, value) for value in senders.values())
@@ -40,39 +40,39 @@ class TransactionalOffsets:
     def add(self, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue) -> None:
         partition = (key.topic, key.partition)
         senders = self._groups.setdefault(key.group, {}).setdefault(partition, {})
-        senders.pop(producer_id, None)  # it stands last now, not where it stood
+        senders.pop(producer_id, None)  # a dict keeps the old position; this commit must be last
         senders[producer_id] = value
         self._producers.setdefault(producer_id, {})[key.group, partition] = None
 
     def overtake(self, key: OffsetCommitKey) -> None:
-        """Somebody committed outside of transactions: later than all that are open."""
+        """Replace all open commits of the partition: a commit without a transaction came after them."""
         senders = self._groups.get(key.group, _NONE_OPEN).get((key.topic, key.partition))
         if senders:
             senders.update(dict.fromkeys(senders))
 
     def forget(self, key: OffsetCommitKey) -> None:
-        """The offset was removed, and all that was to take its place."""
+        """Drop all open commits of the partition: its offset was removed."""
         partition = (key.topic, key.partition)
         for producer_id in self._groups.get(key.group, _NONE_OPEN).get(partition, ()):
-            places = self._producers[producer_id]
-            del places[key.group, partition]
-            if not places:
+            open_commits = self._producers[producer_id]
+            del open_commits[key.group, partition]
+            if not open_commits:
                 del self._producers[producer_id]
         self._close(key.group, partition)
 
     def end(self, producer_id: int, committed: bool) -> list[tuple[OffsetCommitKey, OffsetCommitValue]]:
-        """Closes the producer's transaction; what the groups' offsets are by that."""
-        settled = []
+        """End the producer's transaction and return the offsets that it commits."""
+        commits = []
         for group_id, partition in self._producers.pop(producer_id, ()):
             senders = self._groups[group_id][partition]
             value = senders[producer_id]
             if committed and value is not None:
                 _strike_older(senders, producer_id)
-                settled.append((OffsetCommitKey(group_id, *partition), value))
+                commits.append((OffsetCommitKey(group_id, *partition), value))
             del senders[producer_id]
             if not senders:
                 self._close(group_id, partition)
-        return settled
+        return commits
 
     def _close(self, group_id: str, partition: TopicAndPartition) -> None:
         partitions = self._groups.get(group_id, {})
@@ -81,8 +81,8 @@ class TransactionalOffsets:
             self._groups.pop(group_id, None)
 
 
-def _strike_older(senders: Senders, than: int) -> None:
+def _strike_older(senders: Senders, newest: int) -> None:
     for producer_id in senders:
-        if producer_id == than:
+        if producer_id == newest:
             return
         senders[producer_id] = None

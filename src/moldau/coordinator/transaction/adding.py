@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn: partitions enter a transaction, or are looked up in it."""
+"""AddPartitionsToTxn: adds partitions to a transaction, or verifies that they are in it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from moldau.coordinator.machine import ProducerIdAndEpoch
 from moldau.coordinator.transaction.transaction import PREPARED, State, Transaction, check_producer
 
 
-def added(
+def add(
     transaction: Transaction,
     producer: ProducerIdAndEpoch,
     partitions: Collection[TopicPartition],
     client_version: int,
     now_ms: int,
 ) -> Transaction:
-    """With these partitions in it; the very same if all were there. KafkaError if it may not have them."""
+    """Return the transaction with `partitions` in it, or the same object if all were there. Raise KafkaError if the
+    producer may not add them."""
     if transaction.state in PREPARED:
-        # Before the producer is looked at: it may have been promised the id that takes over at the end.
+        # Check this before the producer: it may already use the producer id that takes over at the end.
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
     check_producer(transaction, producer)
     if transaction.state is State.ONGOING and transaction.partitions.issuperset(partitions):
@@ -37,14 +38,14 @@ def added(
     )
 
 
-def verified(
+def verify(
     transaction: Transaction, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, ErrorCode]:
-    """Which of them are in the open transaction of this producer. KafkaError if it has none."""
+    """Return for each partition whether it is in the producer's open transaction. Raise KafkaError if it has none."""
     check_producer(transaction, producer)
     if transaction.state in PREPARED:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
     return {
-        each: ErrorCode.NONE if each in transaction.partitions else ErrorCode.TRANSACTION_ABORTABLE
-        for each in partitions
+        partition: ErrorCode.NONE if partition in transaction.partitions else ErrorCode.TRANSACTION_ABORTABLE
+        for partition in partitions
     }

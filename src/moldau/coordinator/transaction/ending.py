@@ -1,9 +1,9 @@
-"""The end of a transaction: EndTxn, an abort because its time is up or another producer comes, and the last word when
-all markers are written.
+"""Ends a transaction: EndTxn, the abort after a timeout or for a new producer, and the completion when all markers are
+written.
 
-Up to version 1 of transactions an end leaves the epoch as it is: a request that comes late may meet the next
-transaction. From version 2 on (KIP-890) every end has the next epoch, with which the producer goes on; markers have it
-already. When there is none left, another producer id takes over when the markers are written.
+Up to transaction.version 1 an end keeps the producer epoch, so a late request may hit the next transaction. From
+version 2 (KIP-890) every end bumps the epoch; the markers and the producer's next transaction use the new one. When
+the epochs of a producer id are used up, another producer id takes over once the markers are written.
 """
 
 from __future__ import annotations
@@ -27,80 +27,81 @@ from moldau.coordinator.transaction.transaction import (
 )
 
 _V2: Final = 2
-"""The transaction.version from which on ends have an epoch of their own."""
+"""The transaction.version that bumps the epoch at every end."""
 
 
-def ended(transaction: Transaction, producer: ProducerIdAndEpoch, committed: bool, now_ms: int) -> Transaction:
-    """EndTxn up to version 4; the very same transaction if it has ended so before."""
+def end(transaction: Transaction, producer: ProducerIdAndEpoch, committed: bool, now_ms: int) -> Transaction:
+    """EndTxn up to version 4. Return the same object if the transaction already ended in this way."""
     check_producer(transaction, producer)
     if transaction.state in PREPARED:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
     if transaction.state is State.ONGOING:
-        return _prepared(transaction, committed, now_ms)
-    if transaction.state is _completed(committed):
+        return _prepare(transaction, committed, now_ms)
+    if transaction.state is _complete_state(committed):
         return transaction
     raise KafkaError(ErrorCode.INVALID_TXN_STATE)
 
 
-def ended_with_bump(
+def end_with_bump(
     transaction: Transaction,
     producer: ProducerIdAndEpoch,
     committed: bool,
     now_ms: int,
     take_producer_id: Callable[[], int],
 ) -> Transaction:
-    """EndTxn from version 5 on; the very same transaction if it has ended so before and this is said again.
+    """EndTxn from version 5 on. Return the same object if this request is a retry of the last end.
 
-    A producer that does not know whether anything of its transaction came to be aborts it to be sure: that is an end
-    like any other, with an epoch of its own."""
+    A producer that does not know whether its transaction reached the coordinator aborts it to be sure: such an abort of
+    an empty transaction bumps the epoch too."""
     if transaction.state in PREPARED:
-        # Before the producer is looked at: it may have been promised the id that takes over.
+        # Check this before the producer: it may already use the producer id that takes over.
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
-    is_again = _is_said_again(transaction, producer)
-    if not is_again:
-        if _has_been_followed(transaction, producer):
+    is_retry = _is_retry(transaction, producer)
+    if not is_retry:
+        if _was_succeeded(transaction, producer):
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
         check_producer(transaction, producer)
-    if is_again and transaction.state is _completed(committed):
+    if is_retry and transaction.state is _complete_state(committed):
         return transaction
-    if is_again or (committed and transaction.state is not State.ONGOING):
+    if is_retry or (committed and transaction.state is not State.ONGOING):
         raise KafkaError(ErrorCode.INVALID_TXN_STATE)
-    return _prepared_with_bump(transaction, committed, now_ms, take_producer_id)
+    return _prepare_with_bump(transaction, committed, now_ms, take_producer_id)
 
 
-def _is_said_again(transaction: Transaction, producer: ProducerIdAndEpoch) -> bool:
-    """The end that this producer asks for has happened, and gave it the epoch that is now. An end that gave none, as
-    those of earlier versions, cannot have been this producer's: it is one that was fenced."""
+def _is_retry(transaction: Transaction, producer: ProducerIdAndEpoch) -> bool:
+    """Whether the last end was this producer's and gave it the present epoch. An end without an epoch bump (earlier
+    versions) cannot have been its own: the producer was fenced."""
     if transaction.state not in COMPLETED or not bumps_epochs(transaction.client_version):
         return False
     is_next = transaction.producer == (producer.producer_id, producer.producer_epoch + 1)
-    return is_next or _has_been_followed(transaction, producer)
+    return is_next or _was_succeeded(transaction, producer)
 
 
-def _has_been_followed(transaction: Transaction, producer: ProducerIdAndEpoch) -> bool:
-    """The producer had the last epoch of its id, and the present id took over from it."""
+def _was_succeeded(transaction: Transaction, producer: ProducerIdAndEpoch) -> bool:
+    """Whether `producer` has the last epoch of its id and the transaction's present producer id took over from it."""
     last = ProducerIdAndEpoch(transaction.previous_producer_id, PRODUCER_EPOCH_MAX - 1)
     return producer == last and transaction.producer_epoch == 0 and transaction.producer_id != producer.producer_id
 
 
-def fenced_and_aborted(
+def fence_and_abort(
     transaction: Transaction, now_ms: int, version: int, take_producer_id: Callable[[], int]
 ) -> Transaction:
-    """An open transaction is aborted by us, with an epoch above that of its producer; `version` is the cluster's."""
+    """Abort an open transaction on the coordinator's side, with an epoch above its producer's. `version` is the
+    cluster's transaction.version."""
     if bumps_epochs(version):
-        return _prepared_with_bump(transaction, False, now_ms, take_producer_id)
+        return _prepare_with_bump(transaction, False, now_ms, take_producer_id)
     epoch = min(transaction.producer_epoch + 1, PRODUCER_EPOCH_MAX)
     fenced = replace(transaction, producer_epoch=epoch, last_producer_epoch=NO_PRODUCER_EPOCH)
-    return _prepared(fenced, False, now_ms)
+    return _prepare(fenced, False, now_ms)
 
 
-def completed(transaction: Transaction, now_ms: int) -> Transaction:
-    """All markers are written."""
+def complete(transaction: Transaction, now_ms: int) -> Transaction:
+    """Return the completed transaction, once all markers are written."""
     assert transaction.state in PREPARED
     following = following_producer(transaction)
     return replace(
         transaction,
-        state=_completed(transaction.state is State.PREPARE_COMMIT),
+        state=_complete_state(transaction.state is State.PREPARE_COMMIT),
         producer_id=following.producer_id,
         producer_epoch=following.producer_epoch,
         partitions=frozenset(),
@@ -111,17 +112,17 @@ def completed(transaction: Transaction, now_ms: int) -> Transaction:
 
 
 def following_producer(transaction: Transaction) -> ProducerIdAndEpoch:
-    """Who the producer is after an end that was decided; it is told before the markers are written."""
+    """Return the producer id and epoch after a prepared end. The client gets them before the markers are written."""
     if bumps_epochs(transaction.client_version) and transaction.next_producer_id != NO_PRODUCER_ID:
         return ProducerIdAndEpoch(transaction.next_producer_id, 0)
     return transaction.producer
 
 
-def _prepared(transaction: Transaction, committed: bool, now_ms: int) -> Transaction:
-    """In the way of the versions before 2."""
+def _prepare(transaction: Transaction, committed: bool, now_ms: int) -> Transaction:
+    """Prepare an end as transaction.version 0 and 1 do, without an epoch bump."""
     return replace(
         transaction,
-        state=_decided(committed),
+        state=_prepare_state(committed),
         last_update_ms=now_ms,
         previous_producer_id=transaction.producer_id,
         next_producer_id=NO_PRODUCER_ID,
@@ -129,12 +130,12 @@ def _prepared(transaction: Transaction, committed: bool, now_ms: int) -> Transac
     )
 
 
-def _prepared_with_bump(
+def _prepare_with_bump(
     transaction: Transaction, committed: bool, now_ms: int, take_producer_id: Callable[[], int]
 ) -> Transaction:
     return replace(
         transaction,
-        state=_decided(committed),
+        state=_prepare_state(committed),
         producer_epoch=min(transaction.producer_epoch + 1, PRODUCER_EPOCH_MAX),
         last_producer_epoch=transaction.producer_epoch,
         start_ms=transaction.start_ms if transaction.state is State.ONGOING else now_ms,
@@ -145,9 +146,9 @@ def _prepared_with_bump(
     )
 
 
-def _decided(committed: bool) -> State:
+def _prepare_state(committed: bool) -> State:
     return State.PREPARE_COMMIT if committed else State.PREPARE_ABORT
 
 
-def _completed(committed: bool) -> State:
+def _complete_state(committed: bool) -> State:
     return State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT

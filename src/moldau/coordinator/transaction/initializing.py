@@ -1,7 +1,7 @@
-"""InitProducerId: who speaks for a transactional id from now on. Whoever did before is fenced by the new epoch.
+"""InitProducerId: gives a transactional id to a producer. The new epoch fences the producer that had it before.
 
-A producer that names its id and epoch asks to go on after an error (KIP-360). It must be the latest one, and may ask
-again if it never heard the answer.
+A producer that sends its id and epoch wants to continue after an error (KIP-360). It must be the latest one, and may
+retry if it did not get the response.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.coordinator.machine import ProducerIdAndEpoch
-from moldau.coordinator.transaction.ending import fenced_and_aborted
+from moldau.coordinator.transaction.ending import fence_and_abort
 from moldau.coordinator.transaction.settings import TransactionSettings
 from moldau.coordinator.transaction.transaction import (
     NO_PRODUCER,
@@ -27,8 +27,8 @@ from moldau.wire.messages.init_producer_id import InitProducerIdRequest
 
 
 def check(request: InitProducerIdRequest, settings: TransactionSettings) -> ProducerIdAndEpoch | None:
-    """The producer that it wants to go on as, if any. KafkaError for what is wrong whatever the state; two-phase
-    commit is switched off, as it is in Kafka unless somebody asks for it."""
+    """Return the producer id and epoch that the request wants to continue with, if any. Raise KafkaError for a request
+    that is invalid in any state. Two-phase commit is disabled, which is also Kafka's default."""
     expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     is_named = request.producer_id != NO_PRODUCER_ID, request.producer_epoch != NO_PRODUCER_EPOCH
     if not request.transactional_id or (any(is_named) and not all(is_named)):
@@ -42,11 +42,11 @@ def check(request: InitProducerIdRequest, settings: TransactionSettings) -> Prod
     return None if expected == NO_PRODUCER else expected
 
 
-def created(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
+def create(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
     return Transaction(transactional_id, producer_id, 0, timeout_ms, now_ms, previous_producer_id=producer_id)
 
 
-def initialized(
+def initialize(
     transaction: Transaction,
     expected: ProducerIdAndEpoch | None,
     timeout_ms: int,
@@ -54,15 +54,15 @@ def initialized(
     version: int,
     take_producer_id: Callable[[], int],
 ) -> Transaction:
-    """With a new epoch and nothing in it. If there is an open transaction, that is aborted first: the result is the
-    abort that was prepared, and whoever asked must ask again. KafkaError if it may not."""
+    """Return the transaction with a new epoch and without partitions. An open transaction is aborted first: the result
+    is then the prepared abort, and the client must retry. Raise KafkaError if the producer is fenced."""
     if transaction.state in PREPARED:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
     if transaction.state is State.ONGOING:
         if expected is not None and expected != transaction.producer:
-            # A producer of old; Kafka aborts the transaction of its successor before it tells it so.
+            # An old producer. Kafka aborts its successor's transaction before it answers with this error.
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
-        return fenced_and_aborted(transaction, now_ms, version, take_producer_id)
+        return fence_and_abort(transaction, now_ms, version, take_producer_id)
     empty = replace(
         transaction,
         state=State.EMPTY,
@@ -71,7 +71,7 @@ def initialized(
         timeout_ms=timeout_ms,
         last_update_ms=now_ms,
     )
-    if expected is not None and _asks_again(transaction, expected):
+    if expected is not None and _is_retry(transaction, expected):
         return empty
     if expected is not None and expected != transaction.producer:
         raise KafkaError(ErrorCode.PRODUCER_FENCED)
@@ -89,9 +89,9 @@ def initialized(
     return replace(empty, producer_epoch=epoch, last_producer_epoch=last, previous_producer_id=previous)
 
 
-def _asks_again(transaction: Transaction, expected: ProducerIdAndEpoch) -> bool:
-    """The producer was given the present id and epoch in place of those that it names, and may not have heard. A new
-    producer would have left no last epoch."""
+def _is_retry(transaction: Transaction, expected: ProducerIdAndEpoch) -> bool:
+    """Whether the present id and epoch were given to the producer `expected`, which may have missed the response. After
+    the initialization of a new producer there is no last epoch."""
     if expected.producer_epoch != transaction.last_producer_epoch:
         return False
     if expected.producer_id == transaction.producer_id:

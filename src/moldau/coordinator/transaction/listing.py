@@ -1,4 +1,4 @@
-"""Transactions as those who look after them see them: ListTransactions, DescribeTransactions."""
+"""Transactions as administrators see them: ListTransactions, DescribeTransactions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from moldau.base.errors import ErrorCode
-from moldau.coordinator.pattern import compiled
+from moldau.coordinator.pattern import compile_pattern
 from moldau.coordinator.transaction.transaction import STATES_BY_TITLE, State, Transaction, partitions_by_topic
 from moldau.wire.messages.describe_transactions import TopicData
 from moldau.wire.messages.describe_transactions import TransactionState as DescribedTransaction
@@ -15,43 +15,45 @@ from moldau.wire.messages.list_transactions import TransactionState as ListedTra
 
 
 class TransactionFilter(NamedTuple):
-    """Which transactions are asked for. What is empty or None asks for all."""
+    """Which transactions to list. An empty or None criterion matches all."""
 
     states: frozenset[State]
     unknown_states: tuple[str, ...]
-    """Those that there are not; whoever names only such gets nothing."""
+    """Requested states that do not exist. A request with only such states lists nothing."""
     producer_ids: frozenset[int]
     older_than_ms: int | None
     pattern: Any
-    """It has to match the whole of a transactional id."""
+    """A compiled RE2 pattern that must match the whole transactional id."""
 
     def takes(self, transaction: Transaction, now_ms: int) -> bool:
         if self.producer_ids and transaction.producer_id not in self.producer_ids:
             return False
         if (self.states or self.unknown_states) and transaction.state not in self.states:
             return False
-        # One that never began counts as very old, as in Kafka.
+        # A transaction that never began counts as very old, as in Kafka.
         if self.older_than_ms is not None and now_ms - transaction.start_ms <= self.older_than_ms:
             return False
         return self.pattern is None or self.pattern.fullmatch(transaction.transactional_id) is not None
 
 
 def filter_of(request: ListTransactionsRequest) -> TransactionFilter:
-    """KafkaError if the pattern is none."""
+    """Return the filter of a request. Raise KafkaError if its pattern is invalid."""
     return TransactionFilter(
         states=frozenset(STATES_BY_TITLE[name] for name in request.state_filters if name in STATES_BY_TITLE),
         unknown_states=tuple(dict.fromkeys(name for name in request.state_filters if name not in STATES_BY_TITLE)),
         producer_ids=frozenset(request.producer_id_filters),
         older_than_ms=request.duration_filter if request.duration_filter >= 0 else None,
-        pattern=compiled(request.transactional_id_pattern) if request.transactional_id_pattern else None,
+        pattern=compile_pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None,
     )
 
 
-def listed(transactions: Iterable[Transaction], wanted: TransactionFilter, now_ms: int) -> list[ListedTransaction]:
+def list_transactions(
+    transactions: Iterable[Transaction], criteria: TransactionFilter, now_ms: int
+) -> list[ListedTransaction]:
     return [
-        ListedTransaction(each.transactional_id, each.producer_id, each.state.title)
-        for each in transactions
-        if wanted.takes(each, now_ms)
+        ListedTransaction(transaction.transactional_id, transaction.producer_id, transaction.state.title)
+        for transaction in transactions
+        if criteria.takes(transaction, now_ms)
     ]
 
 

@@ -1,4 +1,4 @@
-"""What is to be written into the partitions of a transaction whose end was decided."""
+"""The markers to write into the partitions of a transaction that is PREPARE_COMMIT or PREPARE_ABORT."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from moldau.base.ids import TopicPartition
 
 
 class TransactionMarkers(NamedTuple):
-    """One sending of them. When all are written, the coordinator is told with this very object: equal ones may belong
-    to an earlier transaction of the same producer, or to a coordinator that is no more."""
+    """The markers of one end. The sender passes this same object back when all are written: an equal object may belong
+    to an earlier transaction of the producer, or to a coordinator that resigned."""
 
     transactional_id: str
     producer_id: int
@@ -18,4 +18,4 @@ class TransactionMarkers(NamedTuple):
     coordinator_epoch: int
     transaction_version: int
     partitions: tuple[TopicPartition, ...]
-    """Sorted. There is at least one."""
+    """Sorted, at least one."""

@@ -1,4 +1,4 @@
-"""The record of `__transaction_state`, in Apache's own format: all there is to know of a transactional id."""
+"""The record of `__transaction_state` in Apache Kafka's format: the whole state of a transactional id."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PartitionsSchema(Message):
 
 
 class TransactionLogValue(RecordValue):
-    """Version 1 is flexible (KIP-890). Apache Kafka 4.3 has a tag for the next epoch and never sets it."""
+    """Version 1 is flexible (KIP-890). Apache Kafka 4.3 defines a tag for the next epoch but never sets it."""
 
     __slots__ = (
         "client_transaction_version",

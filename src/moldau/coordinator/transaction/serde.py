@@ -1,4 +1,4 @@
-"""Records of the transaction coordinator to bytes and back."""
+"""Encodes and decodes the records of the transaction coordinator."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ decode_record: Final = _CODEC.decode
 
 
 def encode_record(record: CoordinatorRecord, transaction_version: int) -> tuple[bytes, bytes | None]:
-    """As the finalized `transaction.version` wants it. What a client of version 2 did cannot be told in version 0 of
-    the record, wherever that client came from: the producer id that it was promised would be forgotten."""
+    """Encode in the record version of the finalized `transaction.version`. A record of a version 2 client always gets
+    record version 1: version 0 has no field for the next producer id, which the client may already use."""
     value = record.value
     is_flexible = transaction_version >= 1 or (
         isinstance(value, TransactionLogValue) and bumps_epochs(value.client_transaction_version)

@@ -1,4 +1,4 @@
-"""What the transaction coordinator is told, by Kafka's own names without `transaction`."""
+"""Settings of the transaction coordinator, with Kafka's names without `transaction`."""
 
 from __future__ import annotations
 

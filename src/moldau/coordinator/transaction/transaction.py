@@ -1,7 +1,7 @@
-"""What is known of a transactional id: its producer, and the transaction it is in or was in last.
+"""The state of a transactional id: its producer and its current or last transaction.
 
-A Transaction never changes; `initializing`, `adding` and `ending` say what becomes of it. All of it but the last epoch
-stands in the log.
+A Transaction is immutable; `initializing`, `adding` and `ending` return its successors. The log has all its fields but
+the last producer epoch.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 NO_TIME: Final = -1
 PRODUCER_EPOCH_MAX: Final = 2**15 - 1
-"""Never given to a client: it is left for fencing the one that has the epoch before."""
+"""Never given to a client: reserved to fence the producer with the epoch before it."""
 
 
 class State(IntEnum):
-    """By their numbers in the log. The last two are Kafka's own and never there: an id that expires is gone at once,
-    and fencing and abort are one step."""
+    """The states with their numbers in the log. Only Kafka uses the last two: here an id expires in one step, and
+    fencing and abort are one step."""
 
     EMPTY = 0
     ONGOING = 1
@@ -37,16 +37,16 @@ class State(IntEnum):
 
     @property
     def title(self) -> str:
-        """As admin clients know it."""
+        """The name that admin clients see, such as CompleteCommit."""
         return _TITLES[self]
 
 
 _TITLES: Final = {state: "".join(word.capitalize() for word in state.name.split("_")) for state in State}
 STATES_BY_TITLE: Final = {title: state for state, title in _TITLES.items()}
 PREPARED: Final = frozenset((State.PREPARE_COMMIT, State.PREPARE_ABORT))
-"""The end is decided; markers are on their way."""
+"""The end is decided; its markers are being written."""
 COMPLETED: Final = frozenset((State.COMPLETE_COMMIT, State.COMPLETE_ABORT))
-_WRITTEN: Final = frozenset(State) - {State.DEAD, State.PREPARE_EPOCH_FENCE}
+_STATES_IN_LOG: Final = frozenset(State) - {State.DEAD, State.PREPARE_EPOCH_FENCE}
 
 
 NO_PRODUCER: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
@@ -63,13 +63,13 @@ class Transaction:
     partitions: frozenset[TopicPartition] = frozenset()
     start_ms: int = NO_TIME
     previous_producer_id: int = NO_PRODUCER_ID
-    """That of the state before this one, as often as not the same."""
+    """The producer id of the state before this one, often the same."""
     next_producer_id: int = NO_PRODUCER_ID
-    """Takes over when the markers are written, because the epochs of this one are used up."""
+    """Takes over when the markers are written, because the epochs of this producer id are used up."""
     client_version: int = 0
-    """The transaction.version of whoever last added a partition or ended a transaction: 0, or 2 for KIP-890."""
+    """The transaction.version of the client that last added a partition or ended: 0, or 2 for KIP-890."""
     last_producer_epoch: int = NO_PRODUCER_EPOCH
-    """The epoch that this one follows, if its holder was given this one. Not in the log."""
+    """The epoch before this one, if the same producer moved from it to this one. Not in the log."""
 
     @property
     def producer(self) -> ProducerIdAndEpoch:
@@ -77,7 +77,7 @@ class Transaction:
 
     @property
     def is_exhausted(self) -> bool:
-        """There is no epoch left to give to a client of this producer id."""
+        """Whether this producer id has no epoch left for a client."""
         return is_exhausted(self.producer_epoch)
 
 
@@ -86,15 +86,15 @@ def is_exhausted(producer_epoch: int) -> bool:
 
 
 def bumps_epochs(transaction_version: int) -> bool:
-    """Every end of a transaction has a new epoch (KIP-890), so that nothing late can touch the next one."""
+    """Whether every end bumps the epoch (KIP-890), so that a late request cannot touch the next transaction."""
     return transaction_version >= 2
 
 
 def check_producer(transaction: Transaction, producer: ProducerIdAndEpoch) -> None:
-    """KafkaError unless it speaks for the transactional id."""
+    """Raise KafkaError unless `producer` is the current producer of the transactional id."""
     if transaction.producer_id != producer.producer_id:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    # The last epoch of all was given to nobody: who names it has made it up.
+    # No client ever gets the maximum epoch, so a request that has it is never valid.
     if transaction.producer_epoch != producer.producer_epoch or producer.producer_epoch == PRODUCER_EPOCH_MAX:
         raise KafkaError(ErrorCode.PRODUCER_FENCED)
 
@@ -125,9 +125,11 @@ def tombstone_of(transaction: Transaction) -> CoordinatorRecord:
 
 
 def transaction_of(transactional_id: str, value: TransactionLogValue) -> Transaction:
-    """The inverse of `record_of`, but for what the log does not keep."""
-    if value.transaction_status not in _WRITTEN:
-        raise MalformedData(f"{transactional_id!r} is in the unknown state {value.transaction_status}")
+    """The inverse of `record_of`, except for the last producer epoch, which is not in the log."""
+    if value.transaction_status not in _STATES_IN_LOG:
+        raise MalformedData(
+            f"transactional id {transactional_id!r}: unknown state {value.transaction_status} in the log"
+        )
     return Transaction(
         transactional_id=transactional_id,
         producer_id=value.producer_id,
@@ -148,7 +150,7 @@ def transaction_of(transactional_id: str, value: TransactionLogValue) -> Transac
 
 
 def partitions_by_topic(transaction: Transaction) -> dict[str, list[int]]:
-    """In order, so that the same transaction is always the same bytes."""
+    """Return topics and partitions in order, so that the same transaction always has the same bytes."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(transaction.partitions):
         topics.setdefault(topic, []).append(partition)

@@ -1,10 +1,9 @@
-"""One shard of the transaction coordinator as a machine: what it can be asked, what is laid over it, what it does by
-itself.
+"""One shard of the transaction coordinator as a state machine: its requests, its records and its deadlines.
 
-A request is refused in its answer, never by an exception: also a refusal rests on what may not be committed yet, and
-waits for it. A record is laid over the state when it is decided; what must not happen before it is committed is the
-sending of markers, and that is an answer to the machine itself. An end that is decided is PREPARE_* until its markers
-are written, and nothing but that makes it COMPLETE_*.
+A request is refused by an error code in its response, never by an exception: a refusal too depends on records that may
+not be committed yet, and must wait for them. Records are applied as soon as they are decided. Only the markers must
+not be sent before the records are committed, so sending them is an answer to the machine itself. A transaction is
+PREPARE_* until its markers are written, and only then becomes COMPLETE_*.
 """
 
 from __future__ import annotations
@@ -54,15 +53,15 @@ INIT_FENCED_FROM: Final = 4
 END_FENCED_FROM: Final = 2
 END_BUMPS_FROM: Final = 5
 END_SPARE_BYTES: Final = 64
-"""More than the record of a transaction's end is longer than that of the transaction. One that could not be written
-down would never end."""
-ABORT_AGAIN_MS: Final = 1_000
-"""When to try again to abort a transaction whose time is up, if no producer id was at hand or the log refused."""
+"""An upper bound of how much longer the record of the end is than the record of the transaction. Without this reserve
+the record of the end could be too large, and the transaction would never end."""
+ABORT_RETRY_MS: Final = 1_000
+"""When to retry the abort of an expired transaction, if no producer id was available or the log refused the record."""
 
 
 class Transactions:
-    """`version` gives the finalized transaction.version. `take_producer_id` raises KafkaError if none is at hand.
-    `send` is to bring markers to their partitions, and when all are written to submit `markers_written`."""
+    """`version` returns the finalized transaction.version. `take_producer_id` raises KafkaError if none is available.
+    `send` writes markers to their partitions and submits `markers_written` when all are written."""
 
     def __init__(
         self,
@@ -74,7 +73,7 @@ class Transactions:
         send: Callable[[TransactionMarkers], None],
     ) -> None:
         self.transactions: dict[str, Transaction] = {}
-        """By their transactional ids."""
+        """By transactional id."""
         self._settings = settings
         self._clock = clock
         self._coordinator_epoch = coordinator_epoch
@@ -82,29 +81,29 @@ class Transactions:
         self._take_producer_id = take_producer_id
         self._send = send
         self._deadlines = Deadlines()
-        self._unwritten: dict[str, TransactionMarkers] = {}
-        """Of every transaction whose end is decided."""
+        self._pending_markers: dict[str, TransactionMarkers] = {}
+        """The markers of every PREPARE_* transaction, by transactional id."""
 
-    # --- asked by producers -------------------------------------------------------------------------------------
+    # --- requests of producers ----------------------------------------------------------------------------------
 
     def init_producer_id(self, request: InitProducerIdRequest, client: Client) -> Outcome[InitProducerIdResponse]:
         try:
-            after = self._initialized(request)
+            after = self._initialize(request)
         except KafkaError as refused:
-            return Outcome(_not_initialized(_for_older(refused.code, client.version, INIT_FENCED_FROM)))
+            return Outcome(_init_refusal(_code_for_version(refused.code, client.version, INIT_FENCED_FROM)))
         if after.state is State.PREPARE_ABORT:
-            return self._end(after, _not_initialized(ErrorCode.CONCURRENT_TRANSACTIONS))
+            return self._end(after, _init_refusal(ErrorCode.CONCURRENT_TRANSACTIONS))
         response = InitProducerIdResponse(producer_id=after.producer_id, producer_epoch=after.producer_epoch)
         return self._change(response, after)
 
-    def _initialized(self, request: InitProducerIdRequest) -> Transaction:
+    def _initialize(self, request: InitProducerIdRequest) -> Transaction:
         expected = initializing.check(request, self._settings)
         now_ms, timeout_ms = self._clock.now_ms(), request.transaction_timeout_ms
         assert request.transactional_id is not None
         before = self.transactions.get(request.transactional_id)
         if before is None:
-            return initializing.created(request.transactional_id, self._take_producer_id(), timeout_ms, now_ms)
-        return initializing.initialized(before, expected, timeout_ms, now_ms, self._version(), self._take_producer_id)
+            return initializing.create(request.transactional_id, self._take_producer_id(), timeout_ms, now_ms)
+        return initializing.initialize(before, expected, timeout_ms, now_ms, self._version(), self._take_producer_id)
 
     def add_partitions(
         self,
@@ -114,26 +113,26 @@ class Transactions:
         partitions: Sequence[TopicPartition],
         client_version: int,
     ) -> Outcome[ErrorCode]:
-        """One answer for all of them. `client_version` is the client's version of transactions: 0 where it adds
-        partitions itself, 2 where they are added as it writes to them."""
+        """Add all partitions or none. `client_version` is the client's transaction.version: 0 if it adds partitions
+        itself, 2 if the broker adds them when it writes to them."""
         producer = ProducerIdAndEpoch(producer_id, producer_epoch)
         try:
-            before = self._known(transactional_id)
-            after = adding.added(before, producer, partitions, client_version, self._clock.now_ms())
+            before = self._find(transactional_id)
+            after = adding.add(before, producer, partitions, client_version, self._clock.now_ms())
         except KafkaError as refused:
             return Outcome(refused.code)
         if after is before:
             return Outcome(ErrorCode.NONE)
-        added = self._change(ErrorCode.NONE, after)
-        added.spare_bytes = END_SPARE_BYTES
-        return added
+        outcome = self._change(ErrorCode.NONE, after)
+        outcome.spare_bytes = END_SPARE_BYTES
+        return outcome
 
     def verify_partitions(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[TopicPartition]
     ) -> Outcome[dict[TopicPartition, ErrorCode]]:
         producer = ProducerIdAndEpoch(producer_id, producer_epoch)
         try:
-            return Outcome(adding.verified(self._known(transactional_id), producer, partitions))
+            return Outcome(adding.verify(self._find(transactional_id), producer, partitions))
         except KafkaError as refused:
             return Outcome(dict.fromkeys(partitions, refused.code))
 
@@ -142,67 +141,67 @@ class Transactions:
         is_bumping = client.version >= END_BUMPS_FROM
         now_ms = self._clock.now_ms()
         try:
-            before = self._known(request.transactional_id)
+            before = self._find(request.transactional_id)
             if is_bumping:
-                after = ending.ended_with_bump(before, producer, request.committed, now_ms, self._take_producer_id)
+                after = ending.end_with_bump(before, producer, request.committed, now_ms, self._take_producer_id)
             else:
-                after = ending.ended(before, producer, request.committed, now_ms)
+                after = ending.end(before, producer, request.committed, now_ms)
         except KafkaError as refused:
-            return Outcome(EndTxnResponse(error_code=_for_older(refused.code, client.version, END_FENCED_FROM)))
-        told = ending.following_producer(after) if is_bumping else NO_PRODUCER
-        response = EndTxnResponse(producer_id=told.producer_id, producer_epoch=told.producer_epoch)
+            return Outcome(EndTxnResponse(error_code=_code_for_version(refused.code, client.version, END_FENCED_FROM)))
+        following = ending.following_producer(after) if is_bumping else NO_PRODUCER
+        response = EndTxnResponse(producer_id=following.producer_id, producer_epoch=following.producer_epoch)
         return Outcome(response) if after is before else self._end(after, response)
 
-    def _known(self, transactional_id: str) -> Transaction:
+    def _find(self, transactional_id: str) -> Transaction:
         transaction = self.transactions.get(transactional_id)
         if transaction is None:
-            unknown = ErrorCode.INVALID_PRODUCER_ID_MAPPING if transactional_id else ErrorCode.INVALID_REQUEST
-            raise KafkaError(unknown)
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING if transactional_id else ErrorCode.INVALID_REQUEST)
         return transaction
 
-    # --- asked by others ----------------------------------------------------------------------------------------
+    # --- other requests -----------------------------------------------------------------------------------------
 
     def markers_written(self, markers: TransactionMarkers) -> Outcome[None]:
-        """Into all of their partitions that still exist. Nothing comes of any but those that were sent last."""
-        if self._unwritten.get(markers.transactional_id) is not markers:
+        """Complete the transaction: its markers are in all partitions that still exist. Ignore markers that are not
+        the ones sent last."""
+        if self._pending_markers.get(markers.transactional_id) is not markers:
             return NOTHING
         prepared = self.transactions[markers.transactional_id]
-        return self._change(None, ending.completed(prepared, self._clock.now_ms()))
+        return self._change(None, ending.complete(prepared, self._clock.now_ms()))
 
-    def listed(self, wanted: TransactionFilter) -> Outcome[list[ListedTransaction]]:
-        return Outcome(listing.listed(self.transactions.values(), wanted, self._clock.now_ms()))
+    def listed(self, criteria: TransactionFilter) -> Outcome[list[ListedTransaction]]:
+        return Outcome(listing.list_transactions(self.transactions.values(), criteria, self._clock.now_ms()))
 
     def describe(self, transactional_id: str) -> Outcome[DescribedTransaction]:
         return Outcome(listing.describe(transactional_id, self.transactions.get(transactional_id)))
 
-    # --- what comes of it ---------------------------------------------------------------------------------------
+    # --- outcomes -----------------------------------------------------------------------------------------------
 
     def _end(self, prepared: Transaction, response: R) -> Outcome[R]:
-        """The end is decided. Where nothing was written there is nothing to mark."""
+        """Return the outcome of a prepared end. A transaction without partitions needs no markers: it completes."""
         if not prepared.partitions:
-            return self._change(response, prepared, ending.completed(prepared, self._clock.now_ms()))
+            return self._change(response, prepared, ending.complete(prepared, self._clock.now_ms()))
         markers = self._markers(prepared)
         committed: Promise[Any] = Promise()
-        committed.then(lambda told: None if isinstance(told, KafkaError) else self._send(markers))
+        committed.then(lambda result: None if isinstance(result, KafkaError) else self._send(markers))
         outcome = self._change(response, prepared, markers=markers)
         outcome.answers = [Answer(committed, None)]
         return outcome
 
     def _change(self, response: R, *steps: Transaction, markers: TransactionMarkers | None = None) -> Outcome[R]:
         applied = partial(self._settle, steps[-1], markers)
-        return Outcome(response, [record_of(step) for step in steps], applied=applied)
+        return Outcome(response, [record_of(step) for step in steps], on_applied=applied)
 
     def _settle(self, transaction: Transaction, markers: TransactionMarkers | None) -> None:
-        """The transaction is what was decided: what of that the log does not keep is added."""
+        """Update the soft state after the records were applied: fields that are not in the log, markers, deadline."""
         transactional_id = transaction.transactional_id
         applied = self.transactions[transactional_id]
         assert (applied.state, applied.producer) == (transaction.state, transaction.producer)
         assert (transaction.state in PREPARED) == (markers is not None)
         self.transactions[transactional_id] = transaction
         if markers is not None:
-            self._unwritten[transactional_id] = markers
+            self._pending_markers[transactional_id] = markers
         else:
-            self._unwritten.pop(transactional_id, None)
+            self._pending_markers.pop(transactional_id, None)
         if transaction.state is not State.ONGOING:
             self._deadlines.cancel(transactional_id)
         elif transactional_id not in self._deadlines:
@@ -219,7 +218,7 @@ class Transactions:
             tuple(sorted(prepared.partitions)),
         )
 
-    # --- by itself ----------------------------------------------------------------------------------------------
+    # --- deadlines ----------------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
         return self._deadlines.next_ms()
@@ -228,7 +227,7 @@ class Transactions:
         return self._deadlines.due(now_ms)
 
     def expire(self, now_ms: int) -> Iterator[Outcome[None]]:
-        """Transactional ids that nobody used for long, one by one."""
+        """Yield the removal of each transactional id that was not used for `id_expiration_ms`."""
         oldest_ms = now_ms - self._settings.id_expiration_ms
         for transaction in list(self.transactions.values()):
             is_idle = transaction.state is State.EMPTY or transaction.state in COMPLETED
@@ -236,35 +235,35 @@ class Transactions:
                 yield Outcome(None, [tombstone_of(transaction)])
 
     def waiting(self) -> Iterator[Promise[Any]]:
-        """Nobody: all are answered when what was decided is committed."""
+        """Return no promises: every request is answered when its own records are committed."""
         return iter(())
 
     def _watch(self, open_transaction: Transaction) -> None:
-        """It is aborted when its time is up. It began by the clock on the wall, here or elsewhere; what it has left is
-        never more than all of it."""
+        """Schedule the abort after the timeout. The start is wall-clock time, perhaps of another broker, so the
+        remaining time is limited to the timeout."""
         left_ms = open_transaction.start_ms + open_transaction.timeout_ms - self._clock.now_ms()
         self._abort_after_ms(open_transaction.transactional_id, min(max(left_ms, 0), open_transaction.timeout_ms))
 
     def _abort_after_ms(self, transactional_id: str, delay_ms: int) -> None:
         at_ms = self._clock.elapsed_ms() + delay_ms
-        self._deadlines.schedule(transactional_id, at_ms, partial(self._time_is_up, transactional_id))
+        self._deadlines.schedule(transactional_id, at_ms, partial(self._abort_expired, transactional_id))
 
-    def _time_is_up(self, transactional_id: str) -> Outcome[None]:
+    def _abort_expired(self, transactional_id: str) -> Outcome[None]:
         transaction = self.transactions[transactional_id]
         assert transaction.state is State.ONGOING
 
-        def later(_: KafkaError) -> Outcome[None]:
-            self._abort_after_ms(transactional_id, ABORT_AGAIN_MS)
+        def retry_later(_: KafkaError) -> Outcome[None]:
+            self._abort_after_ms(transactional_id, ABORT_RETRY_MS)
             return NOTHING
 
         try:
-            prepared = ending.fenced_and_aborted(
+            prepared = ending.fence_and_abort(
                 transaction, self._clock.now_ms(), self._version(), self._take_producer_id
             )
         except KafkaError as refused:
-            return later(refused)
+            return retry_later(refused)
         outcome = self._end(prepared, None)
-        outcome.refused = later
+        outcome.on_refused = retry_later
         return outcome
 
     # --- the log ------------------------------------------------------------------------------------------------
@@ -287,7 +286,7 @@ class Transactions:
         self.transactions[key.transactional_id] = transaction_of(key.transactional_id, value)
 
     def loaded(self) -> None:
-        """The whole log was replayed, and all of it is committed: ends that were decided are brought to theirs."""
+        """Resume prepared ends and timeouts. Called when the whole log was replayed and all of it is committed."""
         for transaction in list(self.transactions.values()):
             if transaction.state is State.ONGOING:
                 self._watch(transaction)
@@ -296,20 +295,20 @@ class Transactions:
 
     def _resume(self, prepared: Transaction) -> None:
         markers = self._markers(prepared)
-        self._unwritten[prepared.transactional_id] = markers
+        self._pending_markers[prepared.transactional_id] = markers
         if markers.partitions:
             self._send(markers)
         else:
-            # As Apache Kafka leaves them, for a moment: there is nothing to write before the last word.
+            # Apache Kafka writes such records, too: no markers are needed, so complete the transaction at once.
             at_ms = self._clock.elapsed_ms()
             self._deadlines.schedule(prepared.transactional_id, at_ms, partial(self.markers_written, markers))
 
 
-def _not_initialized(code: ErrorCode) -> InitProducerIdResponse:
+def _init_refusal(code: ErrorCode) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=code, producer_epoch=NO_PRODUCER_EPOCH)
 
 
-def _for_older(code: ErrorCode, version: int, fenced_from: int) -> ErrorCode:
-    """Clients of old do not know the newer word for having been replaced (KIP-588)."""
+def _code_for_version(code: ErrorCode, version: int, fenced_from: int) -> ErrorCode:
+    """Return the code for a client of this request version: older ones do not know PRODUCER_FENCED (KIP-588)."""
     is_unknown = code is ErrorCode.PRODUCER_FENCED and version < fenced_from
     return ErrorCode.INVALID_PRODUCER_EPOCH if is_unknown else code

@@ -1,1 +1,1 @@
-"""The life of a broker: registration, heartbeats, laying out its partitions, asking other brokers."""
+"""What a broker runs: registration, heartbeats, the layout of its partitions, requests to other brokers."""

@@ -1,8 +1,8 @@
-"""Whether what the last process wrote is still there, although it did not stop cleanly.
+"""Tells whether the writes of the last process survived, although it did not stop cleanly.
 
-A process that is killed leaves its writes to the kernel, which loses them only with the machine. So a node notes its
-epoch together with the machine's boot: found again under the same boot, nothing is lost, and its replicas may stay in
-sync. After a disk that would not sync, nothing is certain, and the note goes.
+The writes of a killed process are in the kernel, which loses them only if the machine stops. So a node writes its
+broker epoch and the machine's boot id to a file. If it finds the same boot id at its next start, nothing is lost, and
+its replicas may stay in sync. After a failed sync nothing is certain, so the file is removed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ UNKNOWN: Final = -1
 
 
 class BootMarker:
-    """`boot_id` is another after every start of the machine; empty where nobody knows."""
+    """`boot_id` differs after every start of the machine; empty if it is unknown."""
 
     def __init__(self, files: Files, directory: str, boot_id: str) -> None:
         self._files = files
@@ -29,22 +29,22 @@ class BootMarker:
         self._boot_id = boot_id
 
     def broker_epoch(self) -> int:
-        """Of a life under the same boot, or -1."""
+        """Return the broker epoch of the last process since the machine booted, or -1."""
         content = self._files.read(f"{self._directory}/{FILE}")
         try:
-            found = json.loads(content or b"")
-            is_same = bool(self._boot_id) and found["bootId"] == self._boot_id
-            return int(found["brokerEpoch"]) if is_same else UNKNOWN
+            marker = json.loads(content or b"")
+            is_same_boot = bool(self._boot_id) and marker["bootId"] == self._boot_id
+            return int(marker["brokerEpoch"]) if is_same_boot else UNKNOWN
         except (ValueError, KeyError, TypeError):
             return UNKNOWN
 
     def note(self, broker_epoch: int) -> None:
-        """A note that the disk refuses is no harm: the one that is there names an epoch that is over."""
+        """Write the marker. If that fails, an old marker does no harm: its epoch is no longer valid."""
         content = json.dumps({"version": 0, "bootId": self._boot_id, "brokerEpoch": broker_epoch})
         try:
             replace_file(self._files, self._directory, FILE, content.encode())
         except StorageFault as fault:
-            log.warning("if this process is killed, its replicas will have to catch up: %s", fault)
+            log.warning("boot marker not written, replicas must catch up if this process is killed: %s", fault)
 
     def forget(self) -> None:
         self._files.unlink(f"{self._directory}/{FILE}")

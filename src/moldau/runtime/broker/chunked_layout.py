@@ -1,7 +1,7 @@
-"""Shows a follower of the image a great change in pieces, others having their turn in between.
+"""Passes a large change of the image to a listener in chunks, so that other work can run in between.
 
-To lay out a partition is to make files. Thousands at once would keep a node from being heard of for seconds, and the
-cluster would take it for dead. What is not laid out yet is refused with an error that clients try again on.
+Laying out a partition creates files. Thousands at once would block a node for seconds, and the cluster would fence it.
+Requests to partitions that are not laid out yet get a retriable error.
 """
 
 from __future__ import annotations
@@ -23,51 +23,51 @@ class ChunkedLayout:
         self._timers = timers
         self._image = MetadataImage()
         self._pending: dict[str, None] = {}
-        """Topics that have changed and were not shown yet."""
-        self._is_going = False
+        """Changed topics that were not passed on yet."""
+        self._is_scheduled = False
         self._waiting: list[Callable[[], None]] = []
 
     def on_image(self, image: MetadataImage, changes: Changes) -> None:
-        """A small change is shown whole, at once, even while a great one is still under way elsewhere."""
+        """Pass a small change on at once, even while a large one is still in progress."""
         self._image = image
         for name in [name for name in self._pending if name not in image.topics]:
             del self._pending[name]
         topics = [name for name in sorted(changes.topics) if name not in self._pending]
-        shown = self._some(topics)
+        shown = self._first_chunk(topics)
         self._pending.update(dict.fromkeys(topics[len(shown) :]))
         self._follower(image, Changes(set(shown), changes.removed, changes.configs, changes.brokers))
-        self._go_on_soon()
+        self._schedule()
 
     def when_done(self, call: Callable[[], None]) -> None:
-        """Calls when nothing is left to be shown: now, if that is so."""
+        """Call when everything was passed on; at once if that is so already."""
         self._waiting.append(call)
-        self._tell_if_done()
+        self._call_if_done()
 
-    def _some(self, topics: list[str]) -> list[str]:
-        """As many of them as one turn bears, and one at least."""
+    def _first_chunk(self, topics: list[str]) -> list[str]:
+        """Return as many topics as fit into one turn, at least one."""
         count = 0
-        for place, name in enumerate(topics):
+        for position, name in enumerate(topics):
             count += len(self._image.topics[name].partitions)
-            if count > PARTITIONS_A_TURN and place:
-                return topics[:place]
+            if count > PARTITIONS_A_TURN and position:
+                return topics[:position]
         return topics
 
-    def _go_on_soon(self) -> None:
-        if self._pending and not self._is_going:
-            self._is_going = True
-            self._timers.soon(self._go_on)
+    def _schedule(self) -> None:
+        if self._pending and not self._is_scheduled:
+            self._is_scheduled = True
+            self._timers.soon(self._show_next)
 
-    def _go_on(self) -> None:
-        self._is_going = False
-        shown = self._some(list(self._pending))
+    def _show_next(self) -> None:
+        self._is_scheduled = False
+        shown = self._first_chunk(list(self._pending))
         for name in shown:
             del self._pending[name]
         if shown:
             self._follower(self._image, Changes(set(shown)))
-        self._go_on_soon()
-        self._tell_if_done()
+        self._schedule()
+        self._call_if_done()
 
-    def _tell_if_done(self) -> None:
+    def _call_if_done(self) -> None:
         if not self._pending:
             waiting, self._waiting = self._waiting, []
             for call in waiting:

@@ -1,7 +1,7 @@
-"""A broker's life as the controller sees it: registered, then heard of at every beat, then taking its leave.
+"""A broker's lifecycle at the controller: registration, heartbeats, controlled shutdown.
 
-It serves from the moment it is unfenced, which it is once it knows everything up to its own registration. Leaving, it
-asks the controller to hand over what it leads, and goes when told so or when its patience is over.
+The broker serves from the moment it is unfenced, that is, once it has all metadata up to its own registration. In a
+controlled shutdown it asks the controller to move its leaderships, and stops when told so or after a timeout.
 """
 
 from __future__ import annotations
@@ -51,47 +51,47 @@ class BrokerLifecycle:
         self._on_registered = on_registered
         self._registration = BrokerRegistrationRequest()
         self.epoch = NO_EPOCH
-        """That of the registration in force; fetches and proposals carry it."""
-        self._refused = ErrorCode.NONE
-        """Why the last registration was; told once."""
-        self._is_asking = False
+        """The epoch of the current registration; fetches and ISR proposals carry it."""
+        self._last_refusal = ErrorCode.NONE
+        """The error of the last registration, so that each is logged once."""
+        self._is_request_pending = False
         self._timer: Timer | None = None
         self._serving: Promise[None] = Promise()
         self._left: Promise[None] = Promise()
-        self._is_leaving = self._is_over = False
+        self._is_leaving = self._is_closed = False
 
     def start(self, registration: BrokerRegistrationRequest) -> Promise[None]:
-        """Registers, and comes when this broker may serve."""
+        """Register. The promise is completed when this broker may serve."""
         registration.incarnation_id = self.incarnation_id
         self._registration = registration
         self._register()
         return self._serving
 
     def leave(self) -> Promise[None]:
-        """Hands over what this broker leads; comes when that is done, or has taken too long."""
+        """Hand over the partitions that this broker leads. The promise is completed when that is done or timed out."""
         if self._left.done or self._is_leaving:
             return self._left
         self._is_leaving = True
-        others = [each for each in self._current.image.live_brokers() if each.id != self._node_id]
+        others = [broker for broker in self._current.image.live_brokers() if broker.id != self._node_id]
         if self.epoch == NO_EPOCH or not self._settings.is_shutdown_controlled or not others:
             self._left.complete(None)
             return self._left
-        self._timers.after_ms(LEAVE_PATIENCE_MS, self._leave_anyway)
+        self._timers.after_ms(LEAVE_PATIENCE_MS, self._finish_leaving)
         self.beat_now()
         return self._left
 
     def close(self) -> None:
-        self._is_over = True
+        self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
 
     def beat_now(self) -> None:
-        """There is a new controller, or news for it: it need not wait for the next beat."""
-        if self.epoch != NO_EPOCH and not self._is_asking and not self._is_over:
+        """Send a heartbeat at once: there is a new controller, or news for it."""
+        if self.epoch != NO_EPOCH and not self._is_request_pending and not self._is_closed:
             self._beat()
 
     def on_image(self, image: MetadataImage, changes: Changes) -> None:
-        """Serving begins with the image that says so, not only with the controller's word."""
+        """Begin to serve when the image shows this broker as unfenced; the controller's response is not enough."""
         broker = image.brokers.get(self._node_id)
         if broker is None or broker.fenced or broker.epoch != self.epoch or self._serving.done:
             return
@@ -101,39 +101,39 @@ class BrokerLifecycle:
         if not self._serving.done:
             self._serving.complete(None)
 
-    # --- registering --------------------------------------------------------------------------------------------
+    # --- registration -------------------------------------------------------------------------------------------
 
     def _register(self) -> None:
-        self._is_asking = True
-        asked = self._channel.ask(
+        self._is_request_pending = True
+        response = self._channel.ask(
             ApiKey.BROKER_REGISTRATION, self._registration, timeout_ms=self._settings.session_timeout_ms
         )
-        asked.then(self._registered)
+        response.then(self._on_registration)
 
-    def _registered(self, response: BrokerRegistrationResponse | KafkaError) -> None:
-        self._is_asking = False
-        if self._is_over:
+    def _on_registration(self, response: BrokerRegistrationResponse | KafkaError) -> None:
+        self._is_request_pending = False
+        if self._is_closed:
             return
         code = response.code if isinstance(response, KafkaError) else ErrorCode(response.error_code)
         if code is not ErrorCode.NONE:
-            if code is not self._refused:
-                log.warning("broker %d is not registered yet: %s", self._node_id, code.name)
-            self._refused = code
+            if code is not self._last_refusal:
+                log.warning("broker %d: registration refused, retrying: %s", self._node_id, code.name)
+            self._last_refusal = code
             self._timers.after_ms(REGISTER_RETRY_MS, self._register)
             return
         assert isinstance(response, BrokerRegistrationResponse)
         self.epoch = response.broker_epoch
         self._on_registered(self.epoch)
-        # From here on the id of a process that died is another's: what follows is said for this registration.
+        # A dead process with the same node id is fenced by this epoch; all further requests carry it.
         self._beat()
 
-    # --- beating ------------------------------------------------------------------------------------------------
+    # --- heartbeats ---------------------------------------------------------------------------------------------
 
     def _beat(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._is_asking = True
+        self._is_request_pending = True
         request = BrokerHeartbeatRequest(
             broker_id=self._node_id,
             broker_epoch=self.epoch,
@@ -141,27 +141,28 @@ class BrokerLifecycle:
             want_fence=False,
             want_shut_down=self._is_leaving,
         )
-        asked = self._channel.ask(ApiKey.BROKER_HEARTBEAT, request, timeout_ms=self._settings.session_timeout_ms)
-        asked.then(self._beaten)
+        response = self._channel.ask(ApiKey.BROKER_HEARTBEAT, request, timeout_ms=self._settings.session_timeout_ms)
+        response.then(self._on_heartbeat)
 
-    def _beaten(self, response: BrokerHeartbeatResponse | KafkaError) -> None:
-        self._is_asking = False
-        if self._is_over:
+    def _on_heartbeat(self, response: BrokerHeartbeatResponse | KafkaError) -> None:
+        self._is_request_pending = False
+        if self._is_closed:
             return
         code = response.code if isinstance(response, KafkaError) else ErrorCode(response.error_code)
         if code in (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED):
-            log.warning("broker %d registers again: %s", self._node_id, code.name)
+            log.warning("broker %d: heartbeat refused, registering again: %s", self._node_id, code.name)
             self._register()
             return
-        # No controller for the length of a session: the last node of a cluster that stops has nobody to hand over to.
+        # An error means no controller for a whole session: the last node of a cluster has nobody to hand over to.
         if self._is_leaving and (isinstance(response, KafkaError) or response.should_shut_down):
-            self._leave_anyway()
+            self._finish_leaving()
             return
-        waits = not self._serving.done or self._is_leaving
+        is_waiting = not self._serving.done or self._is_leaving
         interval_ms = self._settings.heartbeat_interval_ms
-        self._timer = self._timers.after_ms(min(interval_ms, REGISTER_RETRY_MS) if waits else interval_ms, self._beat)
+        delay_ms = min(interval_ms, REGISTER_RETRY_MS) if is_waiting else interval_ms
+        self._timer = self._timers.after_ms(delay_ms, self._beat)
 
-    def _leave_anyway(self) -> None:
+    def _finish_leaving(self) -> None:
         if not self._left.done:
             self.close()
             self._left.complete(None)

@@ -1,4 +1,4 @@
-"""Other brokers, by their id: ask one of them something, be it this one itself."""
+"""Sends requests to brokers by their id, also to this node itself."""
 
 from __future__ import annotations
 
@@ -15,37 +15,38 @@ from moldau.wire.schema import Message
 
 log = logging.getLogger("moldau.transactions")
 TIMEOUT_MS: Final = 30_000
-AskHere = Callable[[ApiKey, Message], Message | Promise[Any]]
+AskLocally = Callable[[ApiKey, Message], Message | Promise[Any]]
 
 
 class Brokers:
-    """`here` is how this node answers what it asks itself: no connection is needed for that."""
+    """`here` handles requests of this node to itself, without a connection."""
 
     def __init__(
-        self, node_id: int, current: CurrentImage, peers: Peers, listener: str, purpose: str, here: AskHere
+        self, node_id: int, current: CurrentImage, peers: Peers, listener: str, purpose: str, here: AskLocally
     ) -> None:
         self._node_id = node_id
         self._current = current
         self._peers = peers
         self._listener = listener
         self._purpose = purpose
-        self._here = here
+        self._ask_this_node = here
 
     def ask(self, node_id: int, api: ApiKey, request: Message) -> Promise[Any]:
-        """The response, or a KafkaError: BROKER_NOT_AVAILABLE where nobody knows how to reach it, else as `Peer`."""
+        """Return a promise of the response or a KafkaError: BROKER_NOT_AVAILABLE if the broker has no known address,
+        else as in `Peer`."""
         if node_id == self._node_id:
-            return self._ask_here(api, request)
+            return self._ask_locally(api, request)
         broker = self._current.image.brokers.get(node_id)
         endpoint = None if broker is None or broker.fenced else broker.endpoint(self._listener)
         if endpoint is None:
             return resolved(KafkaError(ErrorCode.BROKER_NOT_AVAILABLE))
         return self._peers.to(endpoint.host, endpoint.port, self._purpose).ask(api, request, TIMEOUT_MS)
 
-    def _ask_here(self, api: ApiKey, request: Message) -> Promise[Any]:
+    def _ask_locally(self, api: ApiKey, request: Message) -> Promise[Any]:
         try:
-            answer = self._here(api, request)
+            response = self._ask_this_node(api, request)
         except Exception as fault:
-            # Another node would close the connection, and whoever asked would go on.
-            log.exception("%s failed here", api.name)
+            # Another node would close the connection, and the caller would get an error.
+            log.exception("node %d: its own %s request failed", self._node_id, api.name)
             return resolved(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(fault)))
-        return resolved(answer)
+        return resolved(response)

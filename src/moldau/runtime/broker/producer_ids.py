@@ -1,4 +1,4 @@
-"""Producer ids at hand: a block from the controller, given out one by one, and the next block asked for in time."""
+"""Producer ids: takes blocks from the controller, hands out the ids one by one, and requests the next block."""
 
 from __future__ import annotations
 
@@ -17,75 +17,75 @@ class ProducerIds:
         self._allocate = allocate
         self._block = range(0)
         self._waiting: deque[Promise[int | KafkaError]] = deque()
-        self._is_asked = False
+        self._is_allocating = False
 
     def next(self) -> Promise[int | KafkaError]:
-        """An id nobody else has or ever had; a KafkaError if the controller grants none."""
-        answer: Promise[int | KafkaError] = Promise()
-        self._waiting.append(answer)
-        if not self._block and not self._is_asked:
-            self._ask()
-        self._give()
-        return answer
+        """Return a promise of an id that was never used, or of a KafkaError if the controller grants none."""
+        promise: Promise[int | KafkaError] = Promise()
+        self._waiting.append(promise)
+        if not self._block and not self._is_allocating:
+            self._request_block()
+        self._serve_waiting()
+        return promise
 
     def ready(self) -> Promise[KafkaError | None] | None:
-        """None if an id is at hand for `take`; else a promise of that, or of why not."""
+        """Return None if `take` has an id; else a promise that is completed when it has one, or with the error."""
         if self._block:
             return None
         return self.next().map(self._put_back)
 
     def take(self) -> int:
-        """An id that is at hand, for who cannot wait. KafkaError if there is none: more are asked for."""
+        """Return an id without waiting. If there is none, request a block and raise KafkaError."""
         if not self._block:
-            if not self._is_asked:
-                self._ask()
+            if not self._is_allocating:
+                self._request_block()
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        given, self._block = self._block[0], self._block[1:]
-        return given
+        producer_id, self._block = self._block[0], self._block[1:]
+        return producer_id
 
-    def _put_back(self, given: int | KafkaError) -> KafkaError | None:
-        if isinstance(given, KafkaError):
-            return given
-        self._block = range(given, self._block.stop) if self._block else range(given, given + 1)
+    def _put_back(self, producer_id: int | KafkaError) -> KafkaError | None:
+        if isinstance(producer_id, KafkaError):
+            return producer_id
+        self._block = range(producer_id, self._block.stop) if self._block else range(producer_id, producer_id + 1)
         return None
 
-    def _ask(self) -> None:
+    def _request_block(self) -> None:
         promise = self._allocate()
-        self._is_asked = True
-        promise.then(self._arrived)
+        self._is_allocating = True
+        promise.then(self._on_block)
 
-    def _arrived(self, block: range | KafkaError) -> None:
-        self._is_asked = False
+    def _on_block(self, block: range | KafkaError) -> None:
+        self._is_allocating = False
         if isinstance(block, KafkaError):
             waiting, self._waiting = self._waiting, deque()
-            for answer in waiting:
-                answer.complete(block)
+            for promise in waiting:
+                promise.complete(block)
             return
         self._block = block
-        self._give()
-        if self._waiting and not self._is_asked:
-            self._ask()
+        self._serve_waiting()
+        if self._waiting and not self._is_allocating:
+            self._request_block()
 
-    def _give(self) -> None:
+    def _serve_waiting(self) -> None:
         while self._waiting and self._block:
-            given, self._block = self._block[0], self._block[1:]
-            self._waiting.popleft().complete(given)
+            producer_id, self._block = self._block[0], self._block[1:]
+            self._waiting.popleft().complete(producer_id)
 
 
 def allocate_by(
     channel: ControllerChannel, broker_id: int, broker_epoch: Callable[[], int]
 ) -> Callable[[], Promise[range | KafkaError]]:
-    """Blocks of ids, asked of the active controller."""
+    """Return a function that requests a block of ids from the active controller."""
 
-    def granted(given: AllocateProducerIdsResponse | KafkaError) -> range | KafkaError:
-        if isinstance(given, KafkaError):
-            return given
-        if given.error_code:
-            return KafkaError(ErrorCode(given.error_code))
-        return range(given.producer_id_start, given.producer_id_start + given.producer_id_len)
+    def to_block(response: AllocateProducerIdsResponse | KafkaError) -> range | KafkaError:
+        if isinstance(response, KafkaError):
+            return response
+        if response.error_code:
+            return KafkaError(ErrorCode(response.error_code))
+        return range(response.producer_id_start, response.producer_id_start + response.producer_id_len)
 
     def allocate() -> Promise[range | KafkaError]:
         request = AllocateProducerIdsRequest(broker_id, broker_epoch())
-        return channel.ask(ApiKey.ALLOCATE_PRODUCER_IDS, request, "ids").map(granted)
+        return channel.ask(ApiKey.ALLOCATE_PRODUCER_IDS, request, "ids").map(to_block)
 
     return allocate

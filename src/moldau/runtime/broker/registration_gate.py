@@ -1,7 +1,7 @@
-"""Shows a broker's parts the cluster only from the broker's own registration on.
+"""Holds images back from a broker's listeners until they contain the registration of this process.
 
-A broker that starts replays what was decided before it went down. Were its partitions laid out by those old images, it
-would delete what was given to it later. An image with the registration of this very process is newer than all of them.
+A broker that starts replays metadata from before it went down. If it laid out its partitions by those old images, it
+would delete partitions that were assigned to it later. An image with this process's registration is newer than them.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ class RegistrationGate:
         self._node_id = node_id
         self._incarnation_id = incarnation_id
         self._follower = follower
-        self._held: Changes | None = Changes()
+        self._held_changes: Changes | None = Changes()
 
     def on_image(self, image: MetadataImage, changes: Changes) -> None:
-        held = self._held
+        held = self._held_changes
         if held is None:
             self._follower(image, changes)
             return
@@ -30,6 +30,6 @@ class RegistrationGate:
         held.brokers |= changes.brokers
         broker = image.brokers.get(self._node_id)
         if broker is not None and broker.incarnation_id == self._incarnation_id:
-            self._held = None
+            self._held_changes = None
             held.topics &= set(image.topics)
             self._follower(image, held)

@@ -1,1 +1,1 @@
-"""The log cleaner at work: which log to clean next, and the process that cleans it."""
+"""The log cleaner: chooses the log to clean next, and runs the process that cleans it."""

@@ -1,6 +1,6 @@
-"""Which log to clean next: the dirtiest of those that are dirty enough, or hold something too old to stay uncleaned.
+"""Finds out whether a log must be cleaned: it is dirty enough, or has dirty records that are too old.
 
-Only arithmetic over segments, by Kafka's rules; nothing is changed here. Segments are cleaned whole or not at all.
+It only computes over segments, by Kafka's rules, and changes nothing. Segments are cleaned as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from moldau.replica.partition import Partition
 
 
 class DirtyLog(NamedTuple):
-    """A log as it lies before the cleaner: clean, dirty, and, from `up_to` on, not to be cleaned yet."""
+    """A log as the cleaner sees it: clean, then dirty from `first_dirty_offset`, then not cleanable from `up_to`."""
 
     partition: Partition
     first_dirty_offset: int
     up_to: int
-    """Where the first segment begins that stays as it is."""
+    """The base offset of the first segment that is not cleaned."""
     clean_bytes: int
     dirty_bytes: int
     is_overdue: bool
-    """It holds something dirty that is older than `max.compaction.lag.ms`."""
+    """It has a dirty record that is older than `max.compaction.lag.ms`."""
 
     @property
     def dirty_ratio(self) -> float:
@@ -31,25 +31,25 @@ class DirtyLog(NamedTuple):
 
     @property
     def is_no_replica_away(self) -> bool:
-        """Then all replicas have everything that is committed, and nothing else is cleaned."""
+        """Whether all replicas are in sync: then all have everything that is committed, and only that is cleaned."""
         state = self.partition.state
         return len(state.isr) == len(state.replicas)
 
     @property
     def is_due(self) -> bool:
-        is_filthy = self.dirty_ratio > self.partition.log.config.min_cleanable_dirty_ratio
-        return self.dirty_bytes > 0 and (is_filthy or self.is_overdue)
+        is_dirty_enough = self.dirty_ratio > self.partition.log.config.min_cleanable_dirty_ratio
+        return self.dirty_bytes > 0 and (is_dirty_enough or self.is_overdue)
 
 
 def dirty_log(partition: Partition, now_ms: int) -> DirtyLog:
-    """StorageFault or MalformedData if the log cannot be looked at."""
+    """Return how dirty a log is. Raise StorageFault or MalformedData if it cannot be read."""
     log = partition.log
     first_dirty_offset = _first_dirty_offset(log)
     segments = list(log.segments)
     dirty_from = log.segments.floor(first_dirty_offset)
-    # Consumers may read it, no transaction is open in it, and no crash takes it away.
-    settled = min(partition.last_stable_offset, log.recovery_point)
-    dirty_to = _first_uncleanable(segments, dirty_from, settled, log.config.min_compaction_lag_ms, now_ms)
+    # Below this offset all records are committed, belong to no open transaction, and are flushed.
+    stable_offset = min(partition.last_stable_offset, log.recovery_point)
+    dirty_to = _first_uncleanable(segments, dirty_from, stable_offset, log.config.min_compaction_lag_ms, now_ms)
     return DirtyLog(
         partition,
         first_dirty_offset,
@@ -61,20 +61,22 @@ def dirty_log(partition: Partition, now_ms: int) -> DirtyLog:
 
 
 def _first_dirty_offset(log: Log) -> int:
-    """What is known to be clean may have been deleted since, or lost: then everything counts as dirty, also what lies
-    below the start and is still there. If that was left as it is but for tombstones whose time has come, a crash that
-    forgets the start would bring back what they speak of."""
+    """Return where the dirty part begins. If the clean part was deleted or lost, everything is dirty, also segments
+    below the log start offset. If expired tombstones were removed but those segments kept, a crash that loses the log
+    start offset would bring the deleted records back."""
     first = log.segments.first.base_offset
     return log.cleaned_up_to if first <= log.cleaned_up_to <= log.end_offset else first
 
 
-def _first_uncleanable(segments: list[Segment], dirty_from: int, settled: int, min_lag_ms: int, now_ms: int) -> int:
-    """The place of the first segment that is active, not settled to its end, or has a record that is too young."""
-    for place in range(dirty_from, len(segments) - 1):
-        if segments[place + 1].base_offset > settled:
-            return place
-        if min_lag_ms > 0 and segments[place].largest_timestamp.timestamp > now_ms - min_lag_ms:
-            return place
+def _first_uncleanable(
+    segments: list[Segment], dirty_from: int, stable_offset: int, min_lag_ms: int, now_ms: int
+) -> int:
+    """Return the position of the first segment that is active, ends above `stable_offset`, or has too young records."""
+    for position in range(dirty_from, len(segments) - 1):
+        if segments[position + 1].base_offset > stable_offset:
+            return position
+        if min_lag_ms > 0 and segments[position].largest_timestamp.timestamp > now_ms - min_lag_ms:
+            return position
     return len(segments) - 1
 
 
@@ -86,5 +88,5 @@ def _is_overdue(dirty: list[Segment], max_lag_ms: int, now_ms: int) -> bool:
 
 def _first_timestamp(segment: Segment) -> int:
     timestamp = segment.first_timestamp
-    segment.release()  # for this alone no file is kept open
+    segment.release()  # do not keep the file open only for this
     return timestamp

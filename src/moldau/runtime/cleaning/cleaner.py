@@ -1,8 +1,8 @@
-"""Keeps compacted logs clean: now and then it looks for the dirtiest log that is due, has it cleaned apart from the
-loop, and swaps the result in on the loop.
+"""Keeps compacted logs clean: it periodically chooses the dirtiest log that is due, has it cleaned outside the loop,
+and swaps the result in on the loop.
 
-One log at a time, leaders' and followers' alike: every replica cleans its own. Whatever goes wrong with one log, the
-others are cleaned, and the broker goes on. How a log is cleaned is `log/cleaning`'s.
+It cleans one log at a time, of leaders and followers alike: every replica cleans its own. A failure of one log stops
+neither the cleaning of others nor the broker. `log/cleaning` has the cleaning itself.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("moldau.cleaner")
 FAILURES_MAX: Final = 3
-"""In a row, of one log: then it is left alone until the next start."""
+"""After this many failures in a row, a log is not cleaned until the next start."""
 WATCH_MS: Final = 1_000
-"""How often the cleaner looks whether the log that is being cleaned is still wanted."""
+"""How often the cleaner checks whether the log that is being cleaned still needs it."""
 MIB: Final = 1 << 20
 
 
-LOG_CHANGED: Final = "the log changed while it was cleaned"
+LOG_CHANGED: Final = "the log changed while it was being cleaned"
 
 
 class Round(NamedTuple):
@@ -52,13 +52,13 @@ class Round(NamedTuple):
 
     @property
     def is_wanted(self) -> bool:
-        """Not when the partition was deleted, the log cut, or the topic is not to be compacted any more."""
+        """False if the partition was deleted, its log truncated, or the topic is no longer compacted."""
         is_same = self.log.generation == self.job.generation and self.log.fault is None
         return is_same and not self.partition.is_closed and self.log.config.is_compacted
 
 
 class Swap(NamedTuple):
-    """What was cleaned, on its way to the place of what was not."""
+    """The replacement of segments by their cleaned ones."""
 
     ended: Round
     cleaned: Cleaned
@@ -66,7 +66,7 @@ class Swap(NamedTuple):
 
     @property
     def is_wanted(self) -> bool:
-        """The log itself says so, whatever has become of its topic: what was decided is to be done."""
+        """Whether the log still expects this swap. A change of the topic does not stop a swap that has begun."""
         return compaction.is_swapping(self.ended.log, self.work)
 
 
@@ -83,7 +83,7 @@ class LogCleaner:
         purge: Callable[[], None],
         on_fault: Callable[[Exception], None],
     ) -> None:
-        """`write_checkpoints` brings to disk how far logs are clean, `purge` removes files deleted long enough ago."""
+        """`write_checkpoints` writes how far logs are clean; `purge` removes files whose deletion delay is over."""
         self._partitions = partitions
         self._cleans = cleans
         self._settings = settings
@@ -94,55 +94,55 @@ class LogCleaner:
         self._purge = purge
         self._on_fault = on_fault
         self._round: Round | None = None
-        self._waiting: Timer | None = None
+        self._timer: Timer | None = None
         self._failures: dict[Log, int] = {}
-        self._is_over = False
+        self._is_stopped = False
 
-    # --- what others ask ------------------------------------------------------------------------------------------
+    # --- interface ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         self._wait()
 
     def reconfigure(self, settings: CleanerSettings) -> None:
-        """What was set on the broker may have changed."""
+        """Take over the broker's settings, which may have changed."""
         if settings == self._settings:
             return
         self._settings = settings
         self._cleans.set_rate(settings.bytes_per_second)
-        if self._waiting is not None and self._round is None:
-            self._waiting.cancel()
+        if self._timer is not None and self._round is None:
+            self._timer.cancel()
             self._wait()
 
     def is_cleaning(self, partition: Partition) -> bool:
-        """Nobody else takes segments out of its log meanwhile."""
+        """Whether the partition is being cleaned: then nothing else may delete segments of its log."""
         return self._round is not None and self._round.partition is partition
 
     @property
     def uncleanable(self) -> list[TopicPartition]:
-        """Those given up until the next start."""
-        return sorted(each.partition for each, count in self._failures.items() if count >= FAILURES_MAX)
+        """The logs that are not cleaned until the next start."""
+        return sorted(failed.partition for failed, count in self._failures.items() if count >= FAILURES_MAX)
 
     def stop(self) -> None:
-        self._is_over = True
-        if self._waiting is not None:
-            self._waiting.cancel()
-            self._waiting = None
+        self._is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self._cleans.close()
 
-    # --- looking ----------------------------------------------------------------------------------------------------
+    # --- choosing a log ---------------------------------------------------------------------------------------------
 
     def _wait(self) -> None:
-        self._waiting = self._timers.after_ms(max(self._settings.backoff_ms, 1), self._stopping_on_fault(self._look))
+        self._timer = self._timers.after_ms(max(self._settings.backoff_ms, 1), self._stopping_on_fault(self._look))
 
     def _stopping_on_fault(self, call: Callable[[], None]) -> Callable[[], None]:
-        """A fault of the cleaner's own ends the cleaning, and whoever runs the node is told."""
+        """Wrap a call so that an unexpected exception stops the cleaner and goes to `on_fault`."""
 
         def guarded() -> None:
-            self._waiting = None
+            self._timer = None
             try:
                 call()
             except Exception as fault:
-                self._is_over = True
+                self._is_stopped = True
                 self._on_fault(fault)
 
         return guarded
@@ -160,7 +160,7 @@ class LogCleaner:
             self._wait()
 
     def _due(self, compacted: Iterable[Partition], now_ms: int) -> list[DirtyLog]:
-        """The logs dirty enough to be cleaned. One that cannot even be looked at is given up."""
+        """Return the logs that must be cleaned. Give up a log that cannot be read."""
         due = []
         for partition in compacted:
             if len(partition.log.segments) == 1 or self._failures.get(partition.log, 0) >= FAILURES_MAX:
@@ -175,11 +175,11 @@ class LogCleaner:
         return due
 
     def _delete_expired(self, compacted: Iterable[Partition], now_ms: int) -> None:
-        """What lies below the start of a compacted log goes; where `delete` is also its policy, what has expired."""
+        """Delete segments below the log start offset; where `delete` is also a policy, expired segments, too."""
         for partition in compacted:
-            dropped = partition.delete_expired(now_ms)
-            if dropped:
-                log.info("%s: %d segments deleted", partition.name, dropped)
+            deleted = partition.delete_expired(now_ms)
+            if deleted:
+                log.info("%s: %d segments deleted", partition.name, deleted)
 
     # --- cleaning ---------------------------------------------------------------------------------------------------
 
@@ -197,34 +197,36 @@ class LogCleaner:
             )
         except (StorageFault, MalformedData) as fault:
             self._give_up(each, str(fault))
-            self._look_on()
+            self._look_again()
             return
         self._round = Round(dirty.partition, job, self._clock.elapsed_ms())
         self._watch()
-        self._cleans.clean(job, settings.bytes_per_second).then(self._cleaned)
+        self._cleans.clean(job, settings.bytes_per_second).then(self._on_cleaned)
 
     def _watch(self) -> None:
         if self._round is not None and not self._round.is_wanted:
             self._cleans.abandon()
-        self._waiting = self._timers.after_ms(WATCH_MS, self._stopping_on_fault(self._watch))
+        self._timer = self._timers.after_ms(WATCH_MS, self._stopping_on_fault(self._watch))
 
-    def _cleaned(self, outcome: Cleaned | CleaningFailed) -> None:
-        """What was written beside the log is whole and on disk, or it never will be."""
-        if self._waiting is not None:
-            self._waiting.cancel()
-        if self._is_over:
+    def _on_cleaned(self, outcome: Cleaned | CleaningFailed) -> None:
+        """Handle the end of a job: the cleaned segments are complete and on disk, or the job has failed."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._is_stopped:
             return
         ended = self._round
-        assert ended is not None, "what ends has begun"
+        assert ended is not None, "a job ended that was not started"
         self._stopping_on_fault(lambda: self._conclude(ended, outcome))()
 
     def _conclude(self, ended: Round, outcome: Cleaned | CleaningFailed) -> None:
         if isinstance(outcome, CleaningFailed):
-            self._failed(ended, outcome)
+            self._on_failed(ended, outcome)
         elif outcome.cleaned_up_to <= ended.job.first_dirty_offset:
-            self._failed(ended, CleaningFailed("not one more key fits into log.cleaner.dedupe.buffer.size"))
+            self._on_failed(
+                ended, CleaningFailed("log.cleaner.dedupe.buffer.size is too small for one more key; raise it")
+            )
         elif not ended.is_wanted:
-            self._failed(ended, CleaningFailed(LOG_CHANGED))
+            self._on_failed(ended, CleaningFailed(LOG_CHANGED))
         else:
             self._swap(ended, outcome)
 
@@ -234,41 +236,41 @@ class LogCleaner:
         except StorageFault as fault:
             if not fault.is_shortage:
                 raise
-            self._failed(ended, failure(fault))
+            self._on_failed(ended, failure(fault))
             return
         if work is None:
-            self._failed(ended, CleaningFailed(LOG_CHANGED))
+            self._on_failed(ended, CleaningFailed(LOG_CHANGED))
         else:
-            self._name(Swap(ended, cleaned, work))
+            self._name_segments(Swap(ended, cleaned, work))
 
-    def _name(self, swap: Swap) -> None:
-        """First the new segments get names that say they are decided on; once that is on disk they take their place.
-        Between any two of them others have their turn."""
+    def _name_segments(self, swap: Swap) -> None:
+        """Rename the new segments to mark the swap as decided; once that is on disk, `_replace` swaps them in. Other
+        work can run between any two of them."""
         if not swap.is_wanted:
-            self._failed(swap.ended, CleaningFailed(LOG_CHANGED))
+            self._on_failed(swap.ended, CleaningFailed(LOG_CHANGED))
         elif swap.work.is_named:
-            self._run_in_thread(swap.work.sync).then(lambda fault: self._named(swap, fault))
+            self._run_in_thread(swap.work.sync).then(lambda fault: self._on_named(swap, fault))
         else:
             try:
                 swap.work.name_next()
             except StorageFault as fault:
                 if not fault.is_shortage:
                     raise
-                self._failed(swap.ended, failure(fault))
+                self._on_failed(swap.ended, failure(fault))
                 return
-            self._soon(lambda: self._name(swap))
+            self._soon(lambda: self._name_segments(swap))
 
-    def _named(self, swap: Swap, fault: StorageFault | None) -> None:
+    def _on_named(self, swap: Swap, fault: StorageFault | None) -> None:
         if fault is not None:
             self._on_fault(fault)
-        elif not self._is_over:  # else the next start does it
+        elif not self._is_stopped:  # else the next start completes the swap
             self._stopping_on_fault(lambda: self._replace(swap))()
 
     def _replace(self, swap: Swap) -> None:
         ended, work = swap.ended, swap.work
         if not swap.is_wanted:
             self._round = None
-            self._look_on()
+            self._look_again()
         elif not work.is_over:
             compaction.replace_next(ended.log, work, self._clock.now_ms())
             self._soon(lambda: self._replace(swap))
@@ -276,39 +278,40 @@ class LogCleaner:
             self._round = None
             compaction.finish_swap(ended.log, work)
             self._failures.pop(ended.log, None)
-            self._tell(ended, swap.cleaned)
+            self._log_result(ended, swap.cleaned)
             self._write_checkpoints()
-            self._look_on()
+            self._look_again()
 
     def _soon(self, call: Callable[[], None]) -> None:
-        """When others have had their turn."""
-        self._waiting = self._timers.after_ms(0, self._stopping_on_fault(call))
+        """Call in a later turn of the loop, so that other work can run."""
+        self._timer = self._timers.after_ms(0, self._stopping_on_fault(call))
 
-    def _look_on(self) -> None:
-        """At once: others may be due, and so may this one if its keys did not all fit into the map."""
+    def _look_again(self) -> None:
+        """Choose the next log without a delay: others may be due, or this one again if the map was too small for its
+        keys."""
         self._soon(self._look)
 
-    def _failed(self, ended: Round, failed: CleaningFailed) -> None:
+    def _on_failed(self, ended: Round, failed: CleaningFailed) -> None:
         self._round = None
         name, each, failures = ended.partition.name, ended.log, self._failures.get(ended.log, 0) + 1
-        with suppress(StorageFault):  # a disk that cannot even unlink is noticed by others
+        with suppress(StorageFault):  # other parts will report a disk that cannot even unlink
             compaction.discard_cleaned(each, ended.job)
         if not ended.is_wanted:
-            log.info("%s: no longer cleaned: it was deleted, cut, or is not to be compacted any more", name)
+            log.info("%s: no longer cleaned: it was deleted, truncated, or is no longer compacted", name)
         elif failed.is_shortage:
-            log.warning("%s: not cleaned now: %s", name, failed.why)
+            log.warning("%s: not cleaned for lack of disk space or open files, retried later: %s", name, failed.why)
         elif failed.is_corrupt or failures >= FAILURES_MAX:
             self._give_up(each, failed.why)
         else:
             self._failures[each] = failures
-            log.warning("%s: not cleaned, to be tried again: %s", name, failed.why)
+            log.warning("%s: not cleaned, retried later: %s", name, failed.why)
         self._wait()
 
-    def _give_up(self, each: Log, why: str) -> None:
-        self._failures[each] = FAILURES_MAX
-        log.error("%s cannot be cleaned and is left as it is until the next start: %s", each.partition, why)
+    def _give_up(self, failed: Log, reason: str) -> None:
+        self._failures[failed] = FAILURES_MAX
+        log.error("%s: cannot be cleaned, not retried until the next start: %s", failed.partition, reason)
 
-    def _tell(self, ended: Round, cleaned: Cleaned) -> None:
+    def _log_result(self, ended: Round, cleaned: Cleaned) -> None:
         seconds = max(self._clock.elapsed_ms() - ended.begun_ms, 1) / 1000
         before = sum(segment.size for segment in ended.job.segments)
         log.info(

@@ -1,5 +1,5 @@
-"""Who does the cleaner's work: reads a log and writes it anew beside itself. `CleansInThread` does it by the node's own
-files, `process.py` in a process of its own.
+"""The interface of the worker that reads a log and writes its cleaned segments beside it. `CleansInThread` works in a
+thread with the node's own files, `process.py` in a process of its own.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 class CleaningFailed(NamedTuple):
-    """Why a job came to nothing. The log is as it was."""
+    """Why a job failed. The log is unchanged."""
 
     why: str
     is_corrupt: bool = False
-    """The log cannot be read: there is no use in trying again."""
+    """The log is damaged: a retry would fail again."""
     is_shortage: bool = False
-    """Room on the disk or file descriptors ran out."""
+    """Disk space or file descriptors ran out."""
 
 
 class Order(NamedTuple):
-    """What a broker says to a process that cleans: do this; or, while it does: go at this rate from now on."""
+    """A message to the cleaning process: a job with its rate, or, without a job, a new rate for the running one."""
 
     bytes_per_second: float
     job: CleaningJob | None = None
@@ -34,19 +34,19 @@ class Order(NamedTuple):
 
 class Cleans(Protocol):
     def clean(self, job: CleaningJob, bytes_per_second: float) -> Promise[Cleaned | CleaningFailed]:
-        """One job at a time."""
+        """Start a job. Only one may run at a time."""
         ...
 
     def set_rate(self, bytes_per_second: float) -> None:
-        """Also for the job that runs."""
+        """Set the rate, also of the running job."""
         ...
 
     def abandon(self) -> None:
-        """The job that runs is not wanted any more: it fails soon."""
+        """Make the running job fail soon: its result is no longer needed."""
         ...
 
     def close(self) -> None:
-        """Nothing will be asked for again, nothing is left running."""
+        """Stop everything; no more jobs will come."""
         ...
 
 
@@ -57,15 +57,15 @@ def failure(fault: StorageFault | MalformedData) -> CleaningFailed:
 
 
 class CleansInThread:
-    """By the files of the node itself, where it does whatever waits for the disk. It knows no haste and no limit: for
-    simulations and tests."""
+    """Cleans in the node's thread for disk work, with the node's own files and without a rate limit: for simulations
+    and tests."""
 
     def __init__(self, files: Files, run_in_thread: RunInThread) -> None:
         self._files = files
         self._run_in_thread = run_in_thread
 
     def clean(self, job: CleaningJob, bytes_per_second: float) -> Promise[Cleaned | CleaningFailed]:
-        from moldau.log.cleaning.clean import clean  # only a broker with something to clean pays for it
+        from moldau.log.cleaning.clean import clean  # imported only by brokers that clean something
 
         outcome: list[Cleaned | CleaningFailed] = []
 
@@ -78,10 +78,10 @@ class CleansInThread:
         return self._run_in_thread(work).map(lambda _: outcome[0])
 
     def set_rate(self, bytes_per_second: float) -> None:
-        """There is none."""
+        """Do nothing: there is no rate limit."""
 
     def abandon(self) -> None:
-        """What was begun is finished, and nobody looks at it."""
+        """Do nothing: the job finishes, and its result is ignored."""
 
     def close(self) -> None:
-        """Nothing runs that could be left running."""
+        """Do nothing: there is no process to stop."""

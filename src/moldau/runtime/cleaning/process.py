@@ -1,7 +1,8 @@
-"""Cleans logs in a process of its own: for whatever a thread of this one computed, its loop would have to wait.
+"""Cleans logs in a separate process, because a thread that computes would block this process's loop (GIL).
 
-The process is started for the first job and ended when it was idle for a while. A thread talks to it, for a socket is
-waited for without holding anybody up. If the process dies, the job has failed; the next one gets a new process.
+The process is started for the first job and ended after it was idle for a while. A thread of the broker exchanges
+messages with it; waiting for a socket does not block the loop. If the process dies, the job has failed, and the next
+job gets a new process.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
 
 IDLE_S: Final = 60.0
 SILENCE_MAX_S: Final = 600.0
-"""A process that reads and writes says so every few seconds; one that does not for so long is taken to be stuck."""
+"""A working process sends a message every few seconds; one that is silent for this long counts as stuck."""
 END_S: Final = 1.0
-LOOK_S: Final = 0.5
-"""How often the thread looks whether another rate was set."""
+RATE_CHECK_S: Final = 0.5
+"""How often the thread checks whether the rate was changed."""
 COMMAND: Final = (sys.executable, "-m", "moldau.runtime.cleaning.process_worker")
 
 
@@ -47,15 +48,15 @@ class CleaningProcess:
         self._silence_max_s = silence_max_s
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
-        self._talk: Connection | None = None
-        """Belongs to the thread while a job runs."""
+        self._connection: Connection | None = None
+        """Only the thread uses it while a job runs."""
         self._job: Promise[Cleaned | CleaningFailed] | None = None
-        self._idling: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._rate = float("inf")
 
     @property
     def pid(self) -> int | None:
-        """Of the process, if there is one."""
+        """The id of the process, if there is one."""
         return None if self._process is None else self._process.pid
 
     def clean(self, job: CleaningJob, bytes_per_second: float) -> Promise[Cleaned | CleaningFailed]:
@@ -63,14 +64,14 @@ class CleaningProcess:
         self._rate = bytes_per_second
         done: Promise[Cleaned | CleaningFailed] = Promise()
         self._job = done
-        if self._idling is not None:
-            self._idling.cancel()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         try:
-            process, talk = self._started()
+            process, connection = self._start_process()
         except OSError as refused:
-            self._loop.call_soon(self._finished, CleaningFailed(f"no process could be started: {refused}"))
+            self._loop.call_soon(self._on_finished, CleaningFailed(f"no process could be started: {refused}"))
             return done
-        threading.Thread(target=self._see_to, args=(job, process, talk), name="log-cleaner", daemon=True).start()
+        threading.Thread(target=self._run_job, args=(job, process, connection), name="log-cleaner", daemon=True).start()
         return done
 
     def set_rate(self, bytes_per_second: float) -> None:
@@ -81,41 +82,41 @@ class CleaningProcess:
             self._process.kill()
 
     def close(self) -> None:
-        if self._idling is not None:
-            self._idling.cancel()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         if self._job is None:
             self._end()
         elif self._process is not None:
             self._process.kill()
-            with suppress(subprocess.TimeoutExpired):  # the disk holds it: it goes when the disk lets go
+            with suppress(subprocess.TimeoutExpired):  # it is blocked by the disk, and ends when the disk responds
                 self._process.wait(END_S)
 
-    def _started(self) -> tuple[subprocess.Popen[bytes], Connection]:
+    def _start_process(self) -> tuple[subprocess.Popen[bytes], Connection]:
         if self._process is not None and self._process.poll() is not None:
             self._end()
-        if self._process is None or self._talk is None:
-            from multiprocessing.connection import Connection  # a broker that compacts nothing does without
+        if self._process is None or self._connection is None:
+            from multiprocessing.connection import Connection  # imported only by brokers that clean something
 
             ours, theirs = socket.socketpair()
             with ours, theirs:
-                # In a session of its own: a Ctrl-C is the broker's to heed.
+                # In a session of its own, so that Ctrl-C goes only to the broker.
                 self._process = subprocess.Popen(self._command, stdin=theirs.fileno(), start_new_session=True)
-                self._talk = Connection(ours.detach())
-        return self._process, self._talk
+                self._connection = Connection(ours.detach())
+        return self._process, self._connection
 
     def _end(self) -> None:
-        """Only while it is idle: it then goes at once."""
-        if self._process is not None and self._talk is not None:
-            self._talk.close()
+        """End the process. Only while it is idle: it then ends at once."""
+        if self._process is not None and self._connection is not None:
+            self._connection.close()
             self._process.kill()
             self._process.wait()
-        self._process = self._talk = None
+        self._process = self._connection = None
 
     # --- in a thread, while a job runs ----------------------------------------------------------------------------
 
-    def _see_to(self, job: CleaningJob, process: subprocess.Popen[bytes], talk: Connection) -> None:
+    def _run_job(self, job: CleaningJob, process: subprocess.Popen[bytes], connection: Connection) -> None:
         try:
-            outcome = self._answered(job, talk)
+            outcome = self._await_result(job, connection)
         except TimeoutError:
             outcome = CleaningFailed(f"its process was silent for {self._silence_max_s:.0f} s")
             process.kill()
@@ -123,31 +124,31 @@ class CleaningProcess:
         except (EOFError, OSError):
             outcome = CleaningFailed("its process died")
             process.wait()
-        with suppress(RuntimeError):  # the loop is closed: nobody asks any more
-            self._loop.call_soon_threadsafe(self._finished, outcome)
+        with suppress(RuntimeError):  # the loop is closed, so nothing waits for the result
+            self._loop.call_soon_threadsafe(self._on_finished, outcome)
 
-    def _answered(self, job: CleaningJob, talk: Connection) -> Cleaned | CleaningFailed:
+    def _await_result(self, job: CleaningJob, connection: Connection) -> Cleaned | CleaningFailed:
         rate = self._rate
-        talk.send(Order(rate, job))
-        heard_s = time.monotonic()
+        connection.send(Order(rate, job))
+        last_message_s = time.monotonic()
         while True:
-            if talk.poll(min(LOOK_S, self._silence_max_s)):
-                answer: Cleaned | CleaningFailed | None = talk.recv()
-                if answer is not None:
-                    return answer
-                heard_s = time.monotonic()
-            elif time.monotonic() - heard_s > self._silence_max_s:
+            if connection.poll(min(RATE_CHECK_S, self._silence_max_s)):
+                message: Cleaned | CleaningFailed | None = connection.recv()
+                if message is not None:
+                    return message
+                last_message_s = time.monotonic()
+            elif time.monotonic() - last_message_s > self._silence_max_s:
                 raise TimeoutError
             if rate != self._rate:
                 rate = self._rate
-                talk.send(Order(rate))
+                connection.send(Order(rate))
 
     # --- in the loop ------------------------------------------------------------------------------------------------
 
-    def _finished(self, outcome: Cleaned | CleaningFailed) -> None:
+    def _on_finished(self, outcome: Cleaned | CleaningFailed) -> None:
         done, self._job = self._job, None
-        assert done is not None, "a job ends once"
+        assert done is not None, "a job ended twice"
         if self._process is not None:
-            is_over = self._process.poll() is not None
-            self._idling = self._loop.call_later(0 if is_over else self._idle_s, self._end)
+            has_ended = self._process.poll() is not None
+            self._idle_timer = self._loop.call_later(0 if has_ended else self._idle_s, self._end)
         done.complete(outcome)

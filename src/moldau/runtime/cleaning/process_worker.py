@@ -1,8 +1,8 @@
 """The process that cleans logs for a broker: `python -m moldau.runtime.cleaning.process_worker`.
 
-Its standard input is a socket: there it is told what to do, one job at a time, and says what came of it. It lets others
-go first, keeps to the rate it is given, and is gone as soon as the socket's other end is: so it never outlives
-its broker, however that died. What it writes is no part of any log until the broker says so.
+Its standard input is a socket, by which it receives jobs, one at a time, and sends their results. It runs at low
+priority, keeps to its rate limit, and ends as soon as the other end of the socket is closed, so it never outlives its
+broker, however that died. What it writes becomes part of a log only when the broker swaps it in.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from moldau.log.cleaning.job import Cleaned, CleaningJob
 
 NICENESS: Final = 10
-DIES_FIRST: Final = 500
-"""Where memory runs out, Linux is to end this process and not its broker: that costs a job and nothing else."""
-SIGN_OF_LIFE_S: Final = 5.0
+OOM_SCORE: Final = 500
+"""If memory runs out, Linux should kill this process and not its broker: that costs only the job."""
+KEEP_ALIVE_S: Final = 5.0
 SLEEP_MAX_S: Final = 0.25
-"""At a time: a higher rate takes effect soon."""
+"""The longest single sleep, so that a higher rate takes effect soon."""
 
 
 class Pace:
-    """Holds back whoever reads or writes faster than so many bytes a second."""
+    """Limits reading and writing to a rate in bytes per second."""
 
     def __init__(self, elapsed_s: Callable[[], float], sleep: Callable[[float], None]) -> None:
         self._elapsed_s = elapsed_s
@@ -42,68 +42,68 @@ class Pace:
 
     def set(self, bytes_per_second: float) -> None:
         self._rate = max(bytes_per_second, 1.0)
-        self._begun_s = self._elapsed_s()
+        self._start_s = self._elapsed_s()
         self._spent = 0
 
     def spend(self, size: int) -> None:
         self._spent += size
-        while (ahead_s := self._spent / self._rate - (self._elapsed_s() - self._begun_s)) > 0:
+        while (ahead_s := self._spent / self._rate - (self._elapsed_s() - self._start_s)) > 0:
             self._sleep(min(ahead_s, SLEEP_MAX_S))
 
 
 class Worker:
-    def __init__(self, talk: Connection) -> None:
-        self._talk = talk
-        self._pace = Pace(time.monotonic, self._rest)
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._pace = Pace(time.monotonic, self._pause)
         self._jobs: SimpleQueue[CleaningJob] = SimpleQueue()
-        self._told_s = time.monotonic()
+        self._last_message_s = time.monotonic()
 
     def run(self) -> None:
-        """Until the input ends, which ends the process from wherever it is."""
+        """Clean jobs until the input ends, which ends the process at once."""
         threading.Thread(target=self._listen, daemon=True).start()
         while True:
-            self._tell(self._cleaned(self._jobs.get()))
+            self._send(self._clean(self._jobs.get()))
 
     def _listen(self) -> None:
         try:
             while True:
-                order: Order = self._talk.recv()
+                order: Order = self._connection.recv()
                 self._pace.set(order.bytes_per_second)
                 if order.job is not None:
                     self._jobs.put(order.job)
         except (EOFError, OSError):
             os._exit(0)
 
-    def _cleaned(self, job: CleaningJob) -> Cleaned | CleaningFailed:
+    def _clean(self, job: CleaningJob) -> Cleaned | CleaningFailed:
         from moldau.log.cleaning.clean import clean
 
         try:
-            return clean(DiskFiles(), job, self._passed)
+            return clean(DiskFiles(), job, self._on_bytes)
         except (StorageFault, MalformedData) as fault:
             return failure(fault)
 
-    def _passed(self, size: int) -> None:
-        """So many bytes were read or written."""
+    def _on_bytes(self, size: int) -> None:
+        """Count bytes that were read or written, and wait if that was too fast."""
         self._pace.spend(size)
-        self._tell_of_life()
+        self._send_keep_alive()
 
-    def _rest(self, seconds: float) -> None:
+    def _pause(self, seconds: float) -> None:
         time.sleep(seconds)
-        self._tell_of_life()
+        self._send_keep_alive()
 
-    def _tell_of_life(self) -> None:
-        if time.monotonic() - self._told_s > SIGN_OF_LIFE_S:
-            self._tell(None)
+    def _send_keep_alive(self) -> None:
+        if time.monotonic() - self._last_message_s > KEEP_ALIVE_S:
+            self._send(None)
 
-    def _tell(self, what: Cleaned | CleaningFailed | None) -> None:
-        """None says only that it goes on."""
-        self._told_s = time.monotonic()
-        self._talk.send(what)
+    def _send(self, result: Cleaned | CleaningFailed | None) -> None:
+        """Send a result; None only shows that the job is still running."""
+        self._last_message_s = time.monotonic()
+        self._connection.send(result)
 
 
 def main() -> None:
     let_others_go_first(NICENESS)
-    die_before_others(DIES_FIRST)
+    die_before_others(OOM_SCORE)
     Worker(Connection(sys.stdin.fileno())).run()
 
 

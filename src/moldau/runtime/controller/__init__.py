@@ -1,1 +1,1 @@
-"""The active controller, the requests it serves, what it does by itself, and the channel by which brokers reach it."""
+"""The active controller, the requests it serves, its periodic duties, and the channel by which brokers reach it."""

@@ -1,8 +1,8 @@
-"""The controller at work: decide, append, apply, and answer when it is committed.
+"""The active controller: decides, appends, applies, and responds when the records are committed.
 
-While its node leads the quorum it is the single writer of the metadata log. Decisions see what was decided before them,
-committed or not; everyone else sees an image only once its records are on disk with a majority. When leadership goes,
-what was not committed is forgotten, and those who wait are told to ask another.
+While its node leads the quorum, it is the single writer of the metadata log. Decisions see all earlier decisions,
+committed or not; everyone else sees an image only when a majority has its records on disk. When the node is no longer
+the leader, uncommitted decisions are dropped, and waiting requests get NOT_CONTROLLER.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 
 class Writer(Protocol):
-    """The quorum as its leader writes to it."""
+    """The part of the quorum that its leader uses to write."""
 
     @property
     def leader_epoch(self) -> int: ...
@@ -39,7 +39,7 @@ class Writer(Protocol):
 
 
 class Duties(Protocol):
-    """What an active controller does unasked."""
+    """Work that an active controller does without a request."""
 
     def take_over(self) -> None: ...
 
@@ -47,18 +47,18 @@ class Duties(Protocol):
 
 
 class _Parked(NamedTuple):
-    """An answer that waits for its records to be committed."""
+    """A response that waits until its records are committed."""
 
     commit_offset: int
     image: MetadataImage
     changes: Changes | None
-    """None where there is nothing new."""
+    """None if the decision has no records."""
     answer: Promise[Any]
     response: Any
 
 
 class Controller:
-    """A follower of the quorum: `leading`, `resigned` and `committed` are told by it."""
+    """A listener of the quorum, which calls `leading`, `resigned` and `committed`."""
 
     def __init__(self, writer: Writer, committed: CommittedMetadata, current: CurrentImage) -> None:
         self._writer = writer
@@ -78,13 +78,13 @@ class Controller:
 
     @property
     def next_offset(self) -> int:
-        """That of the first record of the next decision."""
+        """The offset of the first record of the next decision."""
         return self._writer.end_offset
 
     def submit(self, decide: Callable[[MetadataImage], Decision[R]]) -> Promise[R]:
-        """Decides by what is known now; the answer comes when what it rests on is committed. It comes to a KafkaError:
-        NOT_CONTROLLER where this node does not lead, or leads no more by then; KAFKA_STORAGE_ERROR if its disk would
-        not take what was decided."""
+        """Decide on the latest image. The promise is completed when all that the decision depends on is committed, or
+        with a KafkaError: NOT_CONTROLLER if this node is not or no longer the leader, KAFKA_STORAGE_ERROR if its disk
+        failed."""
         answer: Promise[Any] = Promise()
         if not self._is_active:
             answer.complete(KafkaError(ErrorCode.NOT_CONTROLLER))
@@ -98,7 +98,7 @@ class Controller:
                 answer.complete(refused)
                 return answer
             if not self.is_active:
-                # It was the last thing this leader wrote: appending, it noticed that nobody follows it any more.
+                # While it appended, this node found out that it has no followers left, and resigned.
                 answer.complete(KafkaError(ErrorCode.NOT_CONTROLLER))
                 return answer
             self._image, changes = apply(self._image, decision.records, end_offset - 1, self._writer.leader_epoch)
@@ -106,10 +106,10 @@ class Controller:
         self._release()
         return answer
 
-    # --- what the quorum tells ----------------------------------------------------------------------------------
+    # --- calls of the quorum ------------------------------------------------------------------------------------
 
     def leading(self, epoch: int) -> None:
-        """Begins with all that is in the log: what earlier leaders left uncommitted is committed with our own."""
+        """Begin with the whole log: the uncommitted records of earlier leaders are committed with this leader's own."""
         end_offset = self._writer.end_offset
         self._image, changes = self._committed.read(end_offset)
         self._is_active = True
@@ -128,7 +128,7 @@ class Controller:
                 each.answer.complete(KafkaError(ErrorCode.NOT_CONTROLLER))
 
     def leader_changed(self, leader_id: int, epoch: int) -> None:
-        """Who leads matters to those who ask; the controller is told of its own part by the other calls."""
+        """Do nothing: `leading` and `resigned` tell the controller what it needs."""
 
     def committed(self, high_watermark: int) -> None:
         if self._is_active:

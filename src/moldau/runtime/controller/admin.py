@@ -1,4 +1,4 @@
-"""What the controller may be asked to do: each request decided by a pure function, under this node's defaults."""
+"""The administrative requests to the controller: a pure function decides each, with this node's defaults."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Admin:
         return api in self._decisions
 
     def ask(self, api: ApiKey, request: Message) -> Promise[Any]:
-        """The answer, or a KafkaError NOT_CONTROLLER where this node does not lead."""
+        """Return a promise of the response, or of KafkaError NOT_CONTROLLER if this node is not the leader."""
         decide = self._decisions[api]
         return self._controller.submit(lambda image: decide(image, request))
 
@@ -80,7 +80,7 @@ class Admin:
     def _defaults(self, image: MetadataImage) -> TopicDefaults:
         layers = self._layers(image)
 
-        def described(overrides: Mapping[str, str]) -> Sequence[CreatableTopicConfigs]:
+        def describe(overrides: Mapping[str, str]) -> Sequence[CreatableTopicConfigs]:
             return [
                 CreatableTopicConfigs(
                     entry.name, entry.value, entry.definition.read_only, entry.source, entry.definition.sensitive
@@ -93,6 +93,6 @@ class Admin:
             replication_factor=self._replication_factor,
             delete_enabled=self._delete_enabled,
             check_configs=lambda overrides: check_topic_configs(overrides, layers),
-            describe_configs=described,
+            describe_configs=describe,
             ignores_case=self._ignores_case,
         )

@@ -1,5 +1,5 @@
-"""What brokers tell the controller and ask of it for themselves: registrations, heartbeats, changes of in-sync sets,
-blocks of producer ids.
+"""The requests of brokers to the controller: registrations, heartbeats, changes of in-sync replicas, blocks of producer
+ids.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class BrokerReports:
         return api in self._decisions
 
     def ask(self, api: ApiKey, request: Message) -> Promise[Any]:
-        """The answer, or a KafkaError NOT_CONTROLLER where this node does not lead."""
+        """Return a promise of the response, or of KafkaError NOT_CONTROLLER if this node is not the leader."""
         decide = self._decisions[api]
-        answer = self._controller.submit(lambda image: decide(image, request))
-        self._duties.arm()
-        return answer
+        response = self._controller.submit(lambda image: decide(image, request))
+        self._duties.set_fencing_timer()
+        return response
 
     def _register(
         self, image: MetadataImage, request: BrokerRegistrationRequest

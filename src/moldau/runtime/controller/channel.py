@@ -1,8 +1,8 @@
-"""The way to the active controller, wherever it is: on this node, or on the one that leads the quorum.
+"""Sends requests to the active controller, on this node or on the node that leads the quorum.
 
-Brokers ask it things of their own, and pass on what clients ask: a request that only the controller can decide travels
-in an envelope, as it was sent, and its answer comes back likewise. While nobody leads, or the leader changes under way,
-it is tried again until its time is up.
+Brokers send requests of their own and forward those of clients: a request that only the controller can decide is sent
+unchanged in an envelope, and so is its response. While there is no leader, or if it changes meanwhile, the request is
+retried until its timeout.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from moldau.wire.schema import Message
 RETRY_MS: Final = 50
 FORWARD_TIMEOUT_MS: Final = 30_000
 CREATE_TOPICS_VERSION: Final = 7
-TRY_AGAIN: Final = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT})
-"""What says nothing of the request itself: somebody else, or the same one a little later, may answer it."""
+RETRIABLE: Final = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT})
+"""Errors that do not depend on the request: another controller, or the same one a little later, may answer it."""
 
 
 class Leadership(Protocol):
@@ -38,12 +38,12 @@ class Leadership(Protocol):
 
 class TopicCreator(Protocol):
     def create_topics(self, request: CreateTopicsRequest) -> Promise[CreateTopicsResponse | KafkaError]:
-        """For topics that a broker itself finds it needs."""
+        """Create topics that the broker itself needs."""
         ...
 
 
 class ControllerChannel:
-    """`local` is the controller of this node, where it has one."""
+    """`local` is the controller of this node, if it has one."""
 
     def __init__(
         self,
@@ -59,89 +59,93 @@ class ControllerChannel:
         self._clock = clock
         self._timers = timers
         self._address: tuple[str, int] | None = None
-        self._open: dict[str, Peer] = {}
+        self._peers_in_use: dict[str, Peer] = {}
 
     def ask(
         self, api: ApiKey, request: Message, purpose: str = "control", timeout_ms: int = FORWARD_TIMEOUT_MS
     ) -> Promise[Any]:
-        """A request of this broker's own. The response, or a KafkaError if there was none in time."""
-        return self._begin(_Asked(api, request, purpose, self._clock.elapsed_ms() + timeout_ms, None))
+        """Send a request of this broker. Return a promise of the response, or of a KafkaError after the timeout."""
+        return self._start(_PendingRequest(api, request, purpose, self._clock.elapsed_ms() + timeout_ms, None))
 
     def forward(
         self, api: ApiKey, request: Message, version: int, timeout_ms: int = FORWARD_TIMEOUT_MS
     ) -> Promise[Any]:
-        """A client's request, in the version in which it came."""
-        return self._begin(_Asked(api, request, "forward", self._clock.elapsed_ms() + timeout_ms, version))
+        """Forward a client's request in the version in which it came."""
+        return self._start(_PendingRequest(api, request, "forward", self._clock.elapsed_ms() + timeout_ms, version))
 
     def create_topics(self, request: CreateTopicsRequest) -> Promise[CreateTopicsResponse | KafkaError]:
         return self.forward(ApiKey.CREATE_TOPICS, request, CREATE_TOPICS_VERSION)
 
     def leader_changed(self) -> None:
-        """The old leader may never answer: requests that wait for it are sent to the new one. While nobody is known to
-        lead, the old one may well be there still, and answer."""
+        """Send requests that wait for the old leader to the new one, because the old one may never respond. While no
+        leader is known, keep waiting: the old one may still respond."""
         address = self._leadership.leader_address()
         if address is None:
             return
         if self._address is not None and address != self._address:
-            waiting, self._open = self._open, {}
+            waiting, self._peers_in_use = self._peers_in_use, {}
             for peer in waiting.values():
                 peer.close()
         self._address = address
 
-    def _begin(self, asked: _Asked) -> Promise[Any]:
-        self._try(asked)
-        return asked.answer
+    def _start(self, pending: _PendingRequest) -> Promise[Any]:
+        self._try(pending)
+        return pending.answer
 
-    def _try(self, asked: _Asked) -> None:
+    def _try(self, pending: _PendingRequest) -> None:
         if self._leadership.is_leader and self._local is not None:
-            version = APIS[asked.api].highest if asked.version is None else asked.version
-            self._local(asked.api, asked.request, version).then(lambda response: self._answered(asked, response))
+            version = APIS[pending.api].highest if pending.version is None else pending.version
+            self._local(pending.api, pending.request, version).then(
+                lambda response: self._on_response(pending, response)
+            )
             return
         address = self._leadership.leader_address()
-        left_ms = asked.deadline_ms - self._clock.elapsed_ms()
+        left_ms = pending.deadline_ms - self._clock.elapsed_ms()
         if address is None or left_ms <= 0:
-            self._try_again(asked, KafkaError(ErrorCode.NOT_CONTROLLER, "there is no active controller"))
+            self._retry(pending, KafkaError(ErrorCode.NOT_CONTROLLER, "no active controller is known"))
             return
         self._address = address
-        peer = self._open[asked.purpose] = self._peers.to(*address, asked.purpose)
-        if asked.version is None:
-            peer.ask(asked.api, asked.request, left_ms).then(lambda response: self._answered(asked, response))
+        peer = self._peers_in_use[pending.purpose] = self._peers.to(*address, pending.purpose)
+        if pending.version is None:
+            peer.ask(pending.api, pending.request, left_ms).then(lambda response: self._on_response(pending, response))
         else:
-            frame = request_frame(asked.api, asked.version, 0, None, asked.request)
+            frame = request_frame(pending.api, pending.version, 0, None, pending.request)
             envelope = EnvelopeRequest(bytes(frame[4:]), None)
-            peer.ask(ApiKey.ENVELOPE, envelope, left_ms).then(lambda response: self._opened(asked, response))
+            peer.ask(ApiKey.ENVELOPE, envelope, left_ms).then(lambda response: self._on_envelope(pending, response))
 
-    def _opened(self, asked: _Asked, response: EnvelopeResponse | KafkaError) -> None:
-        """The answer that is in an envelope."""
+    def _on_envelope(self, pending: _PendingRequest, response: EnvelopeResponse | KafkaError) -> None:
+        """Handle the response inside an envelope."""
         if isinstance(response, KafkaError):
-            self._answered(asked, response)
+            self._on_response(pending, response)
         elif response.error_code or response.response_data is None:
-            self._answered(asked, KafkaError(ErrorCode(response.error_code)))
+            self._on_response(pending, KafkaError(ErrorCode(response.error_code)))
         else:
-            assert asked.version is not None
+            assert pending.version is not None
             try:
-                _, inner = read_response(response_class(asked.api), response.response_data, asked.api, asked.version)
+                _, inner = read_response(
+                    response_class(pending.api), response.response_data, pending.api, pending.version
+                )
             except MalformedData as bad:
-                self._answered(asked, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(bad)))
+                self._on_response(pending, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(bad)))
             else:
-                self._answered(asked, inner)
+                self._on_response(pending, inner)
 
-    def _answered(self, asked: _Asked, response: Any) -> None:
+    def _on_response(self, pending: _PendingRequest, response: Any) -> None:
         code = response.code if isinstance(response, KafkaError) else getattr(response, "error_code", 0)
-        if code in TRY_AGAIN:
-            self._try_again(asked, KafkaError(ErrorCode(code)))
+        if code in RETRIABLE:
+            self._retry(pending, KafkaError(ErrorCode(code)))
         else:
-            asked.answer.complete(response)
+            pending.answer.complete(response)
 
-    def _try_again(self, asked: _Asked, refused: KafkaError) -> None:
-        if self._clock.elapsed_ms() + RETRY_MS >= asked.deadline_ms:
-            asked.answer.complete(refused)
+    def _retry(self, pending: _PendingRequest, refused: KafkaError) -> None:
+        if self._clock.elapsed_ms() + RETRY_MS >= pending.deadline_ms:
+            pending.answer.complete(refused)
         else:
-            self._timers.after_ms(RETRY_MS, lambda: self._try(asked))
+            self._timers.after_ms(RETRY_MS, lambda: self._try(pending))
 
 
-class _Asked:
-    """A request on its way: what is asked, how long it may take, and who waits for the answer."""
+class _PendingRequest:
+    """A request that waits for its response, with its deadline and its promise."""
 
     __slots__ = ("answer", "api", "deadline_ms", "purpose", "request", "version")
 

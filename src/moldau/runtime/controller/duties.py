@@ -1,5 +1,5 @@
-"""What the active controller does unasked: fence brokers that are not heard of, and now and then give leadership back
-to preferred replicas, and a leader to what has none where an unclean one was allowed.
+"""The periodic work of the active controller: fence brokers whose session expired, return leadership to preferred
+replicas, and elect unclean leaders where that was allowed.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class ControllerDuties:
         self._fencing_ms = 0
         self._balancing: Timer | None = None
         self._connections: dict[str, int] = {}
-        """By which connection each broker was last heard of."""
+        """The broker that last sent a heartbeat over each connection."""
 
     def take_over(self) -> None:
         self._controller.submit(decide_bootstrap)
         self._controller.submit(self._begin_sessions)
-        self._balancing = self._timers.after_ms(self._balance.check_interval_ms, self._look_after_leaders)
-        self.arm()
+        self._balancing = self._timers.after_ms(self._balance.check_interval_ms, self._check_leaders)
+        self.set_fencing_timer()
 
     def lay_down(self) -> None:
         for timer in (self._fencing, self._balancing):
@@ -63,31 +63,31 @@ class ControllerDuties:
     # --- brokers' sessions --------------------------------------------------------------------------------------
 
     def heard_of(self, broker_id: int, address: str) -> None:
-        """By a heartbeat that came over this connection."""
+        """Note that a broker sent a heartbeat over this connection."""
         self._connections[address] = broker_id
 
     def connection_gone(self, address: str) -> None:
-        """A process that dies drops its connections at once: no need to wait for the whole session."""
+        """Shorten the session of a broker whose connection is closed: that happens at once if its process died."""
         broker_id = self._connections.pop(address, None)
         if broker_id is not None and self._controller.is_active and broker_id not in self._connections.values():
             self._sessions.connection_lost(broker_id, self._clock.elapsed_ms())
-            self.arm()
+            self.set_fencing_timer()
 
-    def arm(self) -> None:
-        """Sees to it that the next session that may end is looked at in time."""
-        due_ms = self._sessions.next_deadline_ms()
-        if due_ms is None or not self._controller.is_active:
+    def set_fencing_timer(self) -> None:
+        """Set the timer to the time when the next session may expire."""
+        deadline_ms = self._sessions.next_deadline_ms()
+        if deadline_ms is None or not self._controller.is_active:
             return
         if self._fencing is not None:
-            if self._fencing_ms <= due_ms:
+            if self._fencing_ms <= deadline_ms:
                 return
             self._fencing.cancel()
-        self._fencing_ms = due_ms
-        self._fencing = self._timers.after_ms(max(due_ms - self._clock.elapsed_ms(), 1), self._fence)
+        self._fencing_ms = deadline_ms
+        self._fencing = self._timers.after_ms(max(deadline_ms - self._clock.elapsed_ms(), 1), self._fence)
 
     def _begin_sessions(self, image: MetadataImage) -> Decision[None]:
         self._sessions.begin(image, self._clock.elapsed_ms())
-        # Whatever process had this node's id before is gone: its successor need not wait for its session to end.
+        # The previous process of this node is gone: this one need not wait until its session expires.
         self._sessions.end(self._node_id)
         return Decision(None)
 
@@ -95,27 +95,27 @@ class ControllerDuties:
         self._fencing = None
         now_ms = self._clock.elapsed_ms()
         if now_ms - self._fencing_ms > self._settings.heartbeat_interval_ms:
-            # It was this node that slept: what the others sent meanwhile is still to be read.
+            # This node itself was suspended: heartbeats of the brokers are still to be read.
             self._controller.submit(self._begin_sessions)
         else:
             self._controller.submit(
                 lambda image: decide_fence_stale(image, self._sessions, now_ms, self._layers(image))
             )
-        self.arm()
+        self.set_fencing_timer()
 
     # --- leaders ------------------------------------------------------------------------------------------------
 
-    def _look_after_leaders(self) -> None:
+    def _check_leaders(self) -> None:
         self._elect(lambda image: decide_unclean_elections(image, self._layers(image)))
         if self._balance.is_automatic:
             self._elect(decide_balance)
-        self._balancing = self._timers.after_ms(self._balance.check_interval_ms, self._look_after_leaders)
+        self._balancing = self._timers.after_ms(self._balance.check_interval_ms, self._check_leaders)
 
     def _elect(self, decide: Callable[[MetadataImage], Decision[bool]]) -> None:
-        """Round by round, each committed before the next, until there is nothing more to do."""
+        """Elect in rounds, each committed before the next, until there is nothing more to do."""
 
-        def go_on(has_more: object) -> None:
+        def next_round(has_more: object) -> None:
             if has_more is True:
                 self._timers.soon(lambda: self._elect(decide))
 
-        self._controller.submit(decide).then(go_on)
+        self._controller.submit(decide).then(next_round)

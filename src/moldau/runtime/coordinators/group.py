@@ -1,4 +1,4 @@
-"""The group coordinator of a node: its shards, the topic they live in, and what they must be told of topics."""
+"""The group coordinator of a node: its shards and their topic. It passes changes of topics to the shards."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from moldau.wire.records import EndTxnMarker
 
 R = TypeVar("R")
 GROUP_ID_BYTES_MAX = 2**15 - 1
-"""More cannot be written into a record's key."""
+"""The longest string that fits into a record's key."""
 LOSS: Final = "offsets that groups have committed are lost, and their members begin where they would without any"
 
 
@@ -57,7 +57,8 @@ class GroupCoordinator:
     def submit(
         self, group_id: str, decide: Callable[[Groups], Outcome[R]], may_be_empty: bool = False
     ) -> R | Promise[R]:
-        """Puts a request to the shard of its group. KafkaError if there is none here, and a promise may come to one."""
+        """Submit a request to the shard of its group. Raise KafkaError if this node does not have the shard; a promise
+        may also be completed with a KafkaError."""
         if not (group_id or may_be_empty) or len(group_id.encode()) > GROUP_ID_BYTES_MAX:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         return self._shards.submit(group_id, decide)
@@ -66,32 +67,32 @@ class GroupCoordinator:
         return self._shards.submit_all(decide)
 
     def find(self, group_id: str) -> int:
-        """The node that has the group; KafkaError if nobody has it now."""
+        """Return the node that coordinates the group. Raise KafkaError if there is none now."""
         return self.topic.leader_of(group_id)
 
     def end_transaction(
         self, index: int, producer: ProducerIdAndEpoch, marker: EndTxnMarker, transaction_version: int
     ) -> Promise[ErrorCode]:
-        """Decides which offsets that were committed in a transaction count, in one partition of the groups' topic.
-        KafkaError if it cannot be done here, and a promise may come to one."""
+        """Write a transaction's marker to partition `index` of `__consumer_offsets`, which commits or aborts its
+        offsets. Raise KafkaError if this node cannot do it; the promise may also be completed with one."""
         return self._shards.end_transaction(index, producer, marker, transaction_version)
 
-    # --- what goes on meanwhile ---------------------------------------------------------------------------------
+    # --- changes of metadata, expiration, shutdown --------------------------------------------------------------
 
     def on_image(self, image: MetadataImage, changes: Changes) -> None:
         self.topic.warn_of_loss(image, changes, LOSS)
         self._shards.on_image(image, changes)
         if changes.topics or changes.removed:
-            # The machines look at the image themselves, and it is not in force before all have followed.
-            self._timers.soon(lambda: self._shards.tell(lambda groups: groups.topics_changed(image, changes)))
+            # The machines read the current image, which is set only after all listeners were called.
+            self._timers.soon(lambda: self._shards.notify(lambda groups: groups.topics_changed(image, changes)))
 
     def expire_offsets(self) -> None:
-        """Forgets what nobody will come back for."""
+        """Remove expired offsets and empty groups."""
         now_ms = self._clock.now_ms()
-        self._shards.tell_each(lambda groups: groups.expire(now_ms))
+        self._shards.submit_outcomes(lambda groups: groups.expire(now_ms))
 
     def close(self) -> None:
-        """The node stops: members are to look for another coordinator."""
+        """Fail all waiting requests because the node stops; members look for another coordinator then."""
         self._shards.close(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 

@@ -1,7 +1,7 @@
-"""Brings the markers of decided transactions to the leaders of all their partitions, however often those change.
+"""Sends the markers of transactions to the leaders of all their partitions, however often the leaders change.
 
-One request at a time is under way to each broker, and takes along all that has come up for it meanwhile. A partition
-that does not take its marker yet is tried again, with whoever leads it then; one that is no more needs none.
+Each broker gets one request at a time, with all markers that have queued up for it. If a partition does not accept its
+marker, the sender retries with the leader at that time. A deleted partition needs no marker.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ from moldau.wire.messages.write_txn_markers import (
 log = logging.getLogger("moldau.transactions")
 RETRY_MS: Final = 50
 MARKERS_SENT_BYTES_MAX: Final = TRANSACTION_REQUEST_BYTES_MAX // 2
-"""A request that is too long would be refused for ever, and no transaction in it would end."""
+"""The limit for one request: one that is too long would be refused on every retry, and no transaction in it would
+end."""
 MARKER_BYTES: Final = 32
-"""More than the producer of a marker takes in a request, or a partition without the name of its topic."""
+"""An upper bound for the size of a marker's producer, or of a partition without its topic name, in a request."""
 WRITTEN: Final = frozenset(
     {ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION}
-)  # what cannot hold a marker holds nothing of the transaction either
+)  # a partition that cannot store a marker has no records of the transaction either
 SUPERSEDED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
-"""Somebody else decides about this producer by now."""
-TRY_AGAIN: Final = frozenset(
+"""Another coordinator, or a newer producer epoch, has taken over."""
+RETRIABLE: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -50,7 +51,7 @@ TRY_AGAIN: Final = frozenset(
 
 
 class _Sending:
-    """The markers of one transaction, and where they are still missing."""
+    """The markers of one transaction and the partitions that still need one."""
 
     __slots__ = ("left", "markers")
 
@@ -60,7 +61,8 @@ class _Sending:
 
 
 class MarkerSender:
-    """`written` is told when all markers of a transaction are; `is_wanted` says whether this node still decides."""
+    """`written` is called when all markers of a transaction are written; `is_wanted` returns whether this node is still
+    the coordinator of a transaction."""
 
     def __init__(
         self,
@@ -76,15 +78,15 @@ class MarkerSender:
         self._written = written
         self._is_wanted = is_wanted
         self._sending: dict[str, _Sending] = {}
-        """By transactional id: of each, one transaction at most is being ended."""
+        """By transactional id, each of which has at most one transaction that is ending."""
         self._queues: dict[int, dict[_Sending, set[TopicPartition]]] = {}
-        """What is to go to each broker with the next request."""
-        self._under_way: set[int] = set()
+        """The markers for the next request to each broker."""
+        self._in_flight: set[int] = set()
         self._is_closed = False
 
     def send(self, markers: TransactionMarkers) -> None:
         sending = self._sending[markers.transactional_id] = _Sending(markers)
-        # Whoever calls is in the middle of others' business.
+        # Not at once: the caller is in the middle of answering other requests.
         self._timers.soon(lambda: self._place(sending, list(markers.partitions)))
 
     def close(self) -> None:
@@ -92,8 +94,8 @@ class MarkerSender:
         self._sending.clear()
         self._queues.clear()
 
-    def _is_over(self, sending: _Sending) -> bool:
-        """Whether others have taken the transaction's place, or another node this one's."""
+    def _is_obsolete(self, sending: _Sending) -> bool:
+        """Whether a later transaction replaced this one, or another node is the coordinator now."""
         markers = sending.markers
         if self._is_closed or self._sending.get(markers.transactional_id) is not sending:
             return True
@@ -103,10 +105,10 @@ class MarkerSender:
         return False
 
     def _place(self, sending: _Sending, partitions: Iterable[TopicPartition]) -> None:
-        """Puts each marker into the queue of the broker that leads its partition now."""
-        if self._is_over(sending):
+        """Put each marker into the queue of the broker that leads its partition now."""
+        if self._is_obsolete(sending):
             return
-        later = []
+        leaderless = []
         for each in partitions:
             topic = self._current.image.topics.get(each.topic)
             if topic is None or each.partition >= len(topic.partitions):
@@ -114,13 +116,13 @@ class MarkerSender:
                 continue
             leader = topic.partitions[each.partition].leader
             if leader < 0:
-                later.append(each)
+                leaderless.append(each)
             else:
                 self._queues.setdefault(leader, {}).setdefault(sending, set()).add(each)
-        self._retry(sending, later)
+        self._retry(sending, leaderless)
         self._finish_if_done(sending)
         for node_id in list(self._queues):
-            self._ask(node_id)
+            self._send_next(node_id)
 
     def _retry(self, sending: _Sending, partitions: list[TopicPartition]) -> None:
         if partitions:
@@ -131,24 +133,24 @@ class MarkerSender:
             del self._sending[sending.markers.transactional_id]
             self._written(sending.markers)
 
-    def _ask(self, node_id: int) -> None:
-        if node_id in self._under_way:
+    def _send_next(self, node_id: int) -> None:
+        if node_id in self._in_flight:
             return
         queue = self._take(node_id)
         if not queue:
             return
         request = WriteTxnMarkersRequest([_marker(each.markers, partitions) for each, partitions in queue.items()])
-        self._under_way.add(node_id)
-        answer = self._brokers.ask(node_id, ApiKey.WRITE_TXN_MARKERS, request)
-        answer.then(partial(self._answered, node_id, queue))
+        self._in_flight.add(node_id)
+        response = self._brokers.ask(node_id, ApiKey.WRITE_TXN_MARKERS, request)
+        response.then(partial(self._on_response, node_id, queue))
 
     def _take(self, node_id: int) -> dict[_Sending, set[TopicPartition]]:
-        """What the next request to a broker tells: as much of what waits as goes into one."""
+        """Take from the queue of a broker as many markers as fit into one request."""
         waiting = self._queues.get(node_id, {})
         taken: dict[_Sending, set[TopicPartition]] = {}
         count, size = 0, 0
         for sending, partitions in list(waiting.items()):
-            if not self._is_over(sending):
+            if not self._is_obsolete(sending):
                 size += MARKER_BYTES
                 for each in sorted(partitions):
                     if count >= MARKERS_SENT_MAX or size >= MARKERS_SENT_BYTES_MAX:
@@ -160,33 +162,44 @@ class MarkerSender:
         self._queues.pop(node_id, None)
         return taken
 
-    def _answered(
+    def _on_response(
         self,
         node_id: int,
-        asked: dict[_Sending, set[TopicPartition]],
+        sent: dict[_Sending, set[TopicPartition]],
         response: WriteTxnMarkersResponse | KafkaError,
     ) -> None:
-        self._under_way.discard(node_id)
+        self._in_flight.discard(node_id)
         if self._is_closed:
             return
         codes = {} if isinstance(response, KafkaError) else _codes(response)
-        for sending, partitions in asked.items():
-            if not self._is_over(sending):
-                told = codes.get(sending.markers.producer_id, {})
-                self._settle(sending, {each: told.get(each, ErrorCode.REQUEST_TIMED_OUT) for each in partitions})
-        self._timers.soon(lambda: self._ask(node_id))
+        for sending, partitions in sent.items():
+            if not self._is_obsolete(sending):
+                by_partition = codes.get(sending.markers.producer_id, {})
+                results = {each: by_partition.get(each, ErrorCode.REQUEST_TIMED_OUT) for each in partitions}
+                self._settle(sending, results)
+        self._timers.soon(lambda: self._send_next(node_id))
 
-    def _settle(self, sending: _Sending, told: dict[TopicPartition, ErrorCode]) -> None:
+    def _settle(self, sending: _Sending, results: dict[TopicPartition, ErrorCode]) -> None:
         markers = sending.markers
-        if not SUPERSEDED.isdisjoint(told.values()):
-            log.info("%s: the transaction is ended by another coordinator: %s", markers.transactional_id, told)
+        if not SUPERSEDED.isdisjoint(results.values()):
+            refusals = ", ".join(f"{each} {code.name}" for each, code in results.items() if code in SUPERSEDED)
+            log.info(
+                "transactional id %s: stopped sending markers, another coordinator or producer epoch took over: %s",
+                markers.transactional_id,
+                refusals,
+            )
             del self._sending[markers.transactional_id]
             return
-        for each, code in told.items():
-            if code not in WRITTEN and code not in TRY_AGAIN:
-                log.error("%s does not take the marker of %s: %s", each, markers.transactional_id, code.name)
-        sending.left -= {each for each, code in told.items() if code in WRITTEN}
-        self._retry(sending, [each for each, code in told.items() if code not in WRITTEN])
+        for each, code in results.items():
+            if code not in WRITTEN and code not in RETRIABLE:
+                log.error(
+                    "%s: refused the marker of transactional id %s, which is retried: %s",
+                    each,
+                    markers.transactional_id,
+                    code.name,
+                )
+        sending.left -= {each for each, code in results.items() if code in WRITTEN}
+        self._retry(sending, [each for each, code in results.items() if code not in WRITTEN])
         self._finish_if_done(sending)
 
 

@@ -1,9 +1,9 @@
-"""One partition of a coordinator's log and the machine over it: the single writer that decides, appends, applies, and
-answers when it is committed.
+"""One partition of a coordinator's topic with its state machine: the single writer that decides, applies and appends,
+and responds when the records are committed.
 
-What is decided in one turn of the loop goes to the log as one batch. If the log refuses it, the machine knows things
-that never were: it is dropped with all who wait, and another is made from the log. What belongs to a producer's
-transaction is a batch of its own, for the log to judge before the machine hears of it.
+The records of one turn of the loop become one batch. If the log refuses it, the machine has applied records that do
+not exist: it is dropped, its waiting requests fail, and a new machine is loaded from the log. Records of a producer's
+transaction are a batch of their own, which the log must accept before the machine applies it.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from moldau.base.promise import Promise
 from moldau.coordinator.machine import Answer, CoordinatorRecord, Outcome, ProducerIdAndEpoch
 from moldau.log.validate import Origin
 from moldau.replica.partition import ACKS_ALL, Partition
-from moldau.runtime.coordinators.shard_replay import Machine, TransactionalMachine, replayed
+from moldau.runtime.coordinators.shard_replay import Machine, TransactionalMachine, replay_log
 from moldau.wire.batch import BATCH_HEADER_BYTES
 from moldau.wire.records import IN_LINE, EndTxnMarker, Record, build_batch, end_txn_batch
 
 R = TypeVar("R")
 log = logging.getLogger("moldau.coordinator")
 RECORD_OVERHEAD_BYTES: Final = 32
-"""More than a record's lengths, deltas and attributes can take."""
+"""An upper bound for a record's lengths, deltas and attributes."""
 UNWRITABLE: Final = (struct.error, ValueError, OverflowError)
-"""What the codec says to a string that its length field cannot count."""
+"""Errors of the codec for a string that is too long for its length field."""
 
 
-_FAILURES: Final = {
+_CODES_ON_FAILURE: Final = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.NOT_COORDINATOR,
 }
-"""What clients are told when the log does not take what was decided."""
+"""The error code for clients when the log refuses a batch, by the log's error code."""
 
 
 class Shard:
-    """`machine` is what requests are put to, by way of `submit`. `on_failed` is called once, if the log refuses."""
+    """`submit` passes requests to `machine`. `on_failed` is called once, if the log refuses a batch."""
 
     def __init__(
         self,
@@ -61,9 +61,9 @@ class Shard:
         self._records: list[Record] = []
         self._bytes = BATCH_HEADER_BYTES
         self._answers: list[Answer] = []
-        """Those of this turn."""
+        """The answers of this turn."""
         self._unacknowledged: deque[list[Answer]] = deque()
-        """Those of turns that are written and not committed yet."""
+        """The answers of turns that are appended but not committed yet."""
         self._is_failed = False
         self._timer: Timer | None = None
         self._timer_ms = 0
@@ -75,7 +75,7 @@ class Shard:
     # --- requests -----------------------------------------------------------------------------------------------
 
     def submit(self, decide: Callable[[], Outcome[R]]) -> R | Promise[R]:
-        """The answer, or a promise of it. Raises KafkaError, and a promise may come to one instead of its answer."""
+        """Return the response or a promise of it. Raise KafkaError; a promise may also be completed with one."""
         if self._refusal is not None:
             raise KafkaError(self._refusal)
         outcome: Outcome[Any] = decide()
@@ -83,44 +83,44 @@ class Shard:
             try:
                 outcome = self._take(outcome)
             except KafkaError as refused:
-                _tell([Answer(each.waiting, refused) for each in outcome.answers])
+                _complete([Answer(each.waiting, refused) for each in outcome.answers])
                 raise
-        answer: R | Promise[R] = self._park(outcome)
-        self._arm()
-        return answer
+        response: R | Promise[R] = self._park(outcome)
+        self._set_timer()
+        return response
 
     def _take(self, outcome: Outcome[Any]) -> Outcome[Any]:
-        """Makes the outcome's records facts, to be written at the end of this turn; all of them or none."""
+        """Apply the outcome's records, all or none. They are appended at the end of this turn."""
         try:
-            records = [self._encoded(record) for record in outcome.records]
+            records = [self._encode(record) for record in outcome.records]
             size = max(map(_size, records)) if outcome.is_divisible else sum(map(_size, records))
             if BATCH_HEADER_BYTES + size + outcome.spare_bytes > self.partition.log.config.max_message_bytes:
                 raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
         except (KafkaError, *UNWRITABLE) as error:
             refusal = error if isinstance(error, KafkaError) else KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
-            if outcome.refused is None:
+            if outcome.on_refused is None:
                 raise refusal from error
-            told = outcome.refused(refusal)
-            taken = self._take(told) if told.records else told
+            fallback = outcome.on_refused(refusal)
+            taken = self._take(fallback) if fallback.records else fallback
             return Outcome(outcome.response, taken.records, taken.answers)
         if outcome.producer is not None:
             self._write_transactional(outcome.producer, outcome.records, records)
         elif outcome.is_divisible:
             for record, encoded in zip(outcome.records, records, strict=True):
-                self._note([record], [encoded])
+                self._apply([record], [encoded])
         else:
-            self._note(outcome.records, records)
-        if outcome.applied is not None:
-            outcome.applied()
+            self._apply(outcome.records, records)
+        if outcome.on_applied is not None:
+            outcome.on_applied()
         return outcome
 
-    def _note(self, records: Sequence[CoordinatorRecord], encoded: list[Record]) -> None:
-        """Applies records that go into one batch. If this turn's has no room for them, that is written first."""
+    def _apply(self, records: Sequence[CoordinatorRecord], encoded: list[Record]) -> None:
+        """Apply records that must be in one batch. If the batch of this turn is full, append it first."""
         size = sum(map(_size, encoded))
         if self._bytes + size > self.partition.log.config.max_message_bytes:
             self._write()
         if self._refusal is not None:
-            raise KafkaError(self._refusal)  # the log refused, and this machine is no more
+            raise KafkaError(self._refusal)  # the log refused that batch, so this machine is dropped
         for record in records:
             self._machine.apply(record)
         if not self._records:
@@ -128,15 +128,15 @@ class Shard:
         self._records += encoded
         self._bytes += size
 
-    def _encoded(self, record: CoordinatorRecord) -> Record:
+    def _encode(self, record: CoordinatorRecord) -> Record:
         key, value = self._machine.encode(record)
         return Record(IN_LINE, self._clock.now_ms(), key, value)
 
     def _park(self, outcome: Outcome[Any]) -> Any:
-        """Nobody is told what rests on records that are not committed, be they their own or others'."""
+        """Hold responses back until all records that they depend on are committed, also those of other requests."""
         response = outcome.response
         if not self._records and not self._unacknowledged:
-            _tell(outcome.answers)
+            _complete(outcome.answers)
             return response
         turn = self._answers if self._records else self._unacknowledged[-1]
         turn += outcome.answers
@@ -183,8 +183,8 @@ class Shard:
     def _write_transactional(
         self, producer: ProducerIdAndEpoch, records: Sequence[CoordinatorRecord], encoded: list[Record]
     ) -> None:
-        """Records of a producer's transaction: written at once, and facts only if the log takes them. A producer that
-        was fenced is refused there."""
+        """Append records of a producer's transaction at once, and apply them only if the log accepts them: it refuses a
+        fenced producer."""
         machine = self._transactional_machine()
         batch = build_batch(
             encoded,
@@ -200,8 +200,8 @@ class Shard:
     def end_transaction(
         self, producer: ProducerIdAndEpoch, marker: EndTxnMarker, transaction_version: int
     ) -> Promise[ErrorCode]:
-        """Writes the marker that decides a producer's transaction. KafkaError if the log does not take it; the promise
-        is of its commit, and may come to a KafkaError instead."""
+        """Append the marker that ends a producer's transaction. Raise KafkaError if the log refuses it. The promise is
+        completed when the marker is committed, or with a KafkaError."""
         if self._refusal is not None:
             raise KafkaError(self._refusal)
         machine = self._transactional_machine()
@@ -213,54 +213,56 @@ class Shard:
         return written
 
     def _append_for_producer(self, batch: bytearray, transaction_version: int = 0) -> int:
-        """Behind what was decided in this turn so far: order in the log is order here."""
+        """Append a batch after the records of this turn, so that the log has the order of the decisions."""
         self._write()
         if self._refusal is not None:
             raise KafkaError(self._refusal)
         try:
             return self._append(batch, transaction_version)
         except KafkaError as refused:
-            if refused.code in _FAILURES:
+            if refused.code in _CODES_ON_FAILURE:
                 self._fail(refused)
-                raise KafkaError(_FAILURES[refused.code]) from refused
+                raise KafkaError(_CODES_ON_FAILURE[refused.code]) from refused
             raise
 
     def _transactional_machine(self) -> TransactionalMachine:
-        assert self._transactional is not None, "only some coordinators take part in transactions"
+        assert self._transactional is not None, "this coordinator's machine does not support transactions"
         return self._transactional
 
     def _acknowledged(self, code: ErrorCode) -> None:
         if self._is_failed:
             return
         if code is ErrorCode.NONE:
-            _tell(self._unacknowledged.popleft())
+            _complete(self._unacknowledged.popleft())
         else:
             self._fail(KafkaError(code))
 
     def _fail(self, error: KafkaError) -> None:
-        log.warning("%s: %s; what was not committed is forgotten", self.partition.name, error)
-        self.close(_FAILURES.get(error.code, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        log.warning(
+            "%s: coordinator shard failed, drops what is not committed and reloads: %s", self.partition.name, error
+        )
+        self.close(_CODES_ON_FAILURE.get(error.code, ErrorCode.COORDINATOR_NOT_AVAILABLE))
         self._on_failed(self)
 
     def close(self, code: ErrorCode) -> None:
-        """Nothing more is decided here; all who wait are told why."""
+        """Refuse all further requests with `code`, and complete all waiting ones with it."""
         self._refusal = code
         self._is_failed = True
         if self._timer is not None:
             self._timer.cancel()
-        told = [answer.waiting for turn in (*self._unacknowledged, self._answers) for answer in turn]
-        told += self._machine.waiting()
+        waiting = [answer.waiting for turn in (*self._unacknowledged, self._answers) for answer in turn]
+        waiting += self._machine.waiting()
         self._unacknowledged.clear()
         self._records, self._answers = [], []
-        _tell([Answer(waiting, KafkaError(code)) for waiting in told])
+        _complete([Answer(promise, KafkaError(code)) for promise in waiting])
 
     # --- loading ------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Replays the log, a piece in each turn of the loop."""
-        self._load_on(replayed(self.partition, self._machine))
+        """Replay the log, a part in each turn of the loop."""
+        self._load_next(replay_log(self.partition, self._machine))
 
-    def _load_on(self, steps: Iterator[None]) -> None:
+    def _load_next(self, steps: Iterator[None]) -> None:
         if self._is_failed:
             return
         try:
@@ -270,11 +272,11 @@ class Shard:
         except StorageFault as fault:
             self._fail(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)))
         else:
-            self._timers.soon(lambda: self._load_on(steps))
+            self._timers.soon(lambda: self._load_next(steps))
 
     def _wait_for_commit(self) -> None:
-        """What was replayed may not be committed yet, as after an append that the disk refused while it was slow with
-        the one before: until it is, nobody is told."""
+        """Serve requests only when all that was replayed is committed. It may not be yet, for example if the disk was
+        slow with one append and refused the next, which made this shard reload."""
         promise = self.partition.acknowledged(self.partition.log.end_offset - 1)
         if promise is None:
             self._begin(ErrorCode.NONE)
@@ -289,21 +291,21 @@ class Shard:
             return
         self._refusal = None
         self._machine.loaded()
-        self._arm()
+        self._set_timer()
 
     # --- time ---------------------------------------------------------------------------------------------------
 
-    def _arm(self) -> None:
-        """Sees to it that the next deadline is not missed."""
-        due_ms = self._machine.next_deadline_ms()
-        if due_ms is None or self._is_failed or (self._timer is not None and self._timer_ms <= due_ms):
+    def _set_timer(self) -> None:
+        """Set the timer to the machine's next deadline, unless it is already set to that or an earlier time."""
+        deadline_ms = self._machine.next_deadline_ms()
+        if deadline_ms is None or self._is_failed or (self._timer is not None and self._timer_ms <= deadline_ms):
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer_ms = due_ms
-        self._timer = self._timers.after_ms(max(due_ms - self._clock.elapsed_ms(), 0), self._beat)
+        self._timer_ms = deadline_ms
+        self._timer = self._timers.after_ms(max(deadline_ms - self._clock.elapsed_ms(), 0), self._run_due)
 
-    def _beat(self) -> None:
+    def _run_due(self) -> None:
         self._timer = None
         try:
             for action in self._machine.due(self._clock.elapsed_ms()):
@@ -311,15 +313,15 @@ class Shard:
                     return
                 self.submit(action)
         finally:
-            self._arm()
+            self._set_timer()
 
 
 def _size(record: Record) -> int:
     return len(record.key or b"") + len(record.value or b"") + RECORD_OVERHEAD_BYTES
 
 
-def _tell(answers: Sequence[Answer]) -> None:
-    """The last first: of several replies to one connection the first comes to its turn last, and takes the others,
-    which are ready by then, along in one send."""
+def _complete(answers: Sequence[Answer]) -> None:
+    """Complete the last promise first: of several responses to one connection, the first is then completed last, and
+    one send takes all of them."""
     for waiting, response in reversed(answers):
         waiting.complete(response)

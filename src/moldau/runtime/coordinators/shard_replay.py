@@ -1,4 +1,4 @@
-"""The machines that shards are built over, and how one is filled from its log when a node begins to lead it."""
+"""The interface of a shard's state machine, and its replay from the log when a node becomes the leader."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from moldau.wire.schema import Buffer
 
 log = logging.getLogger("moldau.coordinator")
 LOAD_TURN_RECORDS: Final = 2_000
-"""Records replayed before others get their turn."""
+"""How many records are replayed in one turn of the loop."""
 
 
 class Machine(Protocol):
-    """What a shard needs of the machine over its log."""
+    """What a shard needs from its state machine."""
 
     def encode(self, record: CoordinatorRecord) -> tuple[bytes, bytes | None]: ...
 
@@ -40,7 +40,7 @@ class Machine(Protocol):
 
 @runtime_checkable
 class TransactionalMachine(Machine, Protocol):
-    """One whose records may be part of a producer's transaction: they count when that is committed."""
+    """A machine whose records may be part of a producer's transaction: they take effect when it commits."""
 
     def apply_transactional(self, producer_id: int, record: CoordinatorRecord) -> None: ...
 
@@ -49,9 +49,9 @@ class TransactionalMachine(Machine, Protocol):
     def end_transaction(self, producer_id: int, committed: bool) -> None: ...
 
 
-def replayed(partition: Partition, machine: Machine) -> Iterator[None]:
-    """Lays the log over the machine. Yields now and then, for others to have their turn. What the disk has spoilt is
-    left out: groups find older offsets and read again, which is better than never."""
+def replay_log(partition: Partition, machine: Machine) -> Iterator[None]:
+    """Replay the log into the machine, and yield after each part so that other work can run. Damaged records are
+    skipped: groups then find older offsets and read some records again, which is better than not loading at all."""
     transactional = machine if isinstance(machine, TransactionalMachine) else None
     count = 0
     for segment in list(partition.log.segments):
@@ -62,8 +62,9 @@ def replayed(partition: Partition, machine: Machine) -> Iterator[None]:
                 if count >= LOAD_TURN_RECORDS:
                     count = 0
                     yield
-        except MalformedData as spoilt:
-            log.error("%s: the rest of a segment cannot be read and is left out: %s", partition.name, spoilt)
+        except MalformedData as error:
+            base = segment.base_offset
+            log.error("%s: skipped the damaged rest of the segment at offset %d: %s", partition.name, base, error)
 
 
 def _replay(
@@ -76,16 +77,16 @@ def _replay(
     name, last = partition.name, header.last_offset
     try:
         if not check_crc(batch):
-            raise MalformedData("the CRC is another")
+            raise MalformedData("the CRC does not match")
         records = decode_records(batch, header)
-    except MalformedData as spoilt:
-        log.error("%s: records up to offset %d cannot be read and are left out: %s", name, last, spoilt)
+    except MalformedData as error:
+        log.error("%s: skipped the damaged batch at offsets %d to %d: %s", name, header.base_offset, last, error)
         return
     for record in records:
         try:
             _replay_record(machine, transactional, header, record)
-        except MalformedData as strange:
-            log.error("%s: record %d cannot be understood and is left out: %s", name, record.offset, strange)
+        except MalformedData as error:
+            log.error("%s: skipped the record at offset %d, which cannot be decoded: %s", name, record.offset, error)
 
 
 def _replay_record(
@@ -95,7 +96,7 @@ def _replay_record(
         machine.replay(record.key or b"", record.value)
         return
     if transactional is None:
-        raise MalformedData("a record of a transaction where there are none")
+        raise MalformedData("a transactional record in a topic that has no transactions")
     if not header.is_control:
         transactional.replay_transactional(header.producer_id, record.key or b"", record.value)
     elif (marker := read_end_txn_marker(record)) is not None:

@@ -1,6 +1,6 @@
-"""The shards of a coordinator that this node has: one for each partition of its topic that this node leads.
+"""The shards of a coordinator on this node: one for each partition of its topic that this node leads.
 
-A group belongs to the partition that its id hashes to, as everywhere in Kafka.
+A group or transactional id belongs to the partition that its hash selects, as in Kafka.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ log = logging.getLogger("moldau.coordinator")
 M = TypeVar("M", bound=Machine)
 R = TypeVar("R")
 RELOAD_MS: Final = 1_000
-"""How long a shard whose log refused stays away: what was wrong with the disk is seldom over at once."""
+"""The delay before a failed shard is loaded again: a disk problem is rarely over at once."""
 
 
 class Shards(Generic[M]):
-    """`make` gives a machine for a partition that knows nothing yet; it is filled from the log."""
+    """`make` returns a new, empty machine for a partition; the shard loads it from the log."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Shards(Generic[M]):
         self._shards: dict[int, tuple[Shard, M]] = {}
 
     def __iter__(self) -> Iterator[M]:
-        """All machines here, also those that are still being loaded."""
+        """Yield all machines of this node, also those that are still loading."""
         for _, machine in self._shards.values():
             yield machine
 
@@ -59,73 +59,75 @@ class Shards(Generic[M]):
         return self._topic.partition_of(key).partition
 
     def submit(self, key: str, decide: Callable[[M], Outcome[R]]) -> R | Promise[R]:
-        """Puts a request to the machine that `key` belongs to. KafkaError if that is not here, or not ready."""
-        found = self._shards.get(self.partition_of(key))
-        if found is None:
+        """Submit a request to the machine of `key`. Raise KafkaError if it is not on this node, or not loaded."""
+        entry = self._shards.get(self.partition_of(key))
+        if entry is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        shard, machine = found
+        shard, machine = entry
         return shard.submit(partial(decide, machine))
 
     def end_transaction(
         self, index: int, producer: ProducerIdAndEpoch, marker: EndTxnMarker, transaction_version: int
     ) -> Promise[ErrorCode]:
-        """Writes a marker into one of the topic's partitions. KafkaError if that is not here, or will not have it."""
-        found = self._shards.get(index)
-        if found is None:
+        """Append a marker to one of the topic's partitions. Raise KafkaError if this node does not lead it, or its log
+        refuses the marker."""
+        entry = self._shards.get(index)
+        if entry is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        return found[0].end_transaction(producer, marker, transaction_version)
+        return entry[0].end_transaction(producer, marker, transaction_version)
 
     def submit_all(self, decide: Callable[[M], Outcome[R]]) -> list[R | Promise[R]]:
-        """The same to every machine. KafkaError if one is not ready."""
+        """Submit the same request to every machine. Raise KafkaError if one is not loaded."""
         return [shard.submit(partial(decide, machine)) for shard, machine in self._shards.values()]
 
-    def tell(self, decide: Callable[[M], Outcome[None]]) -> None:
-        """News for every machine that is ready; one that is not learns of it from the log, or when offsets expire."""
-        self.tell_each(lambda machine: [decide(machine)])
+    def notify(self, decide: Callable[[M], Outcome[None]]) -> None:
+        """Submit a decision to every loaded machine. One that is still loading finds out from the log, or when offsets
+        expire."""
+        self.submit_outcomes(lambda machine: [decide(machine)])
 
-    def tell_each(self, decide: Callable[[M], Iterable[Outcome[None]]]) -> None:
-        """The same where there may be much to do: each outcome is a decision of its own."""
+    def submit_outcomes(self, decide: Callable[[M], Iterable[Outcome[None]]]) -> None:
+        """Submit many decisions to every loaded machine, each outcome separately."""
         for shard, machine in list(self._shards.values()):
             for outcome in decide(machine) if shard.is_ready else ():
                 if not shard.is_ready:
                     break
                 try:
-                    shard.submit(partial(_given, outcome))
+                    shard.submit(partial(_identity, outcome))
                 except KafkaError as refused:
-                    log.warning("%s: %s", shard.partition.name, refused)
+                    log.warning("%s: coordinator shard refused its own records: %s", shard.partition.name, refused)
 
     def on_image(self, image: MetadataImage, changes: Changes) -> None:
-        """Brings what is here in line with who leads what."""
+        """Open and close shards according to the leaders of the topic's partitions."""
         name = self._topic.name
         if any(removed.name == name for removed in changes.removed):
             self.close(ErrorCode.NOT_COORDINATOR)
         if name in changes.topics:
             for index, _ in enumerate(image.topics[name].partitions):
-                self._follow(index, image)
+                self._update_shard(index, image)
 
-    def _follow(self, index: int, image: MetadataImage) -> None:
+    def _update_shard(self, index: int, image: MetadataImage) -> None:
         partition = self._partitions.find(self._topic.name, index)
         is_ours = partition is not None and image.topics[self._topic.name].partitions[index].leader == self._node_id
-        known = self._shards.get(index)
-        if known is not None and not (is_ours and known[0].partition is partition):
+        entry = self._shards.get(index)
+        if entry is not None and not (is_ours and entry[0].partition is partition):
             self._shards.pop(index)[0].close(ErrorCode.NOT_COORDINATOR)
-            known = None
-        if known is None and is_ours:
+            entry = None
+        if entry is None and is_ours:
             assert partition is not None
             self._open(index, partition)
 
     def _open(self, index: int, partition: Partition) -> None:
         machine = self._make(partition)
-        shard = Shard(partition, machine, self._clock, self._timers, lambda failed: self._failed(index, failed))
+        shard = Shard(partition, machine, self._clock, self._timers, lambda failed: self._on_failed(index, failed))
         self._shards[index] = (shard, machine)
         shard.load()
 
-    def _failed(self, index: int, failed: Shard) -> None:
+    def _on_failed(self, index: int, failed: Shard) -> None:
         self._timers.after_ms(RELOAD_MS, lambda: self._reopen(index, failed))
 
     def _reopen(self, index: int, failed: Shard) -> None:
-        known = self._shards.get(index)
-        if known is not None and known[0] is failed and failed.partition.is_leader:
+        entry = self._shards.get(index)
+        if entry is not None and entry[0] is failed and failed.partition.is_leader:
             self._open(index, failed.partition)
 
     def close(self, code: ErrorCode) -> None:
@@ -134,5 +136,5 @@ class Shards(Generic[M]):
             shard.close(code)
 
 
-def _given(outcome: Outcome[None]) -> Outcome[None]:
+def _identity(outcome: Outcome[None]) -> Outcome[None]:
     return outcome

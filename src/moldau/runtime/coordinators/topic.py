@@ -1,5 +1,5 @@
-"""The topic that a coordinator's facts are kept in: made when somebody first looks for the coordinator, and who leads
-which of its partitions."""
+"""The topic of a coordinator's records. It is created when a client first looks for the coordinator. The leader of one
+of its partitions is the coordinator of the keys in it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from moldau.runtime.controller.channel import TopicCreator
 from moldau.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
 log = logging.getLogger("moldau.coordinator")
-HASHES_KEPT: Final = 4_096
-KEPT_LENGTH_MAX: Final = 256
-"""Of the texts whose hashes are kept: clients choose them, and could fill a node's memory with long ones."""
+CACHED_HASHES_MAX: Final = 4_096
+CACHED_LENGTH_MAX: Final = 256
+"""The longest text whose hash is cached: clients choose the texts and could fill the memory with long ones."""
 
 
 class CoordinatorTopic:
@@ -32,17 +32,19 @@ class CoordinatorTopic:
         self._count = 0
 
     def open(self) -> Promise[ErrorCode]:
-        """Makes the topic if it is not there."""
+        """Create the topic if it does not exist."""
         if self.name in self._current.image.topics:
             return resolved(ErrorCode.NONE)
-        made = self._creator.create_topics(CreateTopicsRequest([self._topic]))
-        return made.map(
-            lambda given: given.code if isinstance(given, KafkaError) else ErrorCode(given.topics[0].error_code)
+        creation = self._creator.create_topics(CreateTopicsRequest([self._topic]))
+        return creation.map(
+            lambda response: (
+                response.code if isinstance(response, KafkaError) else ErrorCode(response.topics[0].error_code)
+            )
         )
 
     def warn_of_loss(self, image: MetadataImage, changes: Changes, loss: str) -> None:
-        """Says so where somebody makes coordinators forget what they knew, as Kafka allows it too: by deleting the
-        topic, or by adding partitions, for what belongs to a key is looked for in another one then."""
+        """Log a warning if coordinators lost their state, which Kafka allows too: the topic was deleted, or partitions
+        were added, so that the hash of a key selects another partition."""
         is_deleted = any(removed.name == self.name for removed in changes.removed)
         if not is_deleted and self.name not in changes.topics:
             return
@@ -54,13 +56,13 @@ class CoordinatorTopic:
             log.warning("%s has %d partitions instead of %d: %s", self.name, self._count, before, loss)
 
     def partition_of(self, key: str) -> TopicPartition:
-        """Where what belongs to `key` is kept, or will be once the topic is made."""
+        """Return the partition for the records of `key`, also before the topic is created."""
         topic = self._current.image.topics.get(self.name)
         count = self._topic.num_partitions if topic is None else len(topic.partitions)
         return TopicPartition(self.name, java_hash(key) % count)
 
     def leader_of(self, key: str) -> int:
-        """The node that leads the partition of `key`; KafkaError if nobody does now."""
+        """Return the node that leads the partition of `key`. Raise KafkaError if there is none now."""
         topic = self._current.image.topics.get(self.name)
         leader = -1 if topic is None else topic.partitions[self.partition_of(key).partition].leader
         if leader < 0:
@@ -69,14 +71,14 @@ class CoordinatorTopic:
 
 
 def topic_spec(name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> CreatableTopic:
-    said = [CreatableTopicConfig(config, value) for config, value in configs.items()]
-    return CreatableTopic(name, partitions, replication_factor, configs=said)
+    topic_configs = [CreatableTopicConfig(config, value) for config, value in configs.items()]
+    return CreatableTopic(name, partitions, replication_factor, configs=topic_configs)
 
 
 def java_hash(text: str) -> int:
-    """The absolute value of Java's hash of a string, by which Kafka places groups and transactional ids; 0 for the one
-    number that has none in 32 bits."""
-    return _kept_hash(text) if len(text) <= KEPT_LENGTH_MAX else _hash(text)
+    """Return the absolute value of Java's `String.hashCode()`, by which Kafka selects the partition of a group or
+    transactional id; 0 for -2³¹, which has no absolute value in 32 bits."""
+    return _cached_hash(text) if len(text) <= CACHED_LENGTH_MAX else _hash(text)
 
 
 def _hash(text: str) -> int:
@@ -88,4 +90,4 @@ def _hash(text: str) -> int:
     return 0 if signed == -(1 << 31) else abs(signed)
 
 
-_kept_hash = lru_cache(maxsize=HASHES_KEPT)(_hash)
+_cached_hash = lru_cache(maxsize=CACHED_HASHES_MAX)(_hash)

@@ -1,4 +1,4 @@
-"""The transaction coordinator of a node: its shards, the topic they live in, and the markers of what they decide."""
+"""The transaction coordinator of a node: its shards, their topic, and the sender of markers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from moldau.wire.messages.create_topics import CreatableTopic
 
 R = TypeVar("R")
 TRANSACTIONAL_ID_BYTES_MAX = 2**15 - 1
-"""More cannot be written into a record's key."""
+"""The longest string that fits into a record's key."""
 LOSS: Final = (
     "transactions that are open may never end, and hold up their readers;"
     " `moldau transaction hanging` finds them, `moldau transaction abort` ends them"
@@ -54,7 +54,7 @@ class TransactionCoordinator:
         self._producer_ids = producer_ids
         self._clock = clock
         self._partitions = partitions
-        self._markers = MarkerSender(current, brokers, timers, self._written, self._is_ours)
+        self._markers = MarkerSender(current, brokers, timers, self._on_markers_written, self._is_ours)
         self._shards: Shards[Transactions] = Shards(topic, node_id, partitions, self._machine, clock, timers)
 
     def _machine(self, partition: Partition) -> Transactions:
@@ -70,8 +70,8 @@ class TransactionCoordinator:
     # --- requests -----------------------------------------------------------------------------------------------
 
     def submit(self, transactional_id: str, decide: Callable[[Transactions], Outcome[R]]) -> R | Promise[R]:
-        """Puts a request to the shard of its transactional id. KafkaError if there is none here, and a promise may
-        come to one."""
+        """Submit a request to the shard of its transactional id. Raise KafkaError if this node does not have the shard;
+        a promise may also be completed with a KafkaError."""
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         _check_length(transactional_id)
@@ -81,23 +81,23 @@ class TransactionCoordinator:
         return self._shards.submit_all(decide)
 
     def with_producer_id(self, call: Callable[[], R | Promise[R]]) -> R | Promise[R]:
-        """Asks once a producer id is at hand, should one be needed; a promise may come to a KafkaError. If the
-        controller grants none, only who needs one is refused."""
+        """Run `call` once a producer id is available, in case it needs one; a promise may be completed with a
+        KafkaError. If the controller grants no ids, `call` still runs, and fails only if it needs one."""
         ready = self._producer_ids.ready()
         return call() if ready is None else ready.and_then(lambda _: call())
 
     def find(self, transactional_id: str) -> int:
-        """The node that coordinates it; KafkaError if nobody does now, or ever can."""
+        """Return the node that coordinates the id. Raise KafkaError if there is none now, or the id is too long."""
         _check_length(transactional_id)
         return self.topic.leader_of(transactional_id)
 
     # --- markers ------------------------------------------------------------------------------------------------
 
-    def _written(self, markers: TransactionMarkers) -> None:
+    def _on_markers_written(self, markers: TransactionMarkers) -> None:
         try:
             self._shards.submit(markers.transactional_id, lambda machine: machine.markers_written(markers))
         except KafkaError:
-            # The shard is being filled anew, and will find the transaction decided and not completed.
+            # The shard is loading again; it will find the prepared transaction and send the markers again.
             return
 
     def _is_ours(self, markers: TransactionMarkers) -> bool:
@@ -106,19 +106,19 @@ class TransactionCoordinator:
             partition is not None and partition.is_leader and partition.state.leader_epoch >= markers.coordinator_epoch
         )
 
-    # --- what goes on meanwhile ---------------------------------------------------------------------------------
+    # --- changes of metadata, expiration, shutdown --------------------------------------------------------------
 
     def on_image(self, image: MetadataImage, changes: Changes) -> None:
         self.topic.warn_of_loss(image, changes, LOSS)
         self._shards.on_image(image, changes)
 
     def expire(self) -> None:
-        """Forgets transactional ids that nobody has used for long."""
+        """Remove transactional ids that were not used for their expiration time."""
         now_ms = self._clock.now_ms()
-        self._shards.tell_each(lambda machine: machine.expire(now_ms))
+        self._shards.submit_outcomes(lambda machine: machine.expire(now_ms))
 
     def close(self) -> None:
-        """The node stops: producers are to look for another coordinator."""
+        """Fail all waiting requests because the node stops; producers look for another coordinator then."""
         self._markers.close()
         self._shards.close(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 

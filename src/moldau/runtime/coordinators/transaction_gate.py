@@ -1,7 +1,7 @@
-"""The gate before a partition's log for records of a transaction: verified first, appended then (KIP-890).
+"""Verifies that a partition is part of a transaction before records of it are appended (KIP-890).
 
-What clients do in one request is verified in one question. Clients up to a certain version said beforehand which
-partitions they write to, and are checked; later ones add a partition by writing to it.
+All partitions of one produce request are verified by one request. Older clients have added the partitions beforehand,
+which is verified here; newer clients add a partition by writing to it.
 """
 
 from __future__ import annotations
@@ -20,46 +20,50 @@ from moldau.replica.partition import Partition
 from moldau.replica.verification import Guard, Verifications
 from moldau.runtime.coordinators.transaction_verifier import Codes, InTransaction, TransactionVerifier
 
-Wanted = Sequence[tuple[Partition, int]]
+PartitionSequences = Sequence[tuple[Partition, int]]
+"""Partitions, each with the first sequence number that is to be appended."""
 
 
 class Passed(NamedTuple):
-    """What came of it: guards for those that may be appended if nothing has happened meanwhile, and who may not."""
+    """The result: guards for the partitions that may be appended to, if nothing happened meanwhile, and the errors of
+    the others."""
 
     guards: Mapping[TopicPartition, Guard]
     refused: Mapping[TopicPartition, KafkaError]
 
 
 NOTHING = Passed({}, {})
-STRANGERS = frozenset({ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_REQUEST})
+UNKNOWN_PRODUCER_CODES = frozenset(
+    {ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_REQUEST}
+)
 FIRST_RETRY_MS = 1
-"""Markers mostly take less than the whole time between two looks: the first ones follow each other sooner."""
+"""The first retries come faster than `retry_ms`, because most markers are written sooner than that."""
 
 
 @dataclass(slots=True, eq=False)
-class _InLine:
-    """A write that waits until its partitions are known to be part of the transaction."""
+class _PendingWrite:
+    """A write that waits until its partitions are verified."""
 
     transaction: InTransaction
-    wanted: Wanted
+    partitions: PartitionSequences
     knows_abortable: bool
     give_up_ms: int
     wait_ms: int
-    """Before the next question, if there has to be one."""
+    """The delay before the next request, if one is needed."""
     answer: Promise[Passed] = field(default_factory=Promise)
     passed: Passed | None = None
-    """What came of it, while others go first."""
+    """The result, while earlier writes are still waiting for theirs."""
 
 
 class Patience(NamedTuple):
-    """How long a write waits for the transaction before it to end, and how often it looks."""
+    """How often a write retries, and how long it waits, until the previous transaction has ended."""
 
     retry_ms: int
     retry_max_ms: int
 
 
 class TransactionGate:
-    """`verifies` is whether what clients said beforehand is checked at all."""
+    """`verifies` returns whether partitions that clients have added beforehand are verified at all."""
 
     def __init__(
         self,
@@ -76,78 +80,81 @@ class TransactionGate:
         self._timers = timers
         self._patience = patience
         self._verifies = verifies
-        self._lines: dict[InTransaction, deque[_InLine]] = {}
-        """Those who wait. Nobody of the same transaction goes first: what a producer sent first is written first."""
+        self._queues: dict[InTransaction, deque[_PendingWrite]] = {}
+        """Waiting writes by transaction, in order: what a producer sends first must be appended first."""
 
     def pass_through(
-        self, transaction: InTransaction, wanted: Wanted, knows_abortable: bool
+        self, transaction: InTransaction, partitions: PartitionSequences, knows_abortable: bool
     ) -> Passed | Promise[Passed]:
-        """`wanted` are partitions with the first sequence that is to be written; `knows_abortable` says whether the
-        client has heard of TRANSACTION_ABORTABLE."""
+        """Verify the partitions of a write. `knows_abortable`: the client supports TRANSACTION_ABORTABLE."""
         if not transaction.adds and not self._verifies():
             return NOTHING
-        guards, refused = self._begin(transaction, wanted)
-        if not guards and transaction not in self._lines:
+        guards, refused = self._begin(transaction, partitions)
+        if not guards and transaction not in self._queues:
             return Passed(guards, refused)
         patience = self._patience
         give_up_ms = self._clock.elapsed_ms() + patience.retry_max_ms
         wait_ms = min(FIRST_RETRY_MS, patience.retry_ms)
-        place = _InLine(transaction, wanted, knows_abortable, give_up_ms, wait_ms)
-        self._lines.setdefault(transaction, deque()).append(place)
-        self._ask(place, Passed(guards, refused))
-        return place.answer
+        write = _PendingWrite(transaction, partitions, knows_abortable, give_up_ms, wait_ms)
+        self._queues.setdefault(transaction, deque()).append(write)
+        self._verify(write, Passed(guards, refused))
+        return write.answer
 
-    def _ask(self, place: _InLine, begun: Passed) -> None:
-        if begun.guards:
-            self._verifier.verify(place.transaction, begun.guards).then(partial(self._settle, place, begun))
+    def _verify(self, write: _PendingWrite, started: Passed) -> None:
+        if started.guards:
+            self._verifier.verify(write.transaction, started.guards).then(partial(self._settle, write, started))
         else:
-            self._pass(place, begun)
+            self._pass(write, started)
 
-    def _ask_anew(self, place: _InLine) -> None:
-        self._ask(place, Passed(*self._begin(place.transaction, place.wanted)))
+    def _verify_again(self, write: _PendingWrite) -> None:
+        self._verify(write, Passed(*self._begin(write.transaction, write.partitions)))
 
-    def _settle(self, place: _InLine, begun: Passed, codes: Codes) -> None:
-        transaction, wanted = place.transaction, place.wanted
-        # The marker of the transaction before may not be here yet, which clients of version 2 need not know of.
-        # It voids the guards: they are taken anew, also if it came between the question and the answer.
-        is_early = ErrorCode.CONCURRENT_TRANSACTIONS in codes.values() and self._clock.elapsed_ms() < place.give_up_ms
-        is_void = not codes and self._are_void(transaction, wanted, begun.guards)
-        if transaction.adds and (is_early or is_void):
-            self._timers.after_ms(place.wait_ms, partial(self._ask_anew, place))
-            place.wait_ms = min(2 * place.wait_ms, self._patience.retry_ms)
+    def _settle(self, write: _PendingWrite, started: Passed, codes: Codes) -> None:
+        transaction, partitions = write.transaction, write.partitions
+        # The marker of the previous transaction may not be here yet; clients of version 2 do not see that, so retry.
+        # A marker invalidates the guards: get new ones, also if it came between the request and the response.
+        is_early = ErrorCode.CONCURRENT_TRANSACTIONS in codes.values() and self._clock.elapsed_ms() < write.give_up_ms
+        is_invalid = not codes and self._are_invalid(transaction, partitions, started.guards)
+        if transaction.adds and (is_early or is_invalid):
+            self._timers.after_ms(write.wait_ms, partial(self._verify_again, write))
+            write.wait_ms = min(2 * write.wait_ms, self._patience.retry_ms)
             return
-        self._forget_strangers(transaction, wanted, codes)
-        told = {name: KafkaError(_error_for_client(code, place.knows_abortable)) for name, code in codes.items()}
-        self._pass(place, Passed(begun.guards, {**begun.refused, **told}))
+        self._forget_unknown_producers(transaction, partitions, codes)
+        errors = {name: KafkaError(_error_for_client(code, write.knows_abortable)) for name, code in codes.items()}
+        self._pass(write, Passed(started.guards, {**started.refused, **errors}))
 
-    def _pass(self, place: _InLine, passed: Passed) -> None:
-        place.passed = passed
-        transaction = place.transaction
-        line = self._lines[transaction]
-        while line and (first := line[0]).passed is not None:
-            line.popleft()
-            if not line:
-                del self._lines[transaction]
+    def _pass(self, write: _PendingWrite, passed: Passed) -> None:
+        write.passed = passed
+        transaction = write.transaction
+        queue = self._queues[transaction]
+        while queue and (first := queue[0]).passed is not None:
+            queue.popleft()
+            if not queue:
+                del self._queues[transaction]
             first.answer.complete(first.passed)
 
-    def _forget_strangers(self, transaction: InTransaction, wanted: Wanted, codes: Codes) -> None:
-        """Anybody can make up producers: of those that their coordinator does not know, nothing is kept."""
-        for partition, _ in wanted:
-            if codes.get(partition.name) in STRANGERS:
+    def _forget_unknown_producers(
+        self, transaction: InTransaction, partitions: PartitionSequences, codes: Codes
+    ) -> None:
+        """Keep no state of producers that the coordinator does not know: clients can invent any number of them."""
+        for partition, _ in partitions:
+            if codes.get(partition.name) in UNKNOWN_PRODUCER_CODES:
                 self._verifications.forget(partition, transaction.producer_id, transaction.transactional_id)
 
-    def _are_void(self, transaction: InTransaction, wanted: Wanted, guards: Mapping[TopicPartition, Guard]) -> bool:
-        """Whether a marker has come where nothing of the transaction was written yet."""
-        anew, _ = self._begin(transaction, wanted)
-        return any(guards.get(name) is not guard for name, guard in anew.items())
+    def _are_invalid(
+        self, transaction: InTransaction, partitions: PartitionSequences, guards: Mapping[TopicPartition, Guard]
+    ) -> bool:
+        """Whether a marker came to a partition that has no records of the transaction yet."""
+        new_guards, _ = self._begin(transaction, partitions)
+        return any(guards.get(name) is not guard for name, guard in new_guards.items())
 
     def _begin(
-        self, transaction: InTransaction, wanted: Wanted
+        self, transaction: InTransaction, partitions: PartitionSequences
     ) -> tuple[dict[TopicPartition, Guard], dict[TopicPartition, KafkaError]]:
         guards: dict[TopicPartition, Guard] = {}
         refused: dict[TopicPartition, KafkaError] = {}
         now_ms = self._clock.elapsed_ms()
-        for partition, sequence in wanted:
+        for partition, sequence in partitions:
             try:
                 guard = self._verifications.begin(
                     partition,
@@ -165,7 +172,7 @@ class TransactionGate:
         return guards, refused
 
     def check(self, partition: Partition, transaction: InTransaction, sequence: int, passed: Passed) -> None:
-        """Right before the append. KafkaError if it must not be."""
+        """Check right before the append. Raise KafkaError if it is not allowed."""
         refused = passed.refused.get(partition.name)
         if refused is not None:
             raise refused

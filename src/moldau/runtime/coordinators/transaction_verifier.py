@@ -1,7 +1,7 @@
-"""Before a partition takes the first records of a transaction, the coordinator is asked whether it is part of it, or
-told that it now is (KIP-890): what belongs to no transaction would hold readers up for ever.
+"""Asks the transaction coordinator whether a partition is part of a transaction, or adds it, before the partition's
+first records are appended (KIP-890): records of no transaction would block readers forever.
 
-One request at a time is under way to each coordinator, and takes along all that has come up meanwhile.
+Each coordinator gets one request at a time, with all that has queued up for it.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from moldau.wire.messages.add_partitions_to_txn import (
 )
 
 Codes = dict[TopicPartition, ErrorCode]
-"""Of the partitions that were not verified, why."""
-FOR_OTHERS: Final = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED})
-"""Nothing was wrong but with another partition of the same question, as one whose topic was deleted."""
+"""The error code of each partition that was not verified."""
+NOT_ATTEMPTED: Final = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED})
+"""Only another partition of the same request had an error, for example because its topic was deleted."""
 NOT_REACHED: Final = frozenset(
     {ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNSUPPORTED_VERSION}
 )
 
 
-QUESTION_BYTES_MAX: Final = TRANSACTION_REQUEST_BYTES_MAX // 2
-"""One that is too long would be refused with all that is in it, now and when it is asked again."""
+REQUEST_BYTES_MAX: Final = TRANSACTION_REQUEST_BYTES_MAX // 2
+"""The limit for one request: one that is too long would be refused with everything in it, on every retry."""
 PARTITION_BYTES: Final = 20
-"""More than a partition takes in a request, or the head of a topic or a transaction without its name."""
+"""An upper bound for the size of a partition in a request, or of a topic or transaction without its name."""
 
 
 class InTransaction(NamedTuple):
-    """Whose partitions they are said to be, and whether they become so by being asked for (transaction version 2)."""
+    """The transaction of a write. `adds`: the write itself adds the partitions (transaction version 2)."""
 
     transactional_id: str
     producer_id: int
@@ -48,7 +48,7 @@ class InTransaction(NamedTuple):
     adds: bool
 
 
-class _Asked:
+class _Pending:
     __slots__ = ("partitions", "waiting")
 
     def __init__(self) -> None:
@@ -58,79 +58,81 @@ class _Asked:
 
 class TransactionVerifier:
     def __init__(self, coordinator_of: Callable[[str], int], brokers: Brokers, timers: Timers) -> None:
-        """`coordinator_of` gives the node that coordinates a transactional id, or raises KafkaError."""
+        """`coordinator_of` returns the node that coordinates a transactional id, or raises KafkaError."""
         self._coordinator_of = coordinator_of
         self._brokers = brokers
         self._timers = timers
-        self._queues: dict[int, dict[InTransaction, _Asked]] = {}
-        self._under_way: set[int] = set()
+        self._queues: dict[int, dict[InTransaction, _Pending]] = {}
+        self._in_flight: set[int] = set()
 
     def verify(self, transaction: InTransaction, partitions: Iterable[TopicPartition]) -> Promise[Codes]:
-        """Comes to what is wrong, by partition: nothing if they are part of the transaction."""
-        wanted = frozenset(partitions)
-        answer: Promise[Codes] = Promise()
+        """Return a promise of the errors by partition; empty if all are part of the transaction."""
+        requested = frozenset(partitions)
+        result: Promise[Codes] = Promise()
         try:
             node_id = self._coordinator_of(transaction.transactional_id)
         except KafkaError as refused:
-            answer.complete(dict.fromkeys(wanted, refused.code))
-            return answer
-        asked = self._queues.setdefault(node_id, {}).setdefault(transaction, _Asked())
-        asked.partitions |= wanted
-        asked.waiting.append((wanted, answer))
-        self._ask(node_id)
-        return answer
+            result.complete(dict.fromkeys(requested, refused.code))
+            return result
+        pending = self._queues.setdefault(node_id, {}).setdefault(transaction, _Pending())
+        pending.partitions |= requested
+        pending.waiting.append((requested, result))
+        self._send_next(node_id)
+        return result
 
-    def _ask(self, node_id: int) -> None:
+    def _send_next(self, node_id: int) -> None:
         queue = self._queues.get(node_id)
-        if not queue or node_id in self._under_way:
+        if not queue or node_id in self._in_flight:
             return
-        # Of several epochs of one producer the request has room for one; the others go with the next.
-        now: dict[str, tuple[InTransaction, _Asked]] = {}
+        # A request can have one epoch of a producer; its other epochs go into the next request.
+        batch: dict[str, tuple[InTransaction, _Pending]] = {}
         size = 0
         for transaction in list(queue):
-            if transaction.transactional_id in now:
+            if transaction.transactional_id in batch:
                 continue
             size += _size(transaction, queue[transaction])
-            if now and size > QUESTION_BYTES_MAX:
+            if batch and size > REQUEST_BYTES_MAX:
                 break
-            now[transaction.transactional_id] = (transaction, queue.pop(transaction))
+            batch[transaction.transactional_id] = (transaction, queue.pop(transaction))
         if not queue:
             del self._queues[node_id]
-        request = AddPartitionsToTxnRequest([_request_entry(transaction, asked) for transaction, asked in now.values()])
-        self._under_way.add(node_id)
-        answer = self._brokers.ask(node_id, ApiKey.ADD_PARTITIONS_TO_TXN, request)
-        answer.then(partial(self._answered, node_id, now))
+        request = AddPartitionsToTxnRequest(
+            [_request_entry(transaction, pending) for transaction, pending in batch.values()]
+        )
+        self._in_flight.add(node_id)
+        response = self._brokers.ask(node_id, ApiKey.ADD_PARTITIONS_TO_TXN, request)
+        response.then(partial(self._on_response, node_id, batch))
 
-    def _answered(
+    def _on_response(
         self,
         node_id: int,
-        asked: dict[str, tuple[InTransaction, _Asked]],
+        sent: dict[str, tuple[InTransaction, _Pending]],
         response: AddPartitionsToTxnResponse | KafkaError,
     ) -> None:
-        self._under_way.discard(node_id)
+        self._in_flight.discard(node_id)
         codes = _codes(response)
-        for transactional_id, (transaction, each) in asked.items():
-            told = codes if isinstance(codes, ErrorCode) else codes.get(transactional_id, {})
-            for wanted, waiting in each.waiting:
-                wrong = _wrong(wanted, told)
-                if set(wrong.values()) == FOR_OTHERS and wanted < each.partitions:
-                    # They wrote to other partitions in other requests: by itself this one may well be good.
-                    self.verify(transaction, wanted).then(waiting.complete)
+        for transactional_id, (transaction, pending) in sent.items():
+            results = codes if isinstance(codes, ErrorCode) else codes.get(transactional_id, {})
+            for requested, waiting in pending.waiting:
+                errors = _errors(requested, results)
+                if set(errors.values()) == NOT_ATTEMPTED and requested < pending.partitions:
+                    # The error is in a partition of another write: verify this write's partitions alone.
+                    self.verify(transaction, requested).then(waiting.complete)
                 else:
-                    waiting.complete(wrong)
-        self._timers.soon(lambda: self._ask(node_id))
+                    waiting.complete(errors)
+        self._timers.soon(lambda: self._send_next(node_id))
 
 
-def _size(transaction: InTransaction, asked: _Asked) -> int:
-    """What it takes in a request, or more."""
-    topics = {each.topic for each in asked.partitions}
+def _size(transaction: InTransaction, pending: _Pending) -> int:
+    """Return an upper bound for its size in a request."""
+    topics = {each.topic for each in pending.partitions}
     strings = len(transaction.transactional_id.encode()) + sum(map(len, topics))
-    return strings + PARTITION_BYTES * (1 + len(topics) + len(asked.partitions))
+    return strings + PARTITION_BYTES * (1 + len(topics) + len(pending.partitions))
 
 
-def _request_entry(transaction: InTransaction, asked: _Asked) -> AddPartitionsToTxnTransaction:
+def _request_entry(transaction: InTransaction, pending: _Pending) -> AddPartitionsToTxnTransaction:
     by_topic: dict[str, list[int]] = {}
-    for each in sorted(asked.partitions):
+    for each in sorted(pending.partitions):
         by_topic.setdefault(each.topic, []).append(each.partition)
     return AddPartitionsToTxnTransaction(
         transaction.transactional_id,
@@ -142,7 +144,7 @@ def _request_entry(transaction: InTransaction, asked: _Asked) -> AddPartitionsTo
 
 
 def _codes(response: AddPartitionsToTxnResponse | KafkaError) -> dict[str, Codes] | ErrorCode:
-    """By transaction; or what was wrong with the whole."""
+    """Return the error codes by transaction, or the error of the whole request."""
     if isinstance(response, KafkaError):
         return ErrorCode.NETWORK_EXCEPTION if response.code in NOT_REACHED else response.code
     if response.error_code:
@@ -157,8 +159,8 @@ def _codes(response: AddPartitionsToTxnResponse | KafkaError) -> dict[str, Codes
     }
 
 
-def _wrong(wanted: frozenset[TopicPartition], told: Codes | ErrorCode) -> Codes:
-    if isinstance(told, ErrorCode):
-        return dict.fromkeys(wanted, told)
-    codes = {each: told.get(each, ErrorCode.UNKNOWN_SERVER_ERROR) for each in wanted}
+def _errors(requested: frozenset[TopicPartition], results: Codes | ErrorCode) -> Codes:
+    if isinstance(results, ErrorCode):
+        return dict.fromkeys(requested, results)
+    codes = {each: results.get(each, ErrorCode.UNKNOWN_SERVER_ERROR) for each in requested}
     return {each: code for each, code in codes.items() if code}

@@ -1,1 +1,1 @@
-"""The metadata quorum at work: the driver of the Raft machine, its log and snapshots, the committed image."""
+"""Runs the metadata quorum: the driver of the Raft machine, its log and snapshots, the committed image."""

@@ -1,6 +1,6 @@
-"""Keeps the image that is in force in step with the committed part of the metadata log.
+"""Applies the committed part of the metadata log to the current image.
 
-A follower of the quorum by itself, on a node that is no controller.
+On a node that is not a controller, this listens to the quorum directly.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ class CommittedMetadata:
         self._current = current
 
     def leading(self, epoch: int) -> None:
-        """Nobody leads who only reads: a controller stands before this."""
+        """Do nothing: only a controller leads, and it handles this itself."""
 
     def resigned(self) -> None:
-        """Likewise."""
+        """Do nothing, for the same reason."""
 
     def leader_changed(self, leader_id: int, epoch: int) -> None:
-        """Whoever leads, what is committed is committed."""
+        """Do nothing: what is committed stays committed under any leader."""
 
     def committed(self, high_watermark: int) -> None:
-        """Publishes what has been committed since the last time, all at once."""
+        """Publish everything that was committed since the last call as one change."""
         self._load_snapshot()
         if high_watermark > self._current.image.offset + 1:
             self._current.publish(*self.read(high_watermark))
 
     def read(self, up_to: int) -> tuple[MetadataImage, Changes]:
-        """The image as it will be when everything below that offset is committed, and what that changes."""
+        """Return the image with everything below the offset `up_to` applied, and the changes."""
         image = self._current.image
         records: list[MetadataRecord] = []
         offset, epoch = image.offset, image.epoch
@@ -46,7 +46,7 @@ class CommittedMetadata:
         return apply(image, records, offset, epoch)
 
     def _load_snapshot(self) -> None:
-        """Where the log begins behind what is known here, its snapshot has the rest."""
+        """Load the latest snapshot if the log no longer has the records right after the current image."""
         latest = self._log.latest_snapshot()
         if latest is None or self._log.start_offset <= self._current.image.offset + 1:
             return

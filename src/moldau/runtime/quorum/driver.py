@@ -1,7 +1,7 @@
-"""The quorum at work: its questions go out, its log goes to disk, its times are kept, and those who follow it are told.
+"""Drives the quorum machine: sends its requests, flushes its log, runs its timer and notifies its listeners.
 
-All of it happens after the quorum has come to rest: who is told something finds it as it was told, and may append.
-Late answers leave only when the current business is done, since they may end up in another connection's send.
+Listeners are called only when the machine is not in the middle of a step, so that they see a consistent state and may
+append. Delayed responses are sent in the next turn of the loop, because completing one may write to another connection.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from moldau.runtime.quorum.metadata_log import MetadataLog
 from moldau.wire.apis import ApiKey
 from moldau.wire.schema import Message
 
-ASKING: Final = "quorum"
-FETCHING: Final = "quorum fetch"
-"""Fetches wait at the leader's: a vote must not wait behind them."""
+REQUESTS: Final = "quorum"
+FETCHES: Final = "quorum fetch"
+"""Fetches get a connection of their own: they wait at the leader, and a vote must not wait behind them."""
 
 
 class QuorumDriver:
@@ -40,7 +40,7 @@ class QuorumDriver:
         flusher: Flusher,
         on_fault: Callable[[StorageFault], None] | None = None,
     ) -> None:
-        """`on_fault` is told when the disk fails while nobody is there to be told but the clock or another node."""
+        """`on_fault` gets storage faults of steps that have no caller to raise to: timers and responses."""
         self._quorum = quorum
         self._metadata_log = cast(MetadataLog, quorum.log)
         self._peers = peers
@@ -50,13 +50,13 @@ class QuorumDriver:
         self._on_fault = on_fault
         self._listeners: list[QuorumListener] = []
         self._timer: Timer | None = None
-        self._due_ms = NEVER_MS
-        self._flush_asked_to: int | None = None
+        self._timer_deadline_ms = NEVER_MS
+        self._flush_requested_to: int | None = None
         self._is_settling = False
         self._is_running = False
         self._resigned: Promise[None] | None = None
 
-    # --- what is known ------------------------------------------------------------------------------------------
+    # --- state --------------------------------------------------------------------------------------------------
 
     @property
     def log(self) -> Log:
@@ -64,7 +64,7 @@ class QuorumDriver:
 
     @property
     def leader_id(self) -> int:
-        """-1 while nobody is known."""
+        """-1 while no leader is known."""
         return self._quorum.leader_id
 
     @property
@@ -85,7 +85,7 @@ class QuorumDriver:
 
     @property
     def epoch_start_offset(self) -> int | None:
-        """Where the term of this leader begins in the log: all below it was written by leaders before."""
+        """The offset at which this leader's epoch begins: earlier leaders wrote everything below it."""
         return self._quorum.epoch_start_offset
 
     @property
@@ -96,23 +96,23 @@ class QuorumDriver:
         return self._quorum.kraft_version
 
     def leader_address(self) -> tuple[str, int] | None:
-        """Where the leader's controller listener is."""
+        """Return host and port of the leader's controller listener."""
         endpoint = self._quorum.leader_endpoint
         return None if endpoint is None else (endpoint.host, endpoint.port)
 
-    # --- what happens -------------------------------------------------------------------------------------------
+    # --- actions and events -------------------------------------------------------------------------------------
 
     def add_listener(self, listener: QuorumListener) -> None:
         self._listeners.append(listener)
 
     def start(self) -> None:
-        """Joins the quorum; a quorum of one leads when this returns."""
+        """Join the quorum. A quorum of one voter has its leader when this returns."""
         self._is_running = True
         self._quorum.start()
         self._settle()
 
     def resign(self) -> Promise[None]:
-        """Gives the lead away. Comes when another leader is known, or nobody took over in an election's time."""
+        """Resign as leader. The promise is completed when another leader is known, or after the request timeout."""
         done: Promise[None] = Promise()
         if not self.is_leader or len(self._quorum.voters) == 1:
             self._guarded(self._quorum.resign)
@@ -120,12 +120,12 @@ class QuorumDriver:
             return done
         self._resigned = done
         self._guarded(self._quorum.resign)
-        self._timers.after_ms(self._quorum.settings.request_timeout_ms, self._give_up_waiting)
+        self._timers.after_ms(self._quorum.settings.request_timeout_ms, self._finish_resigning)
         self._settle()
         return done
 
     def stop(self) -> None:
-        """Resigns, if that was not done, and is silent from then on."""
+        """Resign, if that was not done before, and send nothing from then on."""
         if not self._is_running:
             return
         self._quorum.resign()
@@ -133,17 +133,18 @@ class QuorumDriver:
         self._is_running = False
         if self._timer is not None:
             self._timer.cancel()
-        self._give_up_waiting()
+        self._finish_resigning()
 
     def halt(self) -> None:
-        """Is silent at once, as one that died."""
+        """Send nothing from now on, as if the node had crashed."""
         self._is_running = False
         if self._timer is not None:
             self._timer.cancel()
 
     def append(self, values: Sequence[bytes]) -> int:
-        """Leader only: one batch; the offset behind it. KafkaError NOT_CONTROLLER otherwise, KAFKA_STORAGE_ERROR if the
-        disk refuses: then another voter, if there is one, had better lead."""
+        """Append one batch as the leader and return the offset after it. Raise KafkaError: NOT_CONTROLLER if this node
+        is not the leader, KAFKA_STORAGE_ERROR if the disk fails; then it also steps down, so that another voter can
+        lead."""
         try:
             end_offset = self._quorum.append(values)
         except StorageFault as fault:
@@ -156,69 +157,70 @@ class QuorumDriver:
         return end_offset
 
     def answer(self, request: Message, version: int) -> Message | Promise[Any]:
-        """Any of the quorum's requests, from whichever listener."""
-        answered = self._quorum.answer(request)
+        """Handle any request of the quorum's APIs, from any listener."""
+        response = self._quorum.answer(request)
         self._settle()
-        return answered
+        return response
 
     def flushed(self) -> None:
-        self._flush_asked_to = None
+        self._flush_requested_to = None
         if self._is_running:
             self._guarded(self._quorum.flushed)
 
     def flush_postponed(self, fault: StorageFault) -> None:
-        """Nothing is agreed upon without the disk: the node stops, and another voter, if there is one, leads."""
+        """Report the fault: without the disk nothing can be committed, so the node stops and another voter leads."""
         if self._on_fault is not None:
             self._on_fault(fault)
 
     def write_snapshot(self, snapshot: SnapshotId, values: Iterable[bytes], last_contained_ms: int = 0) -> bool:
-        """A snapshot of all below its end offset, with the voters as they were there. False if there is one as new."""
-        assert snapshot.end_offset <= self.high_watermark, "only what is committed is final"
+        """Write a snapshot of everything below its end offset, with the voters at that offset. Return False if there
+        is one at least as new."""
+        assert snapshot.end_offset <= self.high_watermark, "a snapshot must not go beyond the high watermark"
         kraft_version, voters = self._quorum.voters_at(snapshot)
         return self._metadata_log.write_snapshot(
             snapshot, values, self._clock.now_ms(),
             last_contained_ms=last_contained_ms, kraft_version=kraft_version, voters=voters,
         )  # fmt: skip
 
-    # --- what comes of it ---------------------------------------------------------------------------------------
+    # --- output of the machine ----------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Sends, tells and replies until nothing more comes of it; then asks for the disk and for the clock."""
+        """Process the machine's output until there is none; then request a flush and set the timer."""
         if self._is_settling:
             return
         self._is_settling = True
         try:
-            while self._carry_out():
+            while self._drain():
                 pass
         finally:
             self._is_settling = False
         if self._is_running:
-            self._ask_to_flush()
+            self._request_flush()
             self._set_timer()
 
-    def _carry_out(self) -> bool:
+    def _drain(self) -> bool:
         quorum = self._quorum
         outgoing, replies, news = quorum.take_outgoing(), quorum.take_replies(), quorum.take_news()
-        for asked in outgoing:
-            self._send(asked)
-        for answer, response in replies:
-            self._timers.soon(partial(answer.complete, response))
+        for call in outgoing:
+            self._send(call)
+        for promise, response in replies:
+            self._timers.soon(partial(promise.complete, response))
         for each in news:
-            self._tell(each)
+            self._notify(each)
         return bool(outgoing or replies or news)
 
-    def _send(self, asked: Asked) -> None:
+    def _send(self, call: Asked) -> None:
         if not self._is_running:
             return
-        purpose = FETCHING if asked.api in (ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT) else ASKING
-        peer = self._peers.to(asked.to.host, asked.to.port, purpose)
-        peer.ask(asked.api, asked.request, asked.timeout_ms, asked.version).then(partial(self._heed, asked))
+        purpose = FETCHES if call.api in (ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT) else REQUESTS
+        peer = self._peers.to(call.to.host, call.to.port, purpose)
+        peer.ask(call.api, call.request, call.timeout_ms, call.version).then(partial(self._on_response, call))
 
-    def _heed(self, asked: Asked, outcome: Message | KafkaError) -> None:
+    def _on_response(self, call: Asked, response: Message | KafkaError) -> None:
         if self._is_running:
-            self._guarded(lambda: self._quorum.on_response(asked, outcome))
+            self._guarded(lambda: self._quorum.on_response(call, response))
 
-    def _tell(self, news: News) -> None:
+    def _notify(self, news: News) -> None:
         for listener in self._listeners:
             match news:
                 case Leading(epoch):
@@ -230,37 +232,37 @@ class QuorumDriver:
                 case Committed(high_watermark):
                     listener.committed(high_watermark)
         if isinstance(news, LeaderChanged) and news.leader_id >= 0:
-            self._give_up_waiting()
+            self._finish_resigning()
 
-    def _give_up_waiting(self) -> None:
+    def _finish_resigning(self) -> None:
         resigned, self._resigned = self._resigned, None
         if resigned is not None:
             resigned.complete(None)
 
-    def _ask_to_flush(self) -> None:
+    def _request_flush(self) -> None:
         log = self._metadata_log
-        if log.flushed_offset < log.end_offset and self._flush_asked_to != log.end_offset:
-            self._flush_asked_to = log.end_offset
+        if log.flushed_offset < log.end_offset and self._flush_requested_to != log.end_offset:
+            self._flush_requested_to = log.end_offset
             self._flusher.request(self)
 
     def _set_timer(self) -> None:
-        due_ms = self._quorum.deadline_ms
-        if due_ms == self._due_ms and self._timer is not None:
+        deadline_ms = self._quorum.deadline_ms
+        if deadline_ms == self._timer_deadline_ms and self._timer is not None:
             return
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._due_ms = due_ms
-        if due_ms < NEVER_MS:
-            self._timer = self._timers.after_ms(max(0, due_ms - self._clock.elapsed_ms()), self._beat)
+        self._timer_deadline_ms = deadline_ms
+        if deadline_ms < NEVER_MS:
+            self._timer = self._timers.after_ms(max(0, deadline_ms - self._clock.elapsed_ms()), self._poll)
 
-    def _beat(self) -> None:
-        self._timer, self._due_ms = None, NEVER_MS
+    def _poll(self) -> None:
+        self._timer, self._timer_deadline_ms = None, NEVER_MS
         if self._is_running:
             self._guarded(self._quorum.poll)
 
     def _guarded(self, step: Callable[[], None]) -> None:
-        """Steps that nobody waits for: if the disk fails them, whoever keeps the node is told."""
+        """Run a step that has no caller to raise to; storage faults go to `on_fault`."""
         try:
             step()
             self._settle()

@@ -1,7 +1,7 @@
-"""The log `__cluster_metadata-0` with its snapshots, as the quorum and the readers of metadata see it.
+"""The log `__cluster_metadata-0` with its snapshots, for the quorum and for the readers of metadata.
 
-Snapshots lie beside the segments. The two newest are kept, and the log goes back to the older of them: whoever is a
-little behind when a snapshot is written need not start over from it.
+Snapshots are in the directory of the segments. The two newest are kept, and the log begins at the older of them, so
+that a node that is a little behind need not load a new snapshot.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from moldau.wire.batch import BATCH_HEADER_BYTES, BatchHeader, read_header
 
 SNAPSHOTS_KEPT: Final = 2
 PARTIAL: Final = ".part"
-"""Of a snapshot that is being written or received; what a crash leaves of it is removed at the next start."""
+"""The suffix of a snapshot that is being written or received; after a crash the next start removes such files."""
 
 
 class MetadataLog:
@@ -35,11 +35,11 @@ class MetadataLog:
         self._store = store
         self._files = files
         self._snapshots: list[SnapshotId] = []
-        # Nothing of this log goes by age or size: what a snapshot does not hold is needed.
+        # Retention must not delete from this log: everything that is not in a snapshot is needed.
         log.update_config(replace(log.config, retention_ms=NO_LIMIT, retention_bytes=NO_LIMIT))
         self._find_snapshots()
         if self._is_behind_snapshot():
-            # The machine stopped between the last byte of a snapshot and the cut that belongs to it.
+            # The node crashed after a snapshot was complete and before the log was truncated to it.
             self.truncate_to_snapshot()
 
     @property
@@ -68,36 +68,36 @@ class MetadataLog:
     def append_from_leader(self, batches: memoryview, now_ms: int) -> None:
         if len(batches) >= BATCH_HEADER_BYTES and read_header(batches).base_offset != self.log.end_offset:
             first, expected = read_header(batches).base_offset, self.log.end_offset
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"The leader sent offset {first}, {expected} was to come.")
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"The leader sent offset {first} instead of {expected}.")
         self.log.append(batches, leader_epoch=UNDEFINED_EPOCH, now_ms=now_ms, origin=Origin.REPLICATION)
 
     def truncate(self, offset: int) -> None:
         self._store.truncate(self.log.partition, offset)
 
     def end_of_epoch(self, epoch: int) -> EpochEnd:
-        known, end_offset = self.log.epochs.end_offset_for(epoch, self.log.end_offset)
-        if known == UNDEFINED_EPOCH:
+        found_epoch, end_offset = self.log.epochs.end_offset_for(epoch, self.log.end_offset)
+        if found_epoch == UNDEFINED_EPOCH:
             return EpochEnd(self.last_epoch, self.log.end_offset)
         earliest = self.earliest_snapshot()
-        if earliest is not None and known == epoch and end_offset == earliest.end_offset:
-            # Below the log's beginning only the snapshot knows the epochs.
+        if earliest is not None and found_epoch == epoch and end_offset == earliest.end_offset:
+            # Below the log start offset, only the snapshot knows the epoch.
             return EpochEnd(earliest.epoch, earliest.end_offset)
-        return EpochEnd(known, end_offset)
+        return EpochEnd(found_epoch, end_offset)
 
     def read(self, offset: int, max_bytes: int) -> Slice | None:
         return self.log.read(offset, max_bytes, self.log.end_offset)
 
     def batches(self, from_offset: int, to_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Every batch that begins within these offsets, read in large pieces."""
+        """Yield every batch that begins within these offsets, read in large chunks."""
         segments = self.log.segments
         for place in range(segments.floor(from_offset), len(segments)):
             segment = segments.at(place)
             if segment.base_offset >= to_offset:
                 return
-            found = segment.locate(from_offset) if segment.base_offset < from_offset else (0, 0, 0)
-            if found is None:
+            start = segment.locate(from_offset) if segment.base_offset < from_offset else (0, 0, 0)
+            if start is None:
                 continue
-            for header, batch in walk_batches(segment.file, found[0], segment.size):
+            for header, batch in walk_batches(segment.file, start[0], segment.size):
                 if header.base_offset >= to_offset:
                     return
                 if header.base_offset >= from_offset:
@@ -122,7 +122,7 @@ class MetadataLog:
         return walk_batches(file, 0, file.size())
 
     def read_snapshot(self, snapshot: SnapshotId) -> Iterator[bytes]:
-        """The values of its metadata records, in order. MalformedData where the file is damaged."""
+        """Yield the values of its metadata records in order. Raise MalformedData if the file is damaged."""
         return snapshot_values(self.snapshot_batches(snapshot))
 
     def write_snapshot(
@@ -135,14 +135,14 @@ class MetadataLog:
         kraft_version: int = 0,
         voters: VoterSet | None = None,
     ) -> bool:
-        """Writes one that stands for all below its end offset, then lets go of what the kept ones make needless.
+        """Write a snapshot of everything below its end offset, then delete old snapshots and segments.
 
-        False if there is one as new already. Its end must be the end of a batch, and committed.
+        Return False if there is one at least as new. Its end must be the end of a batch, and committed.
         """
         latest = self.latest_snapshot()
         if latest is not None and snapshot.end_offset <= latest.end_offset:
             return False
-        assert snapshot.end_offset <= self.log.end_offset, "a snapshot stands for what is there"
+        assert snapshot.end_offset <= self.log.end_offset, "a snapshot must not go beyond the log end offset"
         download = _Download(self, self._files, snapshot)
         for batch in snapshot_batches(
             snapshot.epoch, values, last_contained_ms=last_contained_ms, now_ms=now_ms,
@@ -150,7 +150,7 @@ class MetadataLog:
         ):  # fmt: skip
             download.append(batch)
         download.freeze()
-        self._let_go_of_the_old(now_ms)
+        self._delete_old(now_ms)
         return True
 
     def receive_snapshot(self, snapshot: SnapshotId) -> _Download:
@@ -158,11 +158,11 @@ class MetadataLog:
 
     def truncate_to_snapshot(self) -> None:
         latest = self.latest_snapshot()
-        assert latest is not None, "there is a snapshot to go on from"
+        assert latest is not None, "there is no snapshot to truncate to"
         if not self._is_behind_snapshot():
             return
         if latest.end_offset < self.log.end_offset:
-            # Lowers the recovery point that is written down, before there is a log to which it does not apply.
+            # Lower the recovery point on disk first: it must never be beyond the end of the truncated log.
             self.truncate(max(latest.end_offset, self.log.start_offset))
         self.log.truncate_fully(latest.end_offset)
         self.log.epochs.truncate_from_end(0)
@@ -172,17 +172,17 @@ class MetadataLog:
         self._snapshots = sorted({*self._snapshots, snapshot})
 
     def _is_behind_snapshot(self) -> bool:
-        """Whether the latest snapshot knows more than the log does, or something else."""
+        """Whether the latest snapshot is newer than the log's end, or of a later epoch."""
         latest = self.latest_snapshot()
         if latest is None or latest.end_offset == 0:
             return False
         last_epoch = max(self.log.last_epoch, 0)
         return latest.epoch > last_epoch or (latest.epoch == last_epoch and latest.end_offset > self.log.end_offset)
 
-    def _let_go_of_the_old(self, now_ms: int) -> None:
+    def _delete_old(self, now_ms: int) -> None:
         kept = self._snapshots[-SNAPSHOTS_KEPT:]
         self._keep(kept)
-        # A segment of its own for what comes behind: then this one can go as a whole one day.
+        # Begin a new segment, so that the present one can be deleted as a whole later.
         self.log.roll(now_ms)
         if len(kept) == SNAPSHOTS_KEPT:
             self.log.delete_records(max(self.log.start_offset, kept[0].end_offset))
@@ -195,7 +195,7 @@ class MetadataLog:
         self._snapshots = kept
 
     def _find_snapshots(self) -> None:
-        """By their names, which they get when they are whole. Bytes that were never finished are removed."""
+        """Find complete snapshots by their file names, and remove partial files."""
         for name in self._files.names(self.log.directory):
             if name.endswith(PARTIAL):
                 self._files.unlink(f"{self.log.directory}/{name}")
@@ -209,7 +209,7 @@ class MetadataLog:
 
 
 class _Download:
-    """A snapshot that is being written, piece by piece. It gets its name when it is whole and on disk."""
+    """A snapshot that is being written in chunks. The file gets its final name when it is complete and on disk."""
 
     def __init__(self, owner: MetadataLog, files: Files, snapshot: SnapshotId) -> None:
         self._owner = owner
@@ -220,9 +220,9 @@ class _Download:
         self._file.truncate(0)
         self.size = 0
 
-    def append(self, piece: bytes | bytearray | memoryview) -> None:
-        write_all(self._file, piece, self.size)
-        self.size += len(piece)
+    def append(self, chunk: bytes | bytearray | memoryview) -> None:
+        write_all(self._file, chunk, self.size)
+        self.size += len(chunk)
 
     def freeze(self) -> None:
         try:

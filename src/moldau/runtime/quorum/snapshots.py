@@ -1,5 +1,5 @@
-"""Takes a snapshot of the metadata now and then: when the log has grown enough since the last one, so that a start need
-not read all that ever happened, and the log can let go of it. Every node takes its own.
+"""Writes a snapshot of the metadata when the log has grown enough since the last one, so that a start need not read the
+whole history and old segments can be deleted. Every node writes its own.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class MetadataSnapshots:
         run_in_thread: RunInThread,
         on_fault: Callable[[StorageFault], None],
     ) -> None:
-        """`on_fault` is told of what a node cannot go on after; a full disk is not that."""
+        """`on_fault` gets the faults that stop a node; a full disk is only logged."""
         self._driver = driver
         self._bytes_between = bytes_between
         self._run_in_thread = run_in_thread
         self._on_fault = on_fault
         self._size_before = 0
-        """Of the log, when the last snapshot was taken."""
+        """The size of the log when the last snapshot was written."""
         self._is_writing = False
 
     def on_image(self, image: MetadataImage, changes: Changes) -> None:
@@ -41,7 +41,7 @@ class MetadataSnapshots:
             self._begin(image)
 
     def _begin(self, image: MetadataImage) -> None:
-        """An image never changes: it can be written down while others take its place."""
+        """Encode the image in a thread: it is immutable, so newer images can be published meanwhile."""
         self._is_writing = True
         values: list[bytes] = []
 
@@ -55,10 +55,10 @@ class MetadataSnapshots:
         snapshot = SnapshotId(image.offset + 1, image.epoch)
         try:
             if self._driver.write_snapshot(snapshot, values):
-                log.info("metadata up to offset %d is in a snapshot of %d records", image.offset, len(values))
+                log.info("metadata snapshot up to offset %d written: %d records", image.offset, len(values))
         except StorageFault as fault:
             if not fault.is_shortage:
                 self._on_fault(fault)
                 return
-            log.warning("no snapshot of the metadata is written now: %s", fault)
+            log.warning("metadata snapshot up to offset %d not written, retried later: %s", image.offset, fault)
         self._size_before = self._driver.log.size_bytes

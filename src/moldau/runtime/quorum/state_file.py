@@ -1,4 +1,4 @@
-"""The quorum's memory on disk: `quorum-state` beside the metadata log, replaced as a whole."""
+"""The quorum's state on disk: the file `quorum-state` beside the metadata log, replaced atomically."""
 
 from __future__ import annotations
 

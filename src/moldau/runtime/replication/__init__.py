@@ -1,1 +1,1 @@
-"""Replication at work: fetchers that copy from leaders, and changes of in-sync replicas."""
+"""Replication: fetchers that copy from leaders, and changes of in-sync replicas."""

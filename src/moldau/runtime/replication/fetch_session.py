@@ -1,5 +1,5 @@
-"""A follower's side of an incremental fetch session (KIP-227) with one leader: what it wants, what the leader was told
-of that, and so what a request must say. Its cost is that of what changed.
+"""The follower's side of an incremental fetch session (KIP-227) with one leader: it knows the positions to fetch from
+and those that the leader has, so that a request contains only the differences and costs no more.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Key = tuple[Uuid, int]
 
 
 class Position(NamedTuple):
-    """Where a follower is in a partition."""
+    """The position of a follower in a partition."""
 
     fetch_offset: int
     last_fetched_epoch: int
@@ -29,47 +29,48 @@ class ReplicaFetchSession:
         self._partition_max_bytes = partition_max_bytes
         self._id = 0
         self._epoch = INITIAL_EPOCH
-        self._wanted: dict[Key, Position] = {}
+        self._positions: dict[Key, Position] = {}
         self._changed: dict[Key, None] = {}
         self._dropped: dict[Key, None] = {}
-        self.told: dict[Key, Position] = {}
+        self.sent: dict[Key, Position] = {}
+        """The positions that the leader has from earlier requests of this session."""
 
     def __bool__(self) -> bool:
-        """Whether anything is wanted."""
-        return bool(self._wanted)
+        """Whether there is anything to fetch."""
+        return bool(self._positions)
 
-    def want(self, key: Key, position: Position) -> None:
-        self._wanted[key] = position
+    def set_position(self, key: Key, position: Position) -> None:
+        self._positions[key] = position
         self._dropped.pop(key, None)
-        if self.told.get(key) == position:
+        if self.sent.get(key) == position:
             self._changed.pop(key, None)
         else:
             self._changed[key] = None
 
     def drop(self, key: Key) -> None:
-        """What is wanted again after that is told again, even if nothing was said in between: the leader may have heard
-        it when it could not believe it."""
-        self._wanted.pop(key, None)
+        """Stop fetching a partition. If it is added again, its position is sent again, even without a request in
+        between: the leader may have got it when it could not accept it yet."""
+        self._positions.pop(key, None)
         self._changed.pop(key, None)
-        if self.told.pop(key, None) is not None:
+        if self.sent.pop(key, None) is not None:
             self._dropped[key] = None
 
-    def speak(self, request: FetchRequest) -> None:
-        """Fills in what the leader must be told; from here on it was told."""
+    def fill(self, request: FetchRequest) -> None:
+        """Fill in what changed since the last request, and count it as sent."""
         request.session_id, request.session_epoch = self._id, self._epoch
         if self._epoch == INITIAL_EPOCH:
-            self.told = dict(self._wanted)
-            request.topics = self._topics(self._wanted)
+            self.sent = dict(self._positions)
+            request.topics = self._topics(self._positions)
         else:
-            self.told.update((key, self._wanted[key]) for key in self._changed)
+            self.sent.update((key, self._positions[key]) for key in self._changed)
             request.topics = self._topics(self._changed)
             request.forgotten_topics_data = [
                 ForgottenTopic(topic_id, "", indexes) for topic_id, indexes in _by_topic(self._dropped).items()
             ]
         self._changed, self._dropped = {}, {}
 
-    def answered(self, session_id: int) -> None:
-        """An answer without an error. A leader without room for sessions gives the id 0."""
+    def on_response(self, session_id: int) -> None:
+        """Handle a response without an error. A leader that has no room for sessions returns id 0."""
         self._id = session_id
         if not session_id:
             self._epoch = INITIAL_EPOCH
@@ -77,18 +78,18 @@ class ReplicaFetchSession:
             self._epoch = 1 if self._epoch == LAST_EPOCH else self._epoch + 1
 
     def start_over(self) -> None:
-        """The leader may or may not have heard the last request: it is told everything in the next one, which ends the
-        old session."""
+        """Send everything in the next request, which ends the old session. Whether the leader got the last request is
+        unknown."""
         self._epoch = INITIAL_EPOCH
 
     def _topics(self, keys: Iterable[Key]) -> list[FetchTopic]:
         return [
-            FetchTopic(topic_id, "", [self._asked((topic_id, index)) for index in indexes])
+            FetchTopic(topic_id, "", [self._fetch_partition((topic_id, index)) for index in indexes])
             for topic_id, indexes in _by_topic(keys).items()
         ]
 
-    def _asked(self, key: Key) -> FetchPartition:
-        position = self._wanted[key]
+    def _fetch_partition(self, key: Key) -> FetchPartition:
+        position = self._positions[key]
         return FetchPartition(
             partition=key[1],
             current_leader_epoch=position.leader_epoch,

@@ -1,8 +1,8 @@
-"""Fetches what one leader has for the partitions that follow it here: one request under way, each answer taken into the
-logs before the next.
+"""Fetches from one leader the partitions that this node follows: one request at a time, whose response is appended to
+the logs before the next is sent.
 
-What is wrong with one partition lets that one rest, what is wrong with the connection all of them. Where
-`flush.messages` is 1, the next fetch goes out when what the last one brought is on disk: it tells the leader so.
+An error of one partition pauses that partition, an error of the connection pauses all. If `flush.messages` is 1, the
+next fetch is sent when the last response is on disk, because its offsets tell the leader that it is.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PURPOSE: Final = "replication"
 FIRST_PAUSE_MS: Final = 20
 CONNECTION_PAUSE_MAX_MS: Final = 1_000
 THROTTLED_PAUSE_MS: Final = 100
-SESSION_IS_OVER: Final = (
+SESSION_ERRORS: Final = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
@@ -38,7 +38,7 @@ SESSION_IS_OVER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFetchSettings:
-    """`replica.fetch.*`, and `replica.socket.timeout.ms` as the time an answer may take."""
+    """`replica.fetch.*`, and `replica.socket.timeout.ms` as the time that a response may take."""
 
     wait_max_ms: int = 500
     min_bytes: int = 1
@@ -50,13 +50,13 @@ class ReplicaFetchSettings:
 
 @dataclass(frozen=True, slots=True)
 class FetcherParts:
-    """What every fetcher of a node needs."""
+    """The parts that all fetchers of a node share."""
 
     node_id: int
     broker_epoch: Callable[[], int]
-    """Under which this broker is registered; below 0 while it is not."""
+    """Returns the epoch of this broker's registration; below 0 while it is not registered."""
     address: Callable[[int], tuple[str, int] | None]
-    """Where brokers reach a broker."""
+    """Returns host and port of a broker for other brokers."""
     peers: Peers
     follower: FollowerLog
     clock: Clock
@@ -66,7 +66,7 @@ class FetcherParts:
 
 
 class Followed:
-    """A partition as its fetcher sees it."""
+    """The state of a partition in its fetcher."""
 
     __slots__ = ("failures", "key", "leader_epoch", "partition", "timer")
 
@@ -87,8 +87,8 @@ class ReplicaFetcher:
         self._followed: dict[Key, Followed] = {}
         self._out_of_range: dict[Key, Followed] = {}
         self._waiting_for_disk: dict[Partition, None] = {}
-        self._is_asking = False
-        self._is_going_on = False
+        self._is_request_pending = False
+        self._is_scheduled = False
         self._is_closed = False
         self._failures = 0
         self._pause: Timer | None = None
@@ -96,21 +96,21 @@ class ReplicaFetcher:
     def __len__(self) -> int:
         return len(self._followed)
 
-    # --- what is fetched ----------------------------------------------------------------------------------------
+    # --- the fetched partitions ---------------------------------------------------------------------------------
 
     def add(self, partition: Partition) -> None:
-        """Begins to fetch a partition, anew if its leader's epoch is another."""
-        known = self._followed.get((partition.topic_id, partition.name.partition))
-        if known is not None:
-            if known.partition is partition and known.leader_epoch == partition.state.leader_epoch:
+        """Begin to fetch a partition; begin again if its leader epoch changed."""
+        previous = self._followed.get((partition.topic_id, partition.name.partition))
+        if previous is not None:
+            if previous.partition is partition and previous.leader_epoch == partition.state.leader_epoch:
                 return
-            self.remove(known.partition)
+            self.remove(previous.partition)
         followed = Followed(partition)
         self._followed[followed.key] = followed
         partition.on_durable = self._on_disk
         self._await_disk(partition)
-        self._want(followed)
-        self._go_on_soon()
+        self._set_position(followed)
+        self._schedule()
 
     def remove(self, partition: Partition) -> None:
         followed = self._followed.pop((partition.topic_id, partition.name.partition), None)
@@ -122,10 +122,10 @@ class ReplicaFetcher:
         self._out_of_range.pop(followed.key, None)
         partition.on_durable = None
         self._waiting_for_disk.pop(partition, None)
-        self._go_on_soon()
+        self._schedule()
 
     def retry_now(self) -> None:
-        """The leader is back, or elsewhere: no reason to wait on."""
+        """End a pause: the leader is back, or has a new address."""
         if self._pause is not None:
             self._pause.cancel()
             self._end_pause()
@@ -140,44 +140,44 @@ class ReplicaFetcher:
         if address is not None:
             self._parts.peers.to(*address, PURPOSE).close()
 
-    def _want(self, followed: Followed) -> None:
+    def _set_position(self, followed: Followed) -> None:
         log = followed.partition.log
         position = Position(log.end_offset, log.epochs.latest, log.start_offset, followed.leader_epoch)
-        self._session.want(followed.key, position)
+        self._session.set_position(followed.key, position)
 
-    def _rest(self, followed: Followed, pause_ms: int) -> None:
-        """Lets one partition be for a while."""
+    def _pause_partition(self, followed: Followed, pause_ms: int) -> None:
+        """Do not fetch this partition for a while."""
         self._session.drop(followed.key)
         if followed.timer is not None:
             followed.timer.cancel()
-        followed.timer = self._parts.timers.after_ms(pause_ms, partial(self._end_rest, followed))
+        followed.timer = self._parts.timers.after_ms(pause_ms, partial(self._resume_partition, followed))
 
-    def _end_rest(self, followed: Followed) -> None:
+    def _resume_partition(self, followed: Followed) -> None:
         followed.timer = None
-        if self._is_held_back(followed.partition):
-            self._rest(followed, THROTTLED_PAUSE_MS)
+        if self._is_throttled(followed.partition):
+            self._pause_partition(followed, THROTTLED_PAUSE_MS)
         else:
-            self._want(followed)
-            self._go_on_soon()
+            self._set_position(followed)
+            self._schedule()
 
     def _fail(self, followed: Followed, code: ErrorCode) -> None:
-        """Most of what fails does so because one side has not heard of an election yet: that is over soon."""
-        log.debug("%s from %d: %s", followed.partition.name, self.leader_id, code.name)
+        """Pause a partition, at first briefly: most errors are due to an election that one side does not know yet."""
+        log.debug("%s: fetch from leader %d failed: %s", followed.partition.name, self.leader_id, code.name)
         pause_ms = _pause_ms(followed.failures, self._parts.settings.backoff_ms)
         followed.failures += 1
-        self._rest(followed, pause_ms)
+        self._pause_partition(followed, pause_ms)
 
-    # --- asking -------------------------------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------------------------
 
-    def _go_on_soon(self) -> None:
-        """When all that changes in this turn has changed: the next request speaks of all of it."""
-        if not self._is_going_on:
-            self._is_going_on = True
-            self._parts.timers.soon(self._go_on)
+    def _schedule(self) -> None:
+        """Send the next request at the end of this turn, so that it includes all changes of the turn."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._parts.timers.soon(self._send_next)
 
-    def _go_on(self) -> None:
-        self._is_going_on = False
-        if self._is_asking or self._is_closed or self._pause is not None or self._waiting_for_disk:
+    def _send_next(self) -> None:
+        self._is_scheduled = False
+        if self._is_request_pending or self._is_closed or self._pause is not None or self._waiting_for_disk:
             return
         if not self._session and not self._out_of_range:
             return
@@ -186,17 +186,17 @@ class ReplicaFetcher:
         if address is None or broker_epoch < 0:
             self._fail_all(ErrorCode.BROKER_NOT_AVAILABLE)
             return
-        self._is_asking = True
+        self._is_request_pending = True
         peer = parts.peers.to(*address, PURPOSE)
         if self._out_of_range:
-            lost = [each.partition for each in self._out_of_range.values()]
-            ask_offsets(peer, parts.node_id, lost, parts.settings.timeout_ms).then(self._offsets_came)
+            partitions = [followed.partition for followed in self._out_of_range.values()]
+            ask_offsets(peer, parts.node_id, partitions, parts.settings.timeout_ms).then(self._on_leader_offsets)
             return
         if broker_epoch != self._session_epoch:
             self._session_epoch = broker_epoch
             self._session.start_over()
         timeout_ms = parts.settings.wait_max_ms + parts.settings.timeout_ms
-        peer.ask(ApiKey.FETCH, self._request(broker_epoch), timeout_ms).then(self._answered)
+        peer.ask(ApiKey.FETCH, self._request(broker_epoch), timeout_ms).then(self._on_response)
 
     def _request(self, broker_epoch: int) -> FetchRequest:
         settings = self._parts.settings
@@ -206,38 +206,38 @@ class ReplicaFetcher:
             min_bytes=settings.min_bytes,
             max_bytes=settings.response_max_bytes,
         )
-        self._session.speak(request)
+        self._session.fill(request)
         return request
 
-    def _answered(self, response: FetchResponse | KafkaError) -> None:
-        self._is_asking = False
+    def _on_response(self, response: FetchResponse | KafkaError) -> None:
+        self._is_request_pending = False
         if self._is_closed:
             return
         code = response.code if isinstance(response, KafkaError) else ErrorCode(response.error_code)
         if isinstance(response, KafkaError) or code is not ErrorCode.NONE:
             self._session.start_over()
-            if code in SESSION_IS_OVER and not self._failures:
+            if code in SESSION_ERRORS and not self._failures:
                 self._failures = 1
-                self._go_on()
+                self._send_next()
             else:
                 self._fail_all(code)
             return
         self._failures = 0
-        self._session.answered(response.session_id)
+        self._session.on_response(response.session_id)
         for topic in response.responses:
             for data in topic.partitions:
                 followed = self._followed.get((topic.topic_id, data.partition_index))
-                if followed is not None and self._is_still_asked(followed):
-                    self._take(followed, data)
-        self._go_on()
+                if followed is not None and self._is_current(followed):
+                    self._handle(followed, data)
+        self._send_next()
 
-    def _is_still_asked(self, followed: Followed) -> bool:
-        """Whether the answer is to where the partition stands: it may have been cut or begun anew meanwhile."""
-        told = self._session.told.get(followed.key)
+    def _is_current(self, followed: Followed) -> bool:
+        """Whether the response is for the partition's present position: its log may have been truncated meanwhile."""
+        sent = self._session.sent.get(followed.key)
         return (
-            told is not None
-            and told.leader_epoch == followed.leader_epoch
-            and told.fetch_offset == followed.partition.log.end_offset
+            sent is not None
+            and sent.leader_epoch == followed.leader_epoch
+            and sent.fetch_offset == followed.partition.log.end_offset
             and followed.timer is None
         )
 
@@ -250,11 +250,11 @@ class ReplicaFetcher:
 
     def _end_pause(self) -> None:
         self._pause = None
-        self._go_on()
+        self._send_next()
 
-    # --- taking -------------------------------------------------------------------------------------------------
+    # --- responses ----------------------------------------------------------------------------------------------
 
-    def _take(self, followed: Followed, data: PartitionData) -> None:
+    def _handle(self, followed: Followed, data: PartitionData) -> None:
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._out_of_range[followed.key] = followed
             return
@@ -262,24 +262,24 @@ class ReplicaFetcher:
             if data.error_code:
                 raise KafkaError(ErrorCode(data.error_code))
             if data.diverging_epoch is not None:
-                parted = data.diverging_epoch
-                self._parts.follower.truncate_to_divergence(followed.partition, parted.epoch, parted.end_offset)
+                diverging = data.diverging_epoch
+                self._parts.follower.truncate_to_divergence(followed.partition, diverging.epoch, diverging.end_offset)
             else:
                 self._append(followed, data)
         except KafkaError as failure:
             if failure.code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR):
-                log.error("%s cannot follow broker %d: %s", followed.partition.name, self.leader_id, failure)
+                log.error("%s: cannot follow leader %d, retrying: %s", followed.partition.name, self.leader_id, failure)
             self._fail(followed, failure.code)
             return
         followed.failures = 0
         if followed.timer is None:
-            self._want(followed)
+            self._set_position(followed)
 
     def _append(self, followed: Followed, data: PartitionData) -> None:
         partition, records = followed.partition, data.records
         size = 0
         if records:
-            assert isinstance(records, bytes | bytearray | memoryview), "records come in the answer"
+            assert isinstance(records, bytes | bytearray | memoryview), "a response contains its records"
             size = len(records)
             self._parts.follower.take(partition, memoryview(records), self._parts.clock.now_ms())
             self._await_disk(partition)
@@ -287,11 +287,11 @@ class ReplicaFetcher:
         throttled = self._parts.throttled
         if throttled is not None and size and throttled.names(partition.name):
             throttled.limit.spend(size)
-            if self._is_held_back(partition):
-                self._rest(followed, THROTTLED_PAUSE_MS)
+            if self._is_throttled(partition):
+                self._pause_partition(followed, THROTTLED_PAUSE_MS)
 
-    def _is_held_back(self, partition: Partition) -> bool:
-        """Who is in sync is not: it would fall out of sync by it."""
+    def _is_throttled(self, partition: Partition) -> bool:
+        """Whether the throttle applies now. It never applies to an in-sync replica, which would fall out of sync."""
         throttled = self._parts.throttled
         is_in_sync = self._parts.node_id in partition.state.isr
         return throttled is not None and not is_in_sync and throttled.holds_back(partition.name)
@@ -304,37 +304,42 @@ class ReplicaFetcher:
     def _on_disk(self, partition: Partition) -> None:
         if partition.durable_offset >= partition.log.end_offset and partition in self._waiting_for_disk:
             self._waiting_for_disk.pop(partition, None)
-            self._go_on()
+            self._send_next()
 
     # --- out of range -------------------------------------------------------------------------------------------
 
-    def _offsets_came(self, found: dict[Partition, tuple[int, int] | KafkaError]) -> None:
-        """(start, end) of the leader's log for each that was lost."""
-        self._is_asking = False
+    def _on_leader_offsets(self, leader_offsets: dict[Partition, tuple[int, int] | KafkaError]) -> None:
+        """Handle the (start, end) of the leader's log for each partition that was out of range."""
+        self._is_request_pending = False
         if self._is_closed:
             return
-        lost, self._out_of_range = self._out_of_range, {}
-        for followed in lost.values():
-            offsets = found.get(followed.partition, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+        out_of_range, self._out_of_range = self._out_of_range, {}
+        for followed in out_of_range.values():
+            offsets = leader_offsets.get(followed.partition, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
             try:
                 if isinstance(offsets, KafkaError):
                     raise offsets
-                self._find_back(followed, *offsets)
+                self._reset(followed, *offsets)
             except KafkaError as failure:
                 self._fail(followed, failure.code)
-        self._go_on()
+        self._send_next()
 
-    def _find_back(self, followed: Followed, leader_start: int, leader_end: int) -> None:
+    def _reset(self, followed: Followed, leader_start: int, leader_end: int) -> None:
         partition, follower = followed.partition, self._parts.follower
         end_offset = partition.log.end_offset
         if end_offset < leader_start:
-            log.warning("%s begins anew at offset %d, its leader has nothing older", partition.name, leader_start)
+            log.warning(
+                "%s: the follower's log restarts at offset %d, because leader %d has no older records",
+                partition.name,
+                leader_start,
+                self.leader_id,
+            )
             follower.truncate_fully(partition, leader_start)
         elif end_offset > leader_end:
             follower.truncate(partition, leader_end)
         else:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        self._want(followed)
+        self._set_position(followed)
 
 
 def _pause_ms(failures: int, pause_max_ms: int) -> int:

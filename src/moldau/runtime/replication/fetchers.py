@@ -1,4 +1,4 @@
-"""All fetchers of a node, one for each broker that leads something followed here, kept as the image says.
+"""All fetchers of a node, one for each broker that leads a partition which this node follows.
 
 A partition whose leader changes moves from one fetcher to another; the others are not disturbed.
 """
@@ -20,13 +20,13 @@ from moldau.runtime.replication.fetcher import FetcherParts, ReplicaFetcher, Rep
 
 
 @dataclass(slots=True)
-class _Home:
+class _Assignment:
     partition: Partition
     fetcher: ReplicaFetcher
 
 
 class ReplicaFetchers:
-    """`listener` is the one by which brokers reach each other."""
+    """`listener` is the name of the listener for connections between brokers."""
 
     def __init__(
         self,
@@ -45,52 +45,52 @@ class ReplicaFetchers:
         self._listener = listener
         self._image = MetadataImage()
         self._fetchers: dict[int, ReplicaFetcher] = {}
-        self._homes: dict[str, dict[int, _Home]] = {}
+        self._assignments: dict[str, dict[int, _Assignment]] = {}
         self._is_closed = False
         self._parts = FetcherParts(
             node_id, broker_epoch, self._address, peers, follower, clock, timers, settings, throttled
         )
 
     def on_image(self, image: MetadataImage, changes: Changes) -> None:
-        """After the partitions have followed the same image."""
+        """Update the fetchers. The partitions must have been updated to the same image before."""
         if self._is_closed:
             return
         self._image = image
-        self.look_at([*(topic.name for topic in changes.removed), *sorted(changes.topics)])
+        self.update_topics([*(topic.name for topic in changes.removed), *sorted(changes.topics)])
         for broker_id in sorted(changes.brokers & self._fetchers.keys()):
             self._fetchers[broker_id].retry_now()
 
-    def look_at(self, topics: Iterable[str]) -> None:
-        """Brings what is fetched of these topics in line with what is followed here."""
+    def update_topics(self, topics: Iterable[str]) -> None:
+        """Fetch exactly the partitions of these topics that this node follows."""
         for topic in topics:
-            self._look_at(topic)
+            self._update_topic(topic)
         for leader_id in [leader_id for leader_id, fetcher in self._fetchers.items() if not len(fetcher)]:
             self._fetchers.pop(leader_id).close()
 
     def close(self) -> None:
         self._is_closed = True
-        fetchers, self._fetchers, self._homes = self._fetchers, {}, {}
+        fetchers, self._fetchers, self._assignments = self._fetchers, {}, {}
         for fetcher in fetchers.values():
             fetcher.close()
 
-    def _look_at(self, topic: str) -> None:
-        homes = self._homes.setdefault(topic, {})
-        wanted = {
+    def _update_topic(self, topic: str) -> None:
+        assignments = self._assignments.setdefault(topic, {})
+        followed = {
             partition.name.partition: partition
             for partition in self._partitions.of_topic(topic)
             if not partition.is_leader and partition.state.leader not in (-1, self._parts.node_id)
         }
-        for index, home in list(homes.items()):
-            partition = wanted.get(index)
-            if partition is not home.partition or partition.state.leader != home.fetcher.leader_id:
-                home.fetcher.remove(home.partition)
-                del homes[index]
-        for index, partition in wanted.items():
+        for index, assignment in list(assignments.items()):
+            partition = followed.get(index)
+            if partition is not assignment.partition or partition.state.leader != assignment.fetcher.leader_id:
+                assignment.fetcher.remove(assignment.partition)
+                del assignments[index]
+        for index, partition in followed.items():
             fetcher = self._fetcher(partition.state.leader)
             fetcher.add(partition)
-            homes[index] = _Home(partition, fetcher)
-        if not homes:
-            del self._homes[topic]
+            assignments[index] = _Assignment(partition, fetcher)
+        if not assignments:
+            del self._assignments[topic]
 
     def _fetcher(self, leader_id: int) -> ReplicaFetcher:
         fetcher = self._fetchers.get(leader_id)

@@ -1,5 +1,5 @@
-"""Brings to the controller what leaders propose of who is in sync with them: all of one turn in one request, one
-request at a time, until the controller has answered (KIP-497).
+"""Sends the leaders' proposals of in-sync replicas to the controller: all proposals of one turn in one request, one
+request at a time, retried until the controller has decided (KIP-497).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from moldau.wire.schema import Message
 log = logging.getLogger("moldau.replication")
 AskController = Callable[[ApiKey, Message], Promise[Any]]
 RETRY_MS: Final = 50
-ANSWERS: Final = frozenset(
+FINAL_CODES: Final = frozenset(
     {
         ErrorCode.NONE,
         ErrorCode.FENCED_LEADER_EPOCH,
@@ -41,13 +41,13 @@ ANSWERS: Final = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-"""What a controller can say to a proposal that asking again would not change."""
+"""The controller's answers to a proposal that a retry would not change."""
 Key = tuple[Uuid, int]
-Asked = tuple[IsrProposal, Promise[IsrDecision | KafkaError]]
+Pending = tuple[IsrProposal, Promise[IsrDecision | KafkaError]]
 
 
 class IsrChanges:
-    """`broker_epoch` is this broker's own, as it was last registered."""
+    """`broker_epoch` returns the epoch of this broker's last registration."""
 
     def __init__(
         self, node_id: int, broker_epoch: Callable[[], int], ask_controller: AskController, timers: Timers
@@ -56,24 +56,24 @@ class IsrChanges:
         self._broker_epoch = broker_epoch
         self._ask_controller = ask_controller
         self._timers = timers
-        self._unsent: dict[Key, Asked] = {}
-        self._sent: dict[Key, Asked] = {}
+        self._unsent: dict[Key, Pending] = {}
+        self._sent: dict[Key, Pending] = {}
         self._is_sending = False
         self._is_closed = False
-        self._beat: Timer | None = None
+        self._timer: Timer | None = None
 
     def look_for_laggards(self, partitions: Partitions, interval_ms: int) -> None:
-        """From now on, at that interval; half of `replica.lag.time.max.ms` is Kafka's."""
+        """Check for lagging followers at this interval; Kafka uses half of `replica.lag.time.max.ms`."""
 
-        def beat() -> None:
+        def check() -> None:
             if not self._is_closed:
                 partitions.reevaluate_isr(looks_for_laggards=True)
-                self._beat = self._timers.after_ms(interval_ms, beat)
+                self._timer = self._timers.after_ms(interval_ms, check)
 
-        self._beat = self._timers.after_ms(interval_ms, beat)
+        self._timer = self._timers.after_ms(interval_ms, check)
 
     def propose(self, proposal: IsrProposal) -> Promise[IsrDecision | KafkaError]:
-        """A proposal that was not sent yet gives way to a later one of the same partition: nobody waits for it."""
+        """Propose a change. It replaces an unsent proposal of the same partition, whose promise is never completed."""
         promise: Promise[IsrDecision | KafkaError] = Promise()
         self._unsent[proposal.topic_id, proposal.partition_index] = (proposal, promise)
         self._send_soon()
@@ -81,8 +81,8 @@ class IsrChanges:
 
     def close(self) -> None:
         self._is_closed = True
-        if self._beat is not None:
-            self._beat.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _send_soon(self) -> None:
         if not self._is_sending and not self._is_closed and self._unsent:
@@ -95,15 +95,15 @@ class IsrChanges:
         self._sent, self._unsent = self._unsent, {}
         topics: dict[Uuid, list[RequestPartitionData]] = {}
         for proposal, _ in self._sent.values():
-            topics.setdefault(proposal.topic_id, []).append(_asked(proposal))
+            topics.setdefault(proposal.topic_id, []).append(_request_partition(proposal))
         request = AlterPartitionRequest(
             self._node_id,
             self._broker_epoch(),
             [RequestTopicData(topic_id, partitions) for topic_id, partitions in topics.items()],
         )
-        self._ask_controller(ApiKey.ALTER_PARTITION, request).then(self._answered)
+        self._ask_controller(ApiKey.ALTER_PARTITION, request).then(self._on_response)
 
-    def _answered(self, response: AlterPartitionResponse | KafkaError) -> None:
+    def _on_response(self, response: AlterPartitionResponse | KafkaError) -> None:
         if self._is_closed:
             return
         code = response.code if isinstance(response, KafkaError) else ErrorCode(response.error_code)
@@ -111,22 +111,22 @@ class IsrChanges:
         if isinstance(response, AlterPartitionResponse) and code is ErrorCode.NONE:
             for topic in response.topics:
                 for each in topic.partitions:
-                    asked = sent.pop((topic.topic_id, each.partition_index), None) if _is_answered(each) else None
-                    if asked is not None:
-                        asked[1].complete(_decision(each))
+                    pending = sent.pop((topic.topic_id, each.partition_index), None) if _is_final(each) else None
+                    if pending is not None:
+                        pending[1].complete(_decision(each))
         self._unsent = {**sent, **self._unsent}
         if sent:
-            log.info("the controller did not answer %d proposals of in-sync replicas: %s", len(sent), code.name)
-            self._timers.after_ms(RETRY_MS, self._go_on)
+            log.info("in-sync replicas: the controller did not decide %d proposals, retrying: %s", len(sent), code.name)
+            self._timers.after_ms(RETRY_MS, self._send_rest)
         else:
-            self._go_on()
+            self._send_rest()
 
-    def _go_on(self) -> None:
+    def _send_rest(self) -> None:
         self._is_sending = False
         self._send_soon()
 
 
-def _asked(proposal: IsrProposal) -> RequestPartitionData:
+def _request_partition(proposal: IsrProposal) -> RequestPartitionData:
     return RequestPartitionData(
         proposal.partition_index,
         proposal.leader_epoch,
@@ -136,8 +136,8 @@ def _asked(proposal: IsrProposal) -> RequestPartitionData:
     )
 
 
-def _is_answered(answer: ResponsePartitionData) -> bool:
-    return answer.error_code in ANSWERS
+def _is_final(answer: ResponsePartitionData) -> bool:
+    return answer.error_code in FINAL_CODES
 
 
 def _decision(answer: ResponsePartitionData) -> IsrDecision | KafkaError:

@@ -1,4 +1,4 @@
-"""Asks a leader where its logs begin and end, for followers that ask for offsets it does not have."""
+"""Asks a leader for the start and end offsets of its logs, for followers whose fetch offset is out of range."""
 
 from __future__ import annotations
 
@@ -19,29 +19,30 @@ from moldau.wire.messages.list_offsets import (
 
 LATEST: Final = -1
 EARLIEST: Final = -2
-Found = dict[Partition, tuple[int, int] | KafkaError]
+LeaderOffsets = dict[Partition, tuple[int, int] | KafkaError]
 _Offsets = dict[tuple[str, int], int | KafkaError]
 
 
-def ask_offsets(peer: Peer, node_id: int, partitions: Sequence[Partition], timeout_ms: int) -> Promise[Found]:
-    """(start, end) of each log, or why there is none: a follower is told the very end, not the high watermark."""
-    found: Promise[Found] = Promise()
+def ask_offsets(peer: Peer, node_id: int, partitions: Sequence[Partition], timeout_ms: int) -> Promise[LeaderOffsets]:
+    """Return a promise of each log's (start, end) or its error. A follower gets the log end offset, not the high
+    watermark."""
+    offsets: Promise[LeaderOffsets] = Promise()
     starts = peer.ask(ApiKey.LIST_OFFSETS, _request(node_id, partitions, EARLIEST), timeout_ms)
     ends = peer.ask(ApiKey.LIST_OFFSETS, _request(node_id, partitions, LATEST), timeout_ms)
 
     def pair(first: ListOffsetsResponse | KafkaError) -> None:
-        ends.then(lambda last: found.complete(_paired(partitions, _offsets(first), _offsets(last))))
+        ends.then(lambda last: offsets.complete(_pair(partitions, _offsets(first), _offsets(last))))
 
     starts.then(pair)
-    return found
+    return offsets
 
 
 def _request(node_id: int, partitions: Sequence[Partition], timestamp: int) -> ListOffsetsRequest:
     topics: dict[str, list[ListOffsetsPartition]] = {}
     for partition in partitions:
-        wanted = ListOffsetsPartition(partition.name.partition, partition.state.leader_epoch, timestamp)
-        topics.setdefault(partition.name.topic, []).append(wanted)
-    return ListOffsetsRequest(node_id, topics=[ListOffsetsTopic(name, wanted) for name, wanted in topics.items()])
+        entry = ListOffsetsPartition(partition.name.partition, partition.state.leader_epoch, timestamp)
+        topics.setdefault(partition.name.topic, []).append(entry)
+    return ListOffsetsRequest(node_id, topics=[ListOffsetsTopic(name, entries) for name, entries in topics.items()])
 
 
 def _offsets(response: ListOffsetsResponse | KafkaError) -> _Offsets | KafkaError:
@@ -54,17 +55,17 @@ def _offsets(response: ListOffsetsResponse | KafkaError) -> _Offsets | KafkaErro
     }
 
 
-def _paired(partitions: Sequence[Partition], starts: _Offsets | KafkaError, ends: _Offsets | KafkaError) -> Found:
-    found: Found = {}
+def _pair(partitions: Sequence[Partition], starts: _Offsets | KafkaError, ends: _Offsets | KafkaError) -> LeaderOffsets:
+    offsets: LeaderOffsets = {}
     for partition in partitions:
         start, end = _offset(starts, partition), _offset(ends, partition)
         if isinstance(start, KafkaError):
-            found[partition] = start
+            offsets[partition] = start
         elif isinstance(end, KafkaError):
-            found[partition] = end
+            offsets[partition] = end
         else:
-            found[partition] = (start, end)
-    return found
+            offsets[partition] = (start, end)
+    return offsets
 
 
 def _offset(offsets: _Offsets | KafkaError, partition: Partition) -> int | KafkaError:

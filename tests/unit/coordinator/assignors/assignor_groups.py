@@ -1,4 +1,4 @@
-"""Groups to assign partitions to, and what can be said of an assignment without knowing how it was made."""
+"""Groups to assign partitions to, and properties that every assignment must have."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Group:
         return Group({**self.members, newcomer.member_id: newcomer}, self.partitions)
 
     def slots(self) -> set[Slot]:
-        """Every partition of a topic that somebody subscribes to."""
+        """Return every partition of the topics that have a subscriber."""
         topics = frozenset().union(*(member.topics for member in self.members.values()))
         return {(topic, number) for topic in topics for number in range(self.partitions.get(topic, 0))}
 
@@ -55,7 +55,7 @@ def sizes(assignment: Assignment) -> dict[str, int]:
 
 
 def check_owners(group: Group, assignment: Assignment) -> None:
-    """Everybody is spoken of, and every partition has one owner, who subscribes to it."""
+    """Check that every member is in the assignment, and every partition has one owner that subscribes to it."""
     assert assignment.keys() == group.members.keys()
     owned = Counter(slot for topics in assignment.values() for slot in flat(topics))
     assert owned == Counter(group.slots())
@@ -65,7 +65,7 @@ def check_owners(group: Group, assignment: Assignment) -> None:
 
 
 def moved(before: Assignment, after: Assignment) -> set[Slot]:
-    """The partitions that somebody has now and did not have before."""
+    """Return the partitions that a member has now and did not have before."""
     return {slot for name, topics in after.items() for slot in flat(topics) - flat(before.get(name, {}))}
 
 
@@ -75,7 +75,7 @@ NUMBERS = st.integers(0, 13)
 
 @st.composite
 def groups(draw: st.DrawFn, *, alike: bool) -> Group:
-    """With any history at all, also one that no assignor made: topics that are gone, partitions that two claim."""
+    """Draw a group with any history, also an impossible one: deleted topics, partitions with two owners."""
     topics = [topic_id(number) for number in range(1, draw(st.integers(1, 5)) + 1)]
     partitions = {topic: draw(st.integers(1, 12)) for topic in topics}
     known = st.sampled_from([*topics, topic_id(99)])

@@ -1,4 +1,4 @@
-"""The range assignor: contiguous ranges, alike for topics that are alike, in an order that restarts do not change."""
+"""The range assignor: contiguous ranges, the same for similar topics, in an order that restarts do not change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def numbers(*wanted: int) -> frozenset[int]:
 
 
 def in_order(group: Group, topic: bytes) -> list[str]:
-    """The subscribers in the order of the ranges, told another way: first the static ones by instance."""
+    """Return the subscribers in the order of the ranges, computed in another way: static ones first, by instance id."""
     subscribers = [one for one in group.members.values() if topic in one.topics]
     static = sorted((one for one in subscribers if one.instance_id is not None), key=lambda one: one.member_id)
     static.sort(key=lambda one: str(one.instance_id))
@@ -37,7 +37,7 @@ def test_every_partition_has_one_owner(group: Group) -> None:
 
 @few
 @given(any_groups)
-def test_ranges_follow_each_other_and_the_first_are_larger_by_one(group: Group) -> None:
+def test_ranges_are_contiguous_and_the_first_are_larger_by_one(group: Group) -> None:
     assignment = group.assigned_by(RANGE)
     for topic, count in group.partitions.items():
         ranges = [sorted(assignment[name].get(topic, ())) for name in in_order(group, topic)]
@@ -50,7 +50,7 @@ def test_ranges_follow_each_other_and_the_first_are_larger_by_one(group: Group) 
 
 @few
 @given(groups(alike=True), st.integers(1, 12))
-def test_topics_of_equal_size_are_cut_alike(group: Group, count: int) -> None:
+def test_topics_of_equal_size_are_split_in_the_same_way(group: Group, count: int) -> None:
     alike = Group(group.members, dict.fromkeys(group.partitions, count))
     for topics in alike.assigned_by(RANGE).values():
         assert len(set(topics.values())) <= 1
@@ -58,7 +58,7 @@ def test_topics_of_equal_size_are_cut_alike(group: Group, count: int) -> None:
 
 @few
 @given(any_groups, st.randoms())
-def test_neither_order_nor_history_means_anything(group: Group, random: object) -> None:
+def test_neither_order_nor_history_changes_the_result(group: Group, random: object) -> None:
     items = [(name, replace(one, assigned={})) for name, one in group.members.items()]
     random.shuffle(items)  # type: ignore[attr-defined]
     assert RANGE.assign(dict(items), group.partitions) == group.assigned_by(RANGE)
@@ -78,14 +78,14 @@ def test_more_members_than_partitions_leave_the_last_without_any() -> None:
     assert group.assigned_by(RANGE) == {"a": {ONE: numbers(0)}, "b": {ONE: numbers(1)}, "c": {}}
 
 
-def test_a_static_member_keeps_its_place_under_a_new_member_id() -> None:
+def test_a_static_member_keeps_its_range_under_a_new_member_id() -> None:
     before = Group({"a": member("a", [ONE], "i1"), "b": member("b", [ONE], "i2"), "c": member("c", [ONE])}, {ONE: 9})
     after = before.without("a").plus(member("z", [ONE], "i1"))
     was, became = before.assigned_by(RANGE), after.assigned_by(RANGE)
     assert became == {"z": was["a"], "b": was["b"], "c": was["c"]}
 
 
-def test_a_dynamic_member_comes_after_the_static_ones_whatever_its_name() -> None:
+def test_a_dynamic_member_comes_after_static_ones_whatever_its_id() -> None:
     group = Group({"a": member("a", [ONE]), "y": member("y", [ONE], "i2"), "z": member("z", [ONE], "i1")}, {ONE: 3})
     assert group.assigned_by(RANGE) == {"z": {ONE: numbers(0)}, "y": {ONE: numbers(1)}, "a": {ONE: numbers(2)}}
 

@@ -1,4 +1,4 @@
-"""The uniform assignor: balanced first, sticky second, and the same for everyone who asks."""
+"""The uniform assignor: balanced first, sticky second, and deterministic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ few = settings(max_examples=deep(80), deadline=None)
 
 
 def improving_moves(group: Group, assignment: Assignment) -> list[tuple[str, str, bytes]]:
-    """Single partitions whose move would bring two members closer together."""
+    """Return partitions whose move would make two members more equal."""
     loads = sizes(assignment)
     return [
         (giver, taker, topic)
@@ -40,13 +40,13 @@ def test_members_with_equal_subscriptions_differ_by_one_at_most(group: Group) ->
 
 @few
 @given(groups(alike=False))
-def test_no_single_move_would_make_it_more_even(group: Group) -> None:
+def test_no_single_move_would_improve_the_balance(group: Group) -> None:
     assert not improving_moves(group, group.assigned_by(UNIFORM))
 
 
 @few
 @given(any_groups, st.randoms())
-def test_the_order_of_the_members_and_topics_means_nothing(group: Group, random: object) -> None:
+def test_the_order_of_members_and_topics_does_not_change_the_result(group: Group, random: object) -> None:
     def shuffled(mapping: dict) -> dict:  # type: ignore[type-arg]
         items = list(mapping.items())
         random.shuffle(items)  # type: ignore[attr-defined]
@@ -57,13 +57,13 @@ def test_the_order_of_the_members_and_topics_means_nothing(group: Group, random:
 
 @few
 @given(any_groups)
-def test_what_is_assigned_stays_assigned_while_nothing_changes(group: Group) -> None:
+def test_an_assignment_is_stable_while_nothing_changes(group: Group) -> None:
     first = group.assigned_by(UNIFORM)
     assert group.after(first).assigned_by(UNIFORM) == first
 
 
 def fewest_moves(loads: list[int], total: int) -> int:
-    """How many partitions must leave their owners so that nobody has two more than another: whoever has the most keeps
+    """Return how many partitions must move so that no member has two more than another: the members with the most keep
     the larger shares."""
     share, larger = divmod(total, len(loads))
     quotas = [share + (place < larger) for place in range(len(loads))]
@@ -72,8 +72,8 @@ def fewest_moves(loads: list[int], total: int) -> int:
 
 @few
 @given(groups(alike=True), st.data())
-def test_no_more_moves_than_balance_demands(group: Group, data: st.DataObject) -> None:
-    """From any valid assignment, however lopsided."""
+def test_no_more_partitions_move_than_the_balance_needs(group: Group, data: st.DataObject) -> None:
+    """From any valid assignment, however unbalanced."""
     names = sorted(group.members)
     held: dict[str, set[tuple[bytes, int]]] = {name: set() for name in names}
     for slot in sorted(group.slots()):
@@ -91,7 +91,7 @@ def test_no_more_moves_than_balance_demands(group: Group, data: st.DataObject) -
 
 @few
 @given(groups(alike=True), st.data())
-def test_the_partitions_of_a_member_that_left_are_all_that_moves(group: Group, data: st.DataObject) -> None:
+def test_only_the_partitions_of_a_member_that_left_move(group: Group, data: st.DataObject) -> None:
     assume(len(group.members) > 1)
     before = group.assigned_by(UNIFORM)
     leaver = data.draw(st.sampled_from(sorted(group.members)))
@@ -103,7 +103,7 @@ def test_the_partitions_of_a_member_that_left_are_all_that_moves(group: Group, d
 
 @few
 @given(groups(alike=True))
-def test_a_newcomer_takes_its_share_and_nobody_else_gains(group: Group) -> None:
+def test_a_new_member_gets_its_share_and_no_other_member_gains(group: Group) -> None:
     before = group.assigned_by(UNIFORM)
     newcomer = member("newcomer", next(iter(group.members.values())).topics)
     larger = group.after(before).plus(newcomer)
@@ -115,7 +115,7 @@ def test_a_newcomer_takes_its_share_and_nobody_else_gains(group: Group) -> None:
 
 @few
 @given(groups(alike=False), groups(alike=False))
-def test_members_who_share_no_topic_with_a_change_are_left_alone(group: Group, other: Group) -> None:
+def test_members_that_share_no_topic_with_a_change_keep_their_partitions(group: Group, other: Group) -> None:
     """Two groups that have nothing in common, assigned as one; then one half changes."""
     apart = {
         name.upper(): member(name.upper(), (bytes([1]) + topic[1:] for topic in one.topics))
@@ -140,7 +140,7 @@ def test_each_topic_is_spread_over_the_members() -> None:
     assert sizes(grown) == {"a": 2, "b": 2, "c": 2, "d": 2}
 
 
-def test_more_partitions_of_a_topic_go_to_whoever_has_the_least() -> None:
+def test_new_partitions_of_a_topic_go_to_the_members_with_the_fewest() -> None:
     topics = {topic_id(1): 3}
     group = Group({name: member(name, topics) for name in "ab"}, topics)
     before = group.assigned_by(UNIFORM)
@@ -149,7 +149,7 @@ def test_more_partitions_of_a_topic_go_to_whoever_has_the_least() -> None:
     assert sizes(after) == {"a": 3, "b": 3}
 
 
-def test_a_long_chain_of_overlapping_subscriptions_ends_and_is_levelled_in_the_end() -> None:
+def test_a_long_chain_of_overlapping_subscriptions_is_balanced_in_the_end() -> None:
     """Each member shares a topic with the next and has a little less than that: load can only seep down the chain."""
     length = 30
     topics = {topic_id(place): 50 + 2 * place for place in range(length + 1)}

@@ -1,8 +1,8 @@
-"""Clients as they ought to be, and the things that happen to them: answers get lost, callbacks take their time, whole
-processes stand still or die.
+"""Correct clients, and the failures that they meet: lost responses, slow callbacks, processes
+that are suspended or die.
 
-A client gives up what it is not to have any more before it takes what is new, and tells the broker when it is done.
-While it is at it, it says nothing of what it owns: what it has not taken up yet would look as if it had been given up.
+A client revokes partitions before it takes new ones, and tells the broker when it has done so.
+Meanwhile it does not report what it owns: partitions that it has not taken yet would look revoked.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class ConsumerClient:
     epoch: int = 0
     owned: Slots = frozenset()
     desired: Slots = frozenset()
-    """What it was told to have."""
+    """The assignment that it got."""
     said: Slots | None = field(default=None)
-    """What the broker knows it owns; None if the client cannot be sure what the broker knows at all."""
+    """What the broker knows that it owns; None if the client cannot know that."""
     has_resubscribed: bool = False
 
     def beat(self, *, is_lost: bool = False) -> int:
-        """One heartbeat; gives how many records it made. The answer may get lost on the way."""
+        """Send a heartbeat and return how many records it wrote. The response may get lost."""
         try:
             response, records = self.rooms.beat(self._ask())
         except KafkaError as refused:
@@ -54,7 +54,7 @@ class ConsumerClient:
         return len(records)
 
     def react(self) -> bool:
-        """One step of its own towards what it was told; whether there was one to take."""
+        """Move one step towards the assignment. Return whether there was one."""
         if self.owned - self.desired:
             self.owned &= self.desired
         elif self.desired - self.owned:
@@ -68,7 +68,7 @@ class ConsumerClient:
         self.has_resubscribed = True
 
     def abandon(self) -> None:
-        """It was told that it is no member any more: it gives up everything and begins anew."""
+        """It was fenced: it gives up everything and joins again."""
         self.epoch, self.owned, self.desired, self.said = 0, frozenset(), frozenset(), None
 
     def leave(self, epoch: int = -1) -> None:

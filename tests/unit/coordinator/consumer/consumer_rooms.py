@@ -1,6 +1,6 @@
-"""One shard's consumer groups with a log, a clock and topics of their own: what a shard does, done at once.
+"""One shard's consumer groups with a log, a clock and topics of their own. It does at once what a shard does.
 
-Records go through their bytes before they are applied, as in a log; `replay` makes everything anew from them.
+Records are encoded and decoded before they are applied, as in a log; `replay` rebuilds everything from them.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class ConsumerRooms:
             written = encode_record(record)
             self.log.append(written)
             self._apply(written)
-        if outcome.applied is not None:
-            outcome.applied()
+        if outcome.on_applied is not None:
+            outcome.on_applied()
 
     def _apply(self, written: Bytes) -> None:
         record = decode_record(*written)
@@ -76,7 +76,7 @@ class ConsumerRooms:
         self.groups.apply(record.key, record.value)
 
     def advance(self, ms: int) -> list[CoordinatorRecord]:
-        """Lets time pass, in steps from deadline to deadline; gives what that wrote."""
+        """Advance the time from deadline to deadline, and return the records that this wrote."""
         end_ms = self.clock.elapsed_ms() + ms
         written: list[CoordinatorRecord] = []
         while True:
@@ -92,7 +92,7 @@ class ConsumerRooms:
                 return written
 
     def replay(self, *, compacted: bool = False) -> None:
-        """The coordinator moves: another makes its state from the log."""
+        """Move the coordinator: a new one loads its state from the log."""
         if compacted:
             self.log = [(key, value) for place, (key, value) in enumerate(self.log) if self._is_last(key, place)]
         self._open()

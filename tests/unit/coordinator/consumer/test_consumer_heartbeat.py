@@ -1,4 +1,4 @@
-"""Heartbeats: what is refused and how, what a steady one costs, and where other kinds of groups come in."""
+"""Heartbeats: refusals, the cost of a steady heartbeat, and other kinds of groups."""
 
 from __future__ import annotations
 
@@ -72,30 +72,30 @@ def refusal(rooms: ConsumerRooms, ask: Ask, version: int = 1) -> ErrorCode:
         (join(member_epoch=-3, instance_id="i"), 1),
     ],
 )
-def test_a_request_that_makes_no_sense_is_refused_as_such(rooms: ConsumerRooms, ask: Ask, version: int) -> None:
+def test_an_invalid_request_is_refused(rooms: ConsumerRooms, ask: Ask, version: int) -> None:
     assert refusal(rooms, ask, version) is ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("said", [{"subscribed_topic_names": []}, {"subscribed_topic_regex": ""}])
-def test_whoever_joins_may_read_nothing_if_it_says_so(rooms: ConsumerRooms, said: dict[str, object]) -> None:
+def test_a_member_may_join_with_an_empty_subscription(rooms: ConsumerRooms, said: dict[str, object]) -> None:
     response, _ = rooms.beat(join(**{"subscribed_topic_names": None, **said}))
     assert (response.member_epoch, response.assignment) == (1, Assignment([]))
     assert rooms.group().state_name == "Stable"
 
 
-def test_an_assignor_nobody_knows_is_told_as_such(rooms: ConsumerRooms) -> None:
+def test_an_unknown_assignor_is_refused(rooms: ConsumerRooms) -> None:
     assert refusal(rooms, join(server_assignor="best")) is ErrorCode.UNSUPPORTED_ASSIGNOR
 
 
-def test_ids_given_by_the_broker_differ(rooms: ConsumerRooms) -> None:
+def test_member_ids_chosen_by_the_broker_differ(rooms: ConsumerRooms) -> None:
     first, _ = rooms.beat(join(""), version=0)
     second, _ = rooms.beat(join(""), version=0)
     assert first.member_id
     assert rooms.group().members.keys() == {first.member_id, second.member_id}
 
 
-def test_a_member_of_a_state_that_is_not_known_begins_anew(rooms: ConsumerRooms) -> None:
-    """Something younger wrote it; nobody can tell what the member may have."""
+def test_a_member_in_an_unknown_state_must_join_again(rooms: ConsumerRooms) -> None:
+    """A newer version wrote it, so it is unknown what the member may have."""
     rooms.beat(join())
     strange = records.member_assignment("g", rooms.group().members["m"])
     assert isinstance(strange.value, ConsumerGroupCurrentMemberAssignmentValue)
@@ -103,7 +103,7 @@ def test_a_member_of_a_state_that_is_not_known_begins_anew(rooms: ConsumerRooms)
     rooms.take(Outcome(None, [strange]))
     rooms.grow_topic("a", 5)
     assert refusal(rooms, Ask("g", "m", 2)) is ErrorCode.FENCED_MEMBER_EPOCH
-    assert rooms.group().must_look, "what a refused heartbeat saw is seen by nobody"
+    assert rooms.group().must_resolve_topics, "a refused heartbeat must not count as having resolved the topics"
     response, _ = rooms.beat(join())
     assert response.assignment is not None
     assert [list(topic.partitions) for topic in response.assignment.topic_partitions] == [[0, 1, 2, 3, 4]]
@@ -113,7 +113,7 @@ def test_a_member_of_a_state_that_is_not_known_begins_anew(rooms: ConsumerRooms)
 
 
 class Shy(dict[str, ConsumerMember]):
-    """Members that may be asked for by name only."""
+    """A dict of members that allows only lookups by id."""
 
     def __iter__(self) -> Iterator[str]:
         raise AssertionError("somebody looks at all members")
@@ -121,33 +121,33 @@ class Shy(dict[str, ConsumerMember]):
     items = values = keys = __iter__  # type: ignore[assignment]
 
 
-def test_a_heartbeat_with_nothing_new_looks_at_nobody_else_and_writes_nothing(rooms: ConsumerRooms) -> None:
+def test_a_steady_heartbeat_reads_no_other_member_and_writes_nothing(rooms: ConsumerRooms) -> None:
     clients = [ConsumerClient(rooms, f"m{number}", ["a"]) for number in range(6)]
     while sum(client.beat() + client.react() for client in clients):
         pass
     group = rooms.group()
-    assert not group.must_look
+    assert not group.must_resolve_topics
     group.members = Shy(group.members)
     for client in clients:
         response, written = rooms.beat(Ask("g", client.member_id, client.epoch))
         assert (response.member_epoch, response.assignment, list(written)) == (client.epoch, None, [])
 
 
-def test_what_the_log_would_not_take_is_looked_for_again(rooms: ConsumerRooms) -> None:
+def test_topics_are_resolved_again_after_the_log_refused_the_records(rooms: ConsumerRooms) -> None:
     rooms.beat(join())
     rooms.grow_topic("a", 5)
     outcome = rooms.groups.heartbeat(Ask("g", "m", 2), SOMEBODY)
     too_large = KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
-    assert outcome.refused is not None
+    assert outcome.on_refused is not None
     with pytest.raises(KafkaError) as told:
-        outcome.refused(too_large)
+        outcome.on_refused(too_large)
     assert told.value is too_large
     response, written = rooms.beat(Ask("g", "m", 2))
     assert (response.member_epoch, bool(written)) == (3, True)
 
 
 @pytest.mark.needs_re2
-def test_topics_concern_those_who_read_them(rooms: ConsumerRooms) -> None:
+def test_a_topic_change_affects_only_groups_that_read_it(rooms: ConsumerRooms) -> None:
     rooms.create_topic("b", 1)
     rooms.beat(join(group_id="of a"))
     rooms.beat(join(group_id="of b", subscribed_topic_names=["b"]))
@@ -155,9 +155,9 @@ def test_topics_concern_those_who_read_them(rooms: ConsumerRooms) -> None:
     rooms.beat(join(group_id="of x", subscribed_topic_names=[], subscribed_topic_regex="x.*"))
 
     def concerned() -> set[str]:
-        found = {group_id for group_id in rooms.state.groups if rooms.group(group_id).must_look}
+        found = {group_id for group_id in rooms.state.groups if rooms.group(group_id).must_resolve_topics}
         for group_id in found:
-            rooms.group(group_id).must_look = False
+            rooms.group(group_id).must_resolve_topics = False
         return found
 
     # A group that was just made looks once more.
@@ -169,7 +169,7 @@ def test_topics_concern_those_who_read_them(rooms: ConsumerRooms) -> None:
     rooms.create_topic("x1", 1)
     assert concerned() == {"of all", "of x"}
     for group_id in ("of all", "of x"):
-        rooms.group(group_id).must_look = True
+        rooms.group(group_id).must_resolve_topics = True
         rooms.beat(Ask(group_id, "m", 2))
     rooms.delete_topic("x1")
     assert concerned() == {"of all", "of x"}
@@ -179,7 +179,7 @@ def test_topics_concern_those_who_read_them(rooms: ConsumerRooms) -> None:
     assert concerned() == set()
 
 
-def test_a_static_member_gets_its_own_again_although_there_is_more_to_have_by_now(rooms: ConsumerRooms) -> None:
+def test_a_returning_static_member_gets_its_old_partitions_first(rooms: ConsumerRooms) -> None:
     rooms.create_topic("b", 4)
     first, second = (ConsumerClient(rooms, f"m{number}", ["a", "b"], instance_id=str(number)) for number in (1, 2))
     while first.beat() + second.beat() + first.react() + second.react():
@@ -192,7 +192,7 @@ def test_a_static_member_gets_its_own_again_although_there_is_more_to_have_by_no
     assert had < back.desired
 
 
-def test_an_assignor_is_not_counted_for_those_who_ask_for_another_now(rooms: ConsumerRooms) -> None:
+def test_a_changed_assignor_is_no_longer_counted(rooms: ConsumerRooms) -> None:
     """`range` gives the first of two members the larger half of every topic."""
     for name in ("b", "c"):
         rooms.create_topic(name, 3)
@@ -205,7 +205,7 @@ def test_an_assignor_is_not_counted_for_those_who_ask_for_another_now(rooms: Con
     assert sum(len(found) for found in rooms.group().target_of("m2").values()) == 5
 
 
-def test_nothing_is_expected_of_a_member_that_left(rooms: ConsumerRooms) -> None:
+def test_a_member_that_left_has_no_deadlines(rooms: ConsumerRooms) -> None:
     rooms.beat(join("m1"))
     rooms.beat(join("m2"))
     rooms.beat(Ask("g", "m1", 2))
@@ -215,8 +215,8 @@ def test_nothing_is_expected_of_a_member_that_left(rooms: ConsumerRooms) -> None
     assert not any(key in rooms.state.deadlines for key in keys)
 
 
-def test_a_member_that_is_away_is_not_asked_to_give_anything_up(rooms: ConsumerRooms) -> None:
-    """It has its session's time to be back, however short its rebalance timeout."""
+def test_a_static_member_that_is_away_need_not_revoke_anything(rooms: ConsumerRooms) -> None:
+    """It may come back within its session timeout, however short its rebalance timeout."""
     rooms.beat(join("m1", instance_id="one"))
     rooms.beat(join("m2"))
     rooms.beat(Ask("g", "m1", 2, instance_id="one"))
@@ -228,7 +228,7 @@ def test_a_member_that_is_away_is_not_asked_to_give_anything_up(rooms: ConsumerR
 # --- other kinds of groups --------------------------------------------------------------------------------------
 
 
-def test_an_empty_classic_group_makes_way(rooms: ConsumerRooms) -> None:
+def test_an_empty_classic_group_is_replaced(rooms: ConsumerRooms) -> None:
     rooms.state.groups["g"] = ClassicGroup("g")
     assert refusal(rooms, Ask("g", "m", 1)) is ErrorCode.GROUP_ID_NOT_FOUND
     outcome = rooms.groups.heartbeat(join(), SOMEBODY)
@@ -238,7 +238,7 @@ def test_an_empty_classic_group_makes_way(rooms: ConsumerRooms) -> None:
     assert rooms.group().state_name == "Stable"
 
 
-def test_a_classic_group_with_members_does_not(rooms: ConsumerRooms) -> None:
+def test_a_classic_group_with_members_is_not_replaced(rooms: ConsumerRooms) -> None:
     rooms.state.groups["g"] = ClassicGroup("g", state=State.STABLE)
     assert refusal(rooms, join()) is ErrorCode.GROUP_ID_NOT_FOUND
     assert refusal(rooms, Ask("g", "m", -1)) is ErrorCode.GROUP_ID_NOT_FOUND
@@ -250,7 +250,7 @@ class Migration:
     def __init__(self) -> None:
         self.left: list[str] = []
 
-    def upgraded(self, group: Group) -> tuple[ConsumerGroup, Conversion]:
+    def upgrade(self, group: Group) -> tuple[ConsumerGroup, Conversion]:
         old = ConsumerMember(
             member_id="old",
             member_epoch=7,
@@ -272,12 +272,12 @@ class Migration:
         ]
         return made, Conversion(written)
 
-    def downgraded(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> Conversion | None:
+    def downgrade(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> Conversion | None:
         self.left += [member.member_id for member in leaving]
         return Conversion(group.tombstones()) if group.classic_members == len(group.members) - len(leaving) else None
 
 
-def test_a_group_can_change_its_protocol_where_somebody_knows_how() -> None:
+def test_a_group_can_change_its_protocol_with_a_migration() -> None:
     migration = Migration()
     rooms = ConsumerRooms(migration=migration)
     rooms.create_topic("a", 4)
@@ -290,7 +290,7 @@ def test_a_group_can_change_its_protocol_where_somebody_knows_how() -> None:
     assert (migration.left, "g" in rooms.state.groups) == (["m"], False)
 
 
-def test_a_classic_member_that_heartbeats_here_is_none_any_more() -> None:
+def test_a_classic_member_that_sends_a_consumer_heartbeat_is_no_longer_classic() -> None:
     rooms = ConsumerRooms(migration=Migration())
     rooms.create_topic("a", 4)
     rooms.state.groups["g"] = ClassicGroup("g", state=State.STABLE)
@@ -299,8 +299,8 @@ def test_a_classic_member_that_heartbeats_here_is_none_any_more() -> None:
     assert (group.classic_members, group.members["old"].is_classic) == (0, False)
 
 
-def test_a_classic_static_member_is_replaced_without_its_leave() -> None:
-    """As in classic groups: its instance comes back, speaking the new protocol."""
+def test_a_classic_static_member_is_replaced_without_having_left() -> None:
+    """As in classic groups: its instance comes back with the new protocol."""
     rooms = ConsumerRooms(migration=Migration())
     rooms.create_topic("a", 4)
     rooms.state.groups["g"] = ClassicGroup("g", state=State.STABLE)
@@ -325,7 +325,7 @@ def test_commits_of_classic_members_go_by_generations() -> None:
         assert refused.value.code is ErrorCode.ILLEGAL_GENERATION
 
 
-def test_anybody_may_commit_for_an_empty_group(rooms: ConsumerRooms) -> None:
+def test_any_client_may_commit_for_an_empty_group(rooms: ConsumerRooms) -> None:
     rooms.beat(join())
     rooms.beat(Ask("g", "m", -1))
     rooms.group().check_commit("", None, -1, 9)
@@ -334,7 +334,7 @@ def test_anybody_may_commit_for_an_empty_group(rooms: ConsumerRooms) -> None:
     assert refused.value.code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_an_older_epoch_commits_for_what_the_member_had_then(rooms: ConsumerRooms) -> None:
+def test_an_older_epoch_may_commit_for_partitions_of_that_epoch(rooms: ConsumerRooms) -> None:
     rooms.beat(join())
     rooms.grow_topic("a", 5)
     rooms.beat(Ask("g", "m", 2))

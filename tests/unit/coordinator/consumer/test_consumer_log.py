@@ -1,4 +1,4 @@
-"""Consumer groups from their records: what older brokers wrote, what compaction left, and what is shown of them."""
+"""Consumer groups from their records: of older brokers, of compacted logs, and their description."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from consumer_rooms import ConsumerRooms
 
 from moldau.coordinator.group import consumer_records as logged
 from moldau.coordinator.group.classic.group import ClassicGroup
-from moldau.coordinator.group.consumer.describe import describe
+from moldau.coordinator.group.consumer.describe import describe_group
 from moldau.coordinator.group.consumer.member import MemberState
 from moldau.coordinator.group.consumer.target import metadata_hash, preferred_assignor
 from moldau.coordinator.machine import CoordinatorRecord, Outcome
@@ -43,14 +43,14 @@ def holding(epoch: int, *topics: logged.TopicPartitions) -> logged.ConsumerGroup
     ("member_epoch", "epochs", "expected"),
     [(5, [2, 4], {0: 2, 2: 4}), (5, None, {0: 5, 2: 5}), (5, [2], {0: 5, 2: 5}), (-2, None, {0: 0, 2: 0})],
 )
-def test_partitions_without_epochs_are_as_old_as_their_member(
+def test_partitions_without_epochs_get_the_member_epoch(
     rooms: ConsumerRooms, member_epoch: int, epochs: list[int] | None, expected: dict[int, int]
 ) -> None:
     write(rooms, (current(), holding(member_epoch, logged.TopicPartitions(A, [0, 2], epochs))))
     assert rooms.group().members["m"].assigned == {A: expected}
 
 
-def test_what_was_never_there_can_be_taken_back(rooms: ConsumerRooms) -> None:
+def test_a_tombstone_for_something_unknown_does_nothing(rooms: ConsumerRooms) -> None:
     keys = (
         current(),
         logged.ConsumerGroupTargetAssignmentMemberKey("g", "m"),
@@ -63,14 +63,14 @@ def test_what_was_never_there_can_be_taken_back(rooms: ConsumerRooms) -> None:
     assert rooms.state.groups == {}
     rooms.state.groups["g"] = classic = ClassicGroup("g")
     write(rooms, *((key, None) for key in keys))
-    assert rooms.state.groups == {"g": classic}, "tombstones of the other kind are not its own"
+    assert rooms.state.groups == {"g": classic}, "tombstones of consumer groups do not remove a classic group"
     write(rooms, (logged.ConsumerGroupMetadataKey("g"), logged.ConsumerGroupMetadataValue(4)))
     write(rooms, *((key, None) for key in keys[:-1]))
     assert (rooms.group().epoch, rooms.group().assignment_epoch, rooms.group().members) == (4, -1, {})
 
 
-def test_a_partition_stays_with_whom_it_was_given_last(rooms: ConsumerRooms) -> None:
-    """Where only part of a log was compacted, one member may be seen to have what another was given since."""
+def test_a_partition_belongs_to_the_member_that_got_it_last(rooms: ConsumerRooms) -> None:
+    """In a partly compacted log, a member may still have a partition that another got since."""
     write(rooms, (current("old"), holding(2, logged.TopicPartitions(A, [0, 1]))))
     write(rooms, (current("new"), holding(3, logged.TopicPartitions(A, [1, 2]))))
     write(rooms, (current("old"), holding(3, logged.TopicPartitions(A, [0]))))
@@ -80,7 +80,7 @@ def test_a_partition_stays_with_whom_it_was_given_last(rooms: ConsumerRooms) -> 
     assert rooms.group().members["new"].state is MemberState.STABLE
 
 
-def test_an_instance_stays_with_whom_it_came_to_last(rooms: ConsumerRooms) -> None:
+def test_an_instance_id_belongs_to_the_member_that_got_it_last(rooms: ConsumerRooms) -> None:
     static = logged.ConsumerGroupMemberMetadataValue(instance_id="one")
     for member_id in ("old", "new"):
         write(rooms, (logged.ConsumerGroupMemberMetadataKey("g", member_id), static))
@@ -89,8 +89,8 @@ def test_an_instance_stays_with_whom_it_came_to_last(rooms: ConsumerRooms) -> No
 
 
 @pytest.mark.needs_re2
-def test_a_pattern_that_was_not_looked_at_yet_is_looked_at(rooms: ConsumerRooms) -> None:
-    """Apache writes the member first and finds its topics later. They need not be new to the group."""
+def test_a_pattern_that_was_not_resolved_yet_is_resolved(rooms: ConsumerRooms) -> None:
+    """Apache Kafka writes the member first and resolves its topics later. The group may have them already."""
     by_name = logged.ConsumerGroupMemberMetadataValue(subscribed_topic_names=["a"], rebalance_timeout_ms=1_000)
     by_pattern = logged.ConsumerGroupMemberMetadataValue(subscribed_topic_regex="a.*", rebalance_timeout_ms=1_000)
     known = logged.ConsumerGroupMetadataValue(3, metadata_hash(["a"], rooms.current.image))
@@ -110,13 +110,13 @@ def test_a_pattern_that_was_not_looked_at_yet_is_looked_at(rooms: ConsumerRooms)
     assert (rooms.group().epoch, len(rooms.group().target_of("m2")[A])) == (4, 1)
 
 
-def test_a_group_that_only_held_offsets_gives_way_to_records(rooms: ConsumerRooms) -> None:
+def test_records_replace_a_group_that_has_only_offsets(rooms: ConsumerRooms) -> None:
     rooms.state.groups["g"] = ClassicGroup("g")
     write(rooms, (current(), holding(2)))
     assert rooms.group().members.keys() == {"m"}
 
 
-def test_a_deleted_group_interests_in_nothing_any_more(rooms: ConsumerRooms) -> None:
+def test_a_deleted_group_is_not_affected_by_topic_changes(rooms: ConsumerRooms) -> None:
     member = logged.ConsumerGroupMemberMetadataValue(subscribed_topic_names=["a"], subscribed_topic_regex="b.*")
     write(
         rooms,
@@ -130,8 +130,8 @@ def test_a_deleted_group_interests_in_nothing_any_more(rooms: ConsumerRooms) -> 
     assert (interest.topics, interest.patterns) == ({}, {})
 
 
-def test_a_group_is_shown_as_it_is(rooms: ConsumerRooms) -> None:
-    """What a member has yet to give up is still its own; a topic that is no more has no name to be shown by."""
+def test_a_group_is_described(rooms: ConsumerRooms) -> None:
+    """Partitions to be revoked are still listed; a deleted topic has no name and is left out."""
     classic = logged.ClassicMemberMetadata(45_000, [])
     write(
         rooms,
@@ -162,7 +162,7 @@ def test_a_group_is_shown_as_it_is(rooms: ConsumerRooms) -> None:
         ),
     )
     response = ConsumerGroupDescribeResponse(
-        groups=[describe(rooms.group(), rooms.current.image, ("uniform", "range"))]
+        groups=[describe_group(rooms.group(), rooms.current.image, ("uniform", "range"))]
     )
     for version in (0, 1):
         encoded = bytearray()
@@ -178,7 +178,7 @@ def test_a_group_is_shown_as_it_is(rooms: ConsumerRooms) -> None:
             assert [(each.topic_name, list(each.partitions)) for each in assignment.topic_partitions] == expected
 
 
-def test_the_hash_tells_topics_apart(rooms: ConsumerRooms) -> None:
+def test_the_metadata_hash_differs_for_different_topics(rooms: ConsumerRooms) -> None:
     def now(*names: str) -> int:
         return metadata_hash(names, rooms.current.image)
 
@@ -204,5 +204,5 @@ def test_the_hash_tells_topics_apart(rooms: ConsumerRooms) -> None:
         ({"unheard-of": 9, "range": 1}, "range"),
     ],
 )
-def test_the_assignor_most_members_ask_for_is_taken(counts: dict[str, int], expected: str) -> None:
+def test_the_assignor_that_most_members_ask_for_is_used(counts: dict[str, int], expected: str) -> None:
     assert preferred_assignor(counts, ("uniform", "range")) == expected

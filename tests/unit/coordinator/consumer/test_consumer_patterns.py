@@ -1,4 +1,4 @@
-"""Patterns: which topics they stand for, and that no pattern is too much for the broker."""
+"""Patterns: which topics they match, and that no pattern is too expensive for the broker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.coordinator.group import consumer_records as logged
 from moldau.coordinator.group.consumer.patterns import Patterns
 from moldau.coordinator.machine import CoordinatorRecord, Outcome
-from moldau.coordinator.pattern import compiled
+from moldau.coordinator.pattern import compile_pattern
 from moldau.metadata.apply import Changes
 from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
@@ -30,9 +30,9 @@ from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeat
         "x" * 6_000,
     ],
 )
-def test_what_is_no_pattern_or_too_much_of_one_is_refused(pattern: str) -> None:
+def test_an_invalid_or_too_large_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(KafkaError) as refused:
-        compiled(pattern)
+        compile_pattern(pattern)
     assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
@@ -55,20 +55,20 @@ def test_what_is_no_pattern_or_too_much_of_one_is_refused(pattern: str) -> None:
     ],
 )
 @pytest.mark.needs_re2
-def test_a_pattern_has_to_match_the_whole_name(pattern: str, name: str, matches: bool) -> None:
-    assert bool(compiled(pattern).fullmatch(name)) == matches
+def test_a_pattern_must_match_the_whole_name(pattern: str, name: str, matches: bool) -> None:
+    assert bool(compile_pattern(pattern).fullmatch(name)) == matches
 
 
-def test_without_google_re2_patterns_are_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python's `re` would take them, and one `(a+)+$` would hold up the whole broker."""
+def test_without_google_re2_patterns_are_refused_with_an_explanation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's `re` would accept them, and one `(a+)+$` would block the whole broker."""
     monkeypatch.setitem(sys.modules, "re2", None)
     with pytest.raises(KafkaError, match=r"^'orders\.\*': this broker cannot match patterns") as refused:
-        compiled("orders.*")
+        compile_pattern("orders.*")
     assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
 @pytest.mark.needs_re2
-def test_patterns_nobody_uses_are_forgotten() -> None:
+def test_unused_patterns_are_dropped() -> None:
     rooms = ConsumerRooms()
     rooms.create_topic("a1", 1)
     patterns = Patterns(rooms.current)
@@ -77,11 +77,11 @@ def test_patterns_nobody_uses_are_forgotten() -> None:
     changes = Changes(topics={"a2", "b1"})
     assert patterns.affected_by(changes, {"a.*"}) == {"a.*"}
     assert patterns.topics("a.*") == {"a1", "a2"}
-    assert patterns.topics("b.*") == frozenset(), "matched anew, with what the image has"
+    assert patterns.topics("b.*") == frozenset(), "matched again, against the image"
 
 
-def test_a_pattern_of_another_broker_that_is_none_here_stands_for_nothing() -> None:
-    """Who has it is not told so: it was taken when it came. Those beside it go on reading."""
+def test_a_pattern_that_only_another_broker_accepts_matches_nothing() -> None:
+    """Its member gets no error, because it was accepted when it came. Other members continue."""
     rooms = ConsumerRooms()
     rooms.create_topic("a", 1)
     member = logged.ConsumerGroupMemberMetadataValue(subscribed_topic_regex="(", rebalance_timeout_ms=1_000)

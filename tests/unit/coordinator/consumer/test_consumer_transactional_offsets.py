@@ -1,4 +1,4 @@
-"""Offsets that a producer sends for a member of a consumer group: who may, and what it is told if not."""
+"""Offsets that a producer commits for a member of a consumer group: who may, and the errors if not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOO_LARGE = "m" * 5_000
 
 @pytest.fixture
 def rooms() -> ConsumerRooms:
-    """The member is in epoch 3; partitions 0 to 3 are its own since epoch 2, partition 4 since epoch 3."""
+    """The member is in epoch 3; it has partitions 0 to 3 since epoch 2, partition 4 since epoch 3."""
     rooms = ConsumerRooms()
     rooms.create_topic("a", 4)
     join = ConsumerGroupHeartbeatRequest("g", "m", 0, rebalance_timeout_ms=1_000, subscribed_topic_names=["a"])
@@ -49,48 +49,48 @@ def send(
 
 
 def refusal(rooms: ConsumerRooms, epoch: int, member_id: str = "m", partition: int = 0) -> int:
-    """The same for all: if one partition may not be committed, none is."""
+    """Return the code, the same for all: if one partition may not be committed, none is."""
     first, second = send(rooms, epoch, member_id, partition)
     assert first == second
     return first
 
 
 @pytest.mark.parametrize("version", [0, 5])
-def test_nobody_in_particular_may_send_while_there_are_members(rooms: ConsumerRooms, version: int) -> None:
+def test_a_producer_without_a_member_may_commit_while_there_are_members(rooms: ConsumerRooms, version: int) -> None:
     assert send(rooms, -1, "", version=version) == [ErrorCode.NONE] * 2
 
 
-def test_a_member_sends_with_its_epoch_in_any_version(rooms: ConsumerRooms) -> None:
+def test_a_member_commits_with_its_epoch_in_any_version(rooms: ConsumerRooms) -> None:
     assert send(rooms, 3, version=3) == [ErrorCode.NONE] * 2
 
 
-def test_who_is_not_a_member_is_not_known(rooms: ConsumerRooms) -> None:
+def test_an_unknown_member_is_refused(rooms: ConsumerRooms) -> None:
     assert refusal(rooms, 3, "who") == ErrorCode.UNKNOWN_MEMBER_ID
     assert refusal(rooms, 3, "") == ErrorCode.UNKNOWN_MEMBER_ID
     assert refusal(rooms, -1, "who") == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_newer_epoch_is_told_to_producers_as_a_generation(rooms: ConsumerRooms) -> None:
+def test_producers_get_illegal_generation_for_a_newer_epoch(rooms: ConsumerRooms) -> None:
     assert refusal(rooms, 4) == ErrorCode.ILLEGAL_GENERATION
 
 
-def test_an_older_epoch_sends_for_what_the_member_had_then(rooms: ConsumerRooms) -> None:
+def test_an_older_epoch_commits_for_partitions_of_that_epoch(rooms: ConsumerRooms) -> None:
     assert send(rooms, 2, partition=3) == [ErrorCode.NONE] * 2
     assert refusal(rooms, 2, partition=4) == ErrorCode.ILLEGAL_GENERATION
     assert refusal(rooms, 2, partition=5) == ErrorCode.ILLEGAL_GENERATION
 
 
-def test_what_is_too_large_is_not_asked_whose_it_is(rooms: ConsumerRooms) -> None:
+def test_too_large_metadata_is_refused_before_the_owner_is_checked(rooms: ConsumerRooms) -> None:
     assert send(rooms, 2, partition=5, metadata=TOO_LARGE) == [ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.NONE]
     assert send(rooms, 4, partition=5, metadata=TOO_LARGE) == [ErrorCode.ILLEGAL_GENERATION] * 2
 
 
-def test_a_partition_that_is_not_there_is_told_so_to_anybody(rooms: ConsumerRooms) -> None:
+def test_any_client_gets_an_error_for_an_unknown_partition(rooms: ConsumerRooms) -> None:
     codes = send(rooms, 4, partition=6)
     assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.ILLEGAL_GENERATION]
 
 
-def test_an_instance_alone_is_somebody(rooms: ConsumerRooms) -> None:
+def test_an_instance_id_alone_identifies_a_member(rooms: ConsumerRooms) -> None:
     with pytest.raises(KafkaError) as refused:
         rooms.group().check_commit("", "instance", -1, 5, in_transaction=True)
     assert refused.value.code is ErrorCode.UNKNOWN_MEMBER_ID

@@ -1,7 +1,7 @@
-"""Clients of the classic protocol as they ought to be, of the kind that gives up everything before it joins (eager) and
-of the kind that reads on (cooperative); whoever is told that it leads shares out.
+"""Correct clients of the classic protocol, of the kind that revokes everything before it joins (eager) and of the kind
+that continues to read (cooperative); the leader makes the assignment.
 
-What a client owns is kept as the broker's consumer members keep it, by topic id, so that both can be compared.
+What a client owns is stored by topic id, as in the coordinator's consumer members, so that both can be compared.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class ClassicClient:
     must_join: bool = True
     must_sync: bool = False
     is_dead: bool = False
-    """Another goes by its instance id."""
+    """Another member has its instance id."""
     shares: dict[str, bytes] = field(default_factory=dict)
-    """What it has to say as the leader."""
+    """The assignments that it sends as the leader."""
     waiting: Promise[Any] | None = None
 
     @property
@@ -49,7 +49,7 @@ class ClassicClient:
         return "cooperative-sticky" if self.is_cooperative else "range"
 
     def beat(self, *, is_lost: bool = False) -> int:
-        """One request, unless one is under way; gives whether there was anything to do. The answer may get lost."""
+        """Send a request, unless one is in flight. Return whether there was one to send. The response may get lost."""
         if self.is_dead or (self.waiting is not None and not self.waiting.done):
             return 0
         if self.must_join:
@@ -65,7 +65,7 @@ class ClassicClient:
         return int(self.must_join)
 
     def react(self) -> bool:
-        """It takes up and gives up as soon as it is told."""
+        """Take the assignment and revoke the rest at once."""
         return False
 
     def leave(self) -> None:
@@ -91,7 +91,7 @@ class ClassicClient:
         answer.then(hear)
 
     def _refused(self, code: ErrorCode, response: Any) -> None:
-        """Whoever is told that it is out of step gives up everything; whoever is told to rejoin may read on until."""
+        """Give up everything after a fencing error; after REBALANCE_IN_PROGRESS, continue to read until the join."""
         self.must_join, self.must_sync = True, False
         match code:
             case ErrorCode.MEMBER_ID_REQUIRED:
@@ -125,7 +125,7 @@ class ClassicClient:
             }
 
     def _shared(self, said: dict[str, Subscription]) -> dict[str, dict[str, list[int]]]:
-        """In turn to those who read a topic. A cooperative leader leaves out what another has yet to give up."""
+        """Assign round-robin to subscribers. A cooperative leader leaves out what another member must still revoke."""
         shares: dict[str, dict[str, list[int]]] = {member_id: {} for member_id in said}
         owners: dict[tuple[str, int], set[str]] = {}
         for member_id, subscription in said.items():

@@ -1,7 +1,7 @@
-"""One shard's groups of both kinds with a log, a clock and topics of their own: what a shard does, done at once.
+"""One shard's groups of both kinds with a log, a clock and topics of their own. It does at once what a shard does.
 
-Records go through their bytes before they are applied, as in a log. `agree` asks whether another coordinator, with
-nothing but the log, would know the same.
+Records are encoded and decoded before they are applied, as in a log. `agree` checks whether another coordinator, with
+nothing but the log, has the same state.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class MigrationRooms:
         self.log: list[tuple[bytes, bytes | None]] = []
         self.written: list[CoordinatorRecord] = []
         self.is_refusing = False
-        """The log will not take what is decided next."""
+        """Whether the log refuses the next records."""
         self._topics_made = 0
         self._rng = Random(1)
         self.current.add_listener(self._follow)
         self.groups = self._open()
         self._reader = self._open()
-        """Another coordinator, which knows what is in the log and nothing else."""
+        """Return another coordinator, loaded only from the log."""
 
     def _open(self) -> Groups:
         return Groups(self.settings, self.current, self.clock, self._rng)
@@ -56,7 +56,7 @@ class MigrationRooms:
     # --- the machine --------------------------------------------------------------------------------------------
 
     def ask(self, decide: Decide) -> Promise[Any]:
-        """The answer, or a KafkaError; it may be long in coming."""
+        """Return a promise of the response or a KafkaError; it may stay open for long."""
         told: Promise[Any] = Promise()
         try:
             outcome = decide(self.groups)
@@ -85,9 +85,9 @@ class MigrationRooms:
         if outcome.records and self.is_refusing:
             self.is_refusing = False
             too_large = KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
-            if outcome.refused is None:
+            if outcome.on_refused is None:
                 raise too_large
-            self.take(outcome.refused(too_large))
+            self.take(outcome.on_refused(too_large))
             return
         for record in outcome.records:
             written = encode_record(record)
@@ -95,13 +95,13 @@ class MigrationRooms:
             self.written.append(record)
             self.groups.replay(*written)
             self._reader.replay(*written)
-        if outcome.records and outcome.applied is not None:
-            outcome.applied()
+        if outcome.records and outcome.on_applied is not None:
+            outcome.on_applied()
         for waiting, response in outcome.answers:
             waiting.complete(response)
 
     def advance(self, ms: int) -> None:
-        """Stops at every deadline on the way, as a timer would."""
+        """Advance the time, stopping at every deadline, as a timer would."""
         end_ms = self.clock.elapsed_ms() + ms
         while True:
             due_ms = self.groups.next_deadline_ms()
@@ -113,7 +113,7 @@ class MigrationRooms:
         self.clock.move(end_ms - self.clock.elapsed_ms())
 
     def replay(self) -> None:
-        """The coordinator moves: another makes its state from the log."""
+        """Move the coordinator: a new one loads its state from the log."""
         for waiting in self.groups.waiting():
             waiting.complete(KafkaError(ErrorCode.NOT_COORDINATOR))
         self.groups = self._open()
@@ -162,18 +162,18 @@ def _partition(topic_id: bytes, index: int) -> PartitionRecord:
 
 
 def _of_consumers(group: Group) -> dict[str, Any]:
-    """All of it, counted things included, but for what is soft."""
+    """Return the state of a consumer group, including counts, without soft state."""
     subscriptions = {
         name: value for name, value in vars(group)["subscriptions"].__dict__.items() if name != "_interest"
     }
     return {
-        name: value for name, value in vars(group).items() if name not in ("must_look", "subscriptions")
+        name: value for name, value in vars(group).items() if name not in ("must_resolve_topics", "subscriptions")
     } | subscriptions
 
 
 def _of_classic(group: ClassicGroup) -> dict[str, Any]:
-    """What the log tells of a group at rest."""
-    names = ("generation", "protocol_type_said", "protocol_name", "leader", "static_members", "subscribed_topics")
+    """Return the state of a stable classic group that comes from the log."""
+    names = ("generation", "protocol_type_or_none", "protocol_name", "leader", "static_members", "subscribed_topics")
     told = {name: getattr(group, name) for name in (*names, "state_timestamp_ms")}
     return told | {member.member_id: _of_member(member, group.protocol_name) for member in group.members.values()}
 

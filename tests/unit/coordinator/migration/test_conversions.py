@@ -1,4 +1,4 @@
-"""What members take along when their group changes its kind, and what is left of it behind them."""
+"""What members keep when their group changes its protocol, and that nothing of the old group is left."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def sync_request(generation: int, member_id: str, shares: Any = ()) -> SyncGroup
 
 
 def classic(rooms: MigrationRooms, subscription: bytes = SUBSCRIPTION) -> str:
-    """A classic group at rest, of one member; gives its id."""
+    """Create a stable classic group of one member, and return the member id."""
     request = join_request("", None, subscription)
     member_id: str = rooms.ask(lambda groups: groups.join(request, OLD)).value().member_id
     request.member_id = member_id
@@ -79,7 +79,7 @@ def classic_group(rooms: MigrationRooms) -> ClassicGroup:
     return group
 
 
-def test_a_classic_member_takes_everything_along(rooms: MigrationRooms) -> None:
+def test_a_classic_member_keeps_everything_in_an_upgrade(rooms: MigrationRooms) -> None:
     member_id = classic(rooms)
     enter(rooms)
     known = [ClassicProtocol("range", SUBSCRIPTION), ClassicProtocol("other", b"")]
@@ -97,16 +97,16 @@ def test_a_classic_member_takes_everything_along(rooms: MigrationRooms) -> None:
     )
 
 
-def test_an_empty_rack_as_librdkafka_has_it_is_none(rooms: MigrationRooms) -> None:
+def test_the_empty_rack_of_librdkafka_is_none(rooms: MigrationRooms) -> None:
     member_id = classic(rooms, write(Subscription(["a"], None, (), 1, ""), 3))
     enter(rooms)
     assert consumer_group(rooms).members[member_id].rack_id is None
 
 
-def test_a_classic_member_that_joins_says_all_that_is_known_of_it(rooms: MigrationRooms) -> None:
+def test_a_joining_classic_member_sets_all_its_metadata(rooms: MigrationRooms) -> None:
     enter(rooms)
     answer = rooms.ask(lambda groups: groups.join(join_request("made-up", "one"), OLD)).value()
-    assert answer.code is ErrorCode.UNKNOWN_MEMBER_ID, "a static member does not make up its id"
+    assert answer.code is ErrorCode.UNKNOWN_MEMBER_ID, "a static member cannot choose its own id"
     answer = rooms.ask(lambda groups: groups.join(join_request("", "one"), OLD)).value()
     member = consumer_group(rooms).members[answer.member_id]
     assert (answer.protocol_type, answer.protocol_name, answer.generation_id) == ("consumer", "range", 3)
@@ -115,10 +115,10 @@ def test_a_classic_member_that_joins_says_all_that_is_known_of_it(rooms: Migrati
     no_rack = write(Subscription(["a"]), 3)
     rooms.ask(lambda groups: groups.join(join_request(answer.member_id, None, no_rack), OLD))
     again = consumer_group(rooms).members[answer.member_id]
-    assert (again.instance_id, again.rack_id) == ("one", "rack"), "what it does not say stays"
+    assert (again.instance_id, again.rack_id) == ("one", "rack"), "what it does not send stays"
 
 
-def test_the_share_is_told_by_the_words_of_the_request(rooms: MigrationRooms) -> None:
+def test_the_sync_response_repeats_the_protocol_of_the_request(rooms: MigrationRooms) -> None:
     member_id = classic(rooms)
     enter(rooms)
     rooms.ask(lambda groups: groups.join(join_request(member_id), OLD))
@@ -128,7 +128,7 @@ def test_the_share_is_told_by_the_words_of_the_request(rooms: MigrationRooms) ->
     assert (share.assigned_partitions, version) == ([TopicPartitions("a", [0])], 3)
 
 
-def test_a_member_back_in_a_classic_group_takes_everything_along(rooms: MigrationRooms) -> None:
+def test_a_classic_member_keeps_everything_in_a_downgrade(rooms: MigrationRooms) -> None:
     member_id = classic(rooms)
     before = classic_group(rooms).members[member_id]
     enter(rooms)
@@ -142,7 +142,7 @@ def test_a_member_back_in_a_classic_group_takes_everything_along(rooms: Migratio
     assert (share.assigned_partitions, version) == ([TopicPartitions("a", [0, 1])], 3)
 
 
-def test_who_waits_for_a_rebalance_is_told_its_id_again(rooms: MigrationRooms) -> None:
+def test_a_member_waiting_for_a_rebalance_gets_its_id_again(rooms: MigrationRooms) -> None:
     first = classic(rooms)
     waiting = rooms.ask(lambda groups: groups.join(join_request(first), OLD._replace(version=3)))
     assert waiting.done, "it is alone"
@@ -154,7 +154,7 @@ def test_who_waits_for_a_rebalance_is_told_its_id_again(rooms: MigrationRooms) -
     assert answer.member_id in consumer_group(rooms).members
 
 
-def test_no_deadline_of_one_kind_is_left_in_a_group_of_the_other(rooms: MigrationRooms) -> None:
+def test_a_conversion_leaves_no_deadlines_of_the_old_kind(rooms: MigrationRooms) -> None:
     member_id = classic(rooms)
     deadlines = rooms.groups.state.deadlines
     pending = rooms.ask(lambda groups: groups.join(join_request(""), OLD)).value().member_id

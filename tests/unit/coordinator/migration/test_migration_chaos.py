@@ -1,7 +1,7 @@
-"""Members of both protocols come and go in whatever order, and the group changes its kind with them: no partition is
-read by two, none is forgotten, and the log tells it all.
+"""Members of both protocols join and leave in random order, and the group changes its protocol with them: no partition
+is read by two, none is left out, and the log has the whole state.
 
-A failing run names its seed; `run(seed)` does it again.
+A failing run prints its seed; `run(seed)` repeats it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from moldau.coordinator.group.settings import GroupSettings
 TOPICS = ("a", "b", "c")
 STEPS = 150
 ROUNDS = 80
-"""Of a second each: those who crashed are out after 45."""
+"""Steps of a second each: crashed members are removed after 45."""
 
 
 class Chaos:
@@ -43,7 +43,7 @@ class Chaos:
         for name in TOPICS:
             self.rooms.create_topic(name, self.rng.randint(1, 6))
 
-    # --- what happens -------------------------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
         deeds: list[tuple[Callable[[], None], int]] = [
@@ -83,7 +83,7 @@ class Chaos:
         self.join(f"i{self.came}" if self.rng.random() < 0.3 else None)
 
     def join(self, instance_id: str | None) -> None:
-        """In either protocol, whichever the one before it spoke that had the instance id."""
+        """Join with either protocol, whichever the previous member with the instance id used."""
         self.came += 1
         name = f"m{self.came}"
         topics = self.rng.sample(TOPICS, self.rng.randint(1, 3))
@@ -103,7 +103,7 @@ class Chaos:
             self.forget(client)
 
     def restart(self) -> None:
-        """A static member is replaced; a consumer says that it goes, as nobody would take its place otherwise."""
+        """Replace a static member; one with the consumer protocol must leave first, or it cannot be replaced."""
         client = self.any_client()
         if client is None or client.instance_id is None:
             return
@@ -117,7 +117,7 @@ class Chaos:
 
     def stall(self) -> None:
         client = self.any_client()
-        # A static member that stands still is waited for, in classic groups, while the others share what it reads.
+        # A classic group waits for a suspended static member, while the others share what it reads.
         if client is not None and client.instance_id is None:
             self.stalled |= {name for name, each in self.clients.items() if each is client}
 
@@ -135,7 +135,7 @@ class Chaos:
     def take_over(self) -> None:
         self.rooms.replay()
 
-    # --- what must hold -----------------------------------------------------------------------------------------
+    # --- invariants ---------------------------------------------------------------------------------------------
 
     def check(self) -> None:
         self.rooms.agree()
@@ -153,7 +153,7 @@ class Chaos:
                 assert client.owned <= its, f"{name} reads what may be given to another"
 
     def settle(self) -> None:
-        """Everybody behaves from now on: soon all there is to read is read, in a group of the right kind."""
+        """Stop all failures: soon every partition is read, in a group of the right kind."""
         self.stalled.clear()
         moved = 0
         for _ in range(ROUNDS):
@@ -199,5 +199,5 @@ def run(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_no_partition_is_read_by_two_and_none_by_nobody(seed: int) -> None:
+def test_every_partition_is_read_by_exactly_one_member(seed: int) -> None:
     run(seed)

@@ -1,6 +1,6 @@
-"""Random histories of producers, failures and markers, against what producers were told and partitions hold.
+"""Random histories of producers, failures and markers, checked against the responses to producers and the partitions.
 
-A failing run names its seed; `run(seed, version)` does it again.
+A failing run prints its seed; `run(seed, version)` repeats it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from moldau.coordinator.transaction.transaction import (
 
 STEPS = 250
 SEEDS = 40
-"""In each of the tests below; a run takes some ten milliseconds."""
+"""The number of runs in each of the tests below; a run takes about ten milliseconds."""
 WEIGHTS = {
     "come": 20, "replace": 2, "go-on": 1, "add": 30, "commit-transaction": 15, "abort-transaction": 5, "commit": 60,
     "deliver": 40, "deliver-one": 5, "fail": 5, "lose": 4, "late": 8, "advance": 2, "check": 3,
@@ -30,7 +30,7 @@ WEIGHTS = {
 
 
 def world_of(seed: int, version: int) -> TransactionWorld:
-    """With clients of several versions where the cluster has version 2, and sometimes close to the last epoch."""
+    """Run with clients of several versions if the cluster has version 2, sometimes close to the last epoch."""
     rng = Random(seed)
     rooms = TransactionRooms(version)
     if rng.random() < 0.5:
@@ -63,7 +63,7 @@ def step(world: TransactionWorld, rng: Random) -> None:
 
 
 def check_history(history: list[Transaction]) -> None:
-    """As the log tells it: epochs rise, and what was decided once is never decided otherwise."""
+    """Check the log: epochs rise, and a decided end never changes."""
     ends = {State.PREPARE_COMMIT: State.COMPLETE_COMMIT, State.PREPARE_ABORT: State.COMPLETE_ABORT}
     retired: set[int] = set()
     for before, after in pairwise(history):
@@ -92,13 +92,13 @@ def run(seed: int, version: int) -> TransactionWorld:
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_no_transaction_is_torn_and_no_producer_outlives_its_successor(seed: int, version: int) -> None:
+def test_transactions_are_atomic_and_old_producers_are_fenced(seed: int, version: int) -> None:
     run(seed, version)
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_the_world_is_one_in_which_transactions_commit_and_abort(version: int) -> None:
-    """A check of the checker: where nobody fails, everybody gets what they asked for."""
+def test_without_failures_transactions_commit_and_abort(version: int) -> None:
+    """A check of the checker: without failures, every producer gets the end that it asked for."""
     world = TransactionWorld(TransactionRooms(version), [version // 2 * 2])
     world.init(0, goes_on=False)
     for committed in (True, False, True):

@@ -1,4 +1,4 @@
-"""What waits for the log, what happens by itself, and what another coordinator finds."""
+"""What waits for the commit, what deadlines do, and what another coordinator finds in the log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from moldau.base.ids import TopicPartition
 from moldau.coordinator.machine import Client
 from moldau.coordinator.transaction.settings import TransactionSettings
 from moldau.coordinator.transaction.transaction import PRODUCER_EPOCH_MAX, State, Transaction, record_of
-from moldau.coordinator.transaction.transactions import ABORT_AGAIN_MS
+from moldau.coordinator.transaction.transactions import ABORT_RETRY_MS
 from moldau.wire.messages.end_txn import EndTxnRequest
 
 MINUTE_MS = 60_000
@@ -29,7 +29,7 @@ def begun(version: int = 2, rooms: TransactionRooms | None = None) -> Transactio
 # --- commits ------------------------------------------------------------------------------------------------------
 
 
-def test_markers_go_out_when_the_end_is_committed_and_not_before() -> None:
+def test_markers_are_sent_when_the_end_is_committed_and_not_before() -> None:
     rooms = begun()
     rooms.is_committing = False
     answer = rooms.end(rooms["x"].producer)
@@ -42,7 +42,7 @@ def test_markers_go_out_when_the_end_is_committed_and_not_before() -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 1])
-def test_an_end_that_was_not_committed_is_sent_only_by_a_coordinator_that_finds_it(kept: int) -> None:
+def test_an_uncommitted_end_is_resumed_only_if_the_next_coordinator_finds_it(kept: int) -> None:
     rooms = begun()
     rooms.is_committing = False
     answer = rooms.end(rooms["x"].producer)
@@ -52,7 +52,7 @@ def test_an_end_that_was_not_committed_is_sent_only_by_a_coordinator_that_finds_
     assert rooms["x"].state is (State.PREPARE_COMMIT if kept else State.ONGOING)
 
 
-def test_also_a_refusal_waits_for_what_it_rests_on() -> None:
+def test_a_refusal_too_waits_for_the_records_it_depends_on() -> None:
     rooms = begun()
     old = rooms["x"].producer
     rooms.is_committing = False
@@ -64,7 +64,7 @@ def test_also_a_refusal_waits_for_what_it_rests_on() -> None:
 
 
 def test_markers_of_an_earlier_end_complete_nothing() -> None:
-    """In the versions before 2 a producer's markers are all alike."""
+    """Before version 2, all markers of a producer are equal."""
     rooms = begun(version=1)
     producer = rooms["x"].producer
     rooms.end(producer, version=4)
@@ -102,7 +102,7 @@ def test_another_coordinator_sends_markers_with_its_own_epoch() -> None:
     assert rooms.sent[1]._replace(coordinator_epoch=1) == rooms.sent[0]
 
 
-def test_an_end_with_nothing_in_it_that_is_found_in_the_log_is_completed() -> None:
+def test_a_prepared_end_without_partitions_in_the_log_is_completed() -> None:
     """Apache Kafka writes the two records of such an end one after the other."""
     rooms = TransactionRooms()
     now_ms = rooms.clock.now_ms()
@@ -129,7 +129,7 @@ def test_a_record_that_the_log_refuses_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_a_transaction_whose_time_is_up_is_aborted_and_its_producer_fenced(version: int) -> None:
+def test_an_expired_transaction_is_aborted_and_its_producer_fenced(version: int) -> None:
     rooms = begun(version)
     old = rooms["x"].producer
     rooms.advance(MINUTE_MS - 1)
@@ -145,7 +145,7 @@ def test_a_transaction_whose_time_is_up_is_aborted_and_its_producer_fenced(versi
     assert len(rooms.sent) == 1
 
 
-def test_time_counts_from_the_first_partition_on() -> None:
+def test_the_timeout_starts_with_the_first_partition() -> None:
     rooms = TransactionRooms()
     producer = rooms.producer()
     rooms.advance(MINUTE_MS)
@@ -158,7 +158,7 @@ def test_time_counts_from_the_first_partition_on() -> None:
     assert rooms["x"].state is State.PREPARE_ABORT
 
 
-def test_every_transaction_has_its_own_time() -> None:
+def test_every_transaction_has_its_own_timeout() -> None:
     rooms = begun()
     producer = rooms["x"].producer
     rooms.advance(MINUTE_MS - 1)
@@ -172,7 +172,7 @@ def test_every_transaction_has_its_own_time() -> None:
     assert rooms["x"].state is State.PREPARE_ABORT
 
 
-def test_another_coordinator_counts_on_from_where_it_began() -> None:
+def test_another_coordinator_continues_the_timeout() -> None:
     rooms = begun()
     rooms.advance(MINUTE_MS - 10)
     rooms.reload()
@@ -183,7 +183,7 @@ def test_another_coordinator_counts_on_from_where_it_began() -> None:
 
 
 @pytest.mark.parametrize("jump_ms", [-MINUTE_MS, 100 * MINUTE_MS])
-def test_a_wall_clock_that_was_set_neither_ends_a_transaction_nor_keeps_it(jump_ms: int) -> None:
+def test_setting_the_wall_clock_does_not_change_the_timeout(jump_ms: int) -> None:
     rooms = begun()
     rooms.clock.jump(jump_ms)
     rooms.add(rooms["x"].producer, [TopicPartition("later", 0)])
@@ -193,7 +193,7 @@ def test_a_wall_clock_that_was_set_neither_ends_a_transaction_nor_keeps_it(jump_
     assert rooms["x"].state is State.PREPARE_ABORT
 
 
-def test_one_that_began_in_the_future_has_no_more_than_its_time() -> None:
+def test_a_transaction_that_began_in_the_future_has_at_most_its_timeout() -> None:
     rooms = begun()
     rooms.clock.jump(-10 * MINUTE_MS)
     rooms.reload()
@@ -201,26 +201,26 @@ def test_one_that_began_in_the_future_has_no_more_than_its_time() -> None:
     assert rooms["x"].state is State.PREPARE_ABORT
 
 
-def test_an_abort_for_which_no_producer_id_is_at_hand_is_tried_again() -> None:
+def test_an_abort_without_an_available_producer_id_is_retried() -> None:
     rooms = begun()
     rooms.machine.transactions["x"] = replace(rooms["x"], producer_epoch=PRODUCER_EPOCH_MAX - 1)
     rooms.has_producer_ids = False
-    rooms.advance(MINUTE_MS + 2 * ABORT_AGAIN_MS)
+    rooms.advance(MINUTE_MS + 2 * ABORT_RETRY_MS)
     assert rooms["x"].state is State.ONGOING
     rooms.has_producer_ids = True
-    rooms.advance(ABORT_AGAIN_MS)
+    rooms.advance(ABORT_RETRY_MS)
     assert rooms["x"].state is State.PREPARE_ABORT
     assert rooms["x"].next_producer_id == FIRST_PRODUCER_ID + 1
 
 
-def test_an_abort_that_the_log_refuses_is_tried_again() -> None:
+def test_an_abort_that_the_log_refuses_is_retried() -> None:
     rooms = begun()
     rooms.clock.move(MINUTE_MS)
     (action,) = rooms.machine.due(rooms.clock.elapsed_ms())
-    refused = action().refused
+    refused = action().on_refused
     assert refused is not None
     assert refused(KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)).records == ()
-    rooms.advance(ABORT_AGAIN_MS)
+    rooms.advance(ABORT_RETRY_MS)
     assert rooms["x"].state is State.PREPARE_ABORT
 
 
@@ -228,7 +228,7 @@ def test_an_abort_that_the_log_refuses_is_tried_again() -> None:
 
 
 @pytest.mark.parametrize("state", [State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT])
-def test_an_id_that_nobody_used_for_long_is_forgotten(state: State) -> None:
+def test_an_unused_transactional_id_expires(state: State) -> None:
     rooms = TransactionRooms(settings=TransactionSettings(id_expiration_ms=1_000))
     producer = rooms.producer()
     if state is not State.EMPTY:
@@ -244,11 +244,11 @@ def test_an_id_that_nobody_used_for_long_is_forgotten(state: State) -> None:
     rooms.reload()
     assert rooms.machine.transactions == {}
     assert rooms.add(producer) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert rooms.producer() == (FIRST_PRODUCER_ID + 1, 0), "it is another's now"
+    assert rooms.producer() == (FIRST_PRODUCER_ID + 1, 0), "the id now has another producer id"
 
 
 @pytest.mark.parametrize("is_ended", [False, True])
-def test_an_id_with_a_transaction_is_kept_however_long_it_takes(is_ended: bool) -> None:
+def test_an_id_with_an_open_or_ending_transaction_does_not_expire(is_ended: bool) -> None:
     rooms = begun(rooms=TransactionRooms(settings=TransactionSettings(id_expiration_ms=1_000)))
     if is_ended:
         rooms.end(rooms["x"].producer)
@@ -260,20 +260,20 @@ def test_an_id_with_a_transaction_is_kept_however_long_it_takes(is_ended: bool) 
 # --- the log ------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_not_a_record_of_ours_is_skipped() -> None:
+def test_records_of_unknown_types_are_skipped() -> None:
     rooms = TransactionRooms()
     rooms.machine.replay(b"\0\7whatever", b"")
     assert rooms.machine.transactions == {}
 
 
-def test_a_tombstone_of_an_id_that_is_not_there_is_nothing() -> None:
+def test_a_tombstone_of_an_unknown_id_does_nothing() -> None:
     rooms = TransactionRooms()
     rooms.machine.replay(b"\0\0\0\1x", None)
     assert rooms.machine.transactions == {}
 
 
 @pytest.mark.parametrize(("version", "written"), [(0, b"\0\0"), (1, b"\0\1"), (2, b"\0\1")])
-def test_records_are_written_as_the_cluster_has_agreed(version: int, written: bytes) -> None:
+def test_the_record_version_follows_the_finalized_transaction_version(version: int, written: bytes) -> None:
     rooms = TransactionRooms(version)
     rooms.producer()
     (_, value), *_ = rooms.log

@@ -1,4 +1,4 @@
-"""Partitions enter a transaction, it ends, and what comes late does no harm."""
+"""Adding partitions, ending transactions, and late requests that must do no harm."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FENCED, INVALID = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE
 MAPPING, CONCURRENT = ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.CONCURRENT_TRANSACTIONS
 
 
-def told(answer: Any) -> tuple[int, int, int]:
+def result(answer: Any) -> tuple[int, int, int]:
     return answer.error_code, answer.producer_id, answer.producer_epoch
 
 
@@ -27,7 +27,7 @@ def after(producer: ProducerIdAndEpoch, by: int = 1) -> ProducerIdAndEpoch:
 
 
 def with_state(state: State, version: int) -> tuple[TransactionRooms, ProducerIdAndEpoch]:
-    """And the producer that speaks for it. `version` is that of the client."""
+    """Return a transaction in `state` and its producer. `version` is that of the client."""
     rooms = TransactionRooms()
     producer = rooms.producer()
     if state is State.EMPTY:
@@ -46,7 +46,7 @@ def with_state(state: State, version: int) -> tuple[TransactionRooms, ProducerId
 # --- partitions ---------------------------------------------------------------------------------------------------
 
 
-def test_partitions_come_one_after_the_other_and_none_costs_a_second_record() -> None:
+def test_a_partition_added_twice_writes_no_second_record() -> None:
     rooms = TransactionRooms()
     producer = rooms.producer()
     assert rooms.add(producer, [T0]) == ErrorCode.NONE
@@ -71,7 +71,7 @@ def test_only_the_latest_producer_adds_partitions(state: State) -> None:
 
 
 @pytest.mark.parametrize("state", [State.PREPARE_COMMIT, State.PREPARE_ABORT])
-def test_while_an_end_is_on_its_way_nothing_is_added(state: State) -> None:
+def test_nothing_is_added_while_an_end_is_prepared(state: State) -> None:
     rooms, producer = with_state(state, 2)
     assert rooms.add(producer) == CONCURRENT
     assert rooms.verify(producer) == {T0: CONCURRENT}
@@ -90,7 +90,7 @@ def test_partitions_are_verified_one_by_one() -> None:
     assert rooms.verify(producer, [T0]) == {T0: ErrorCode.TRANSACTION_ABORTABLE}
 
 
-def test_the_epoch_that_nobody_was_given_adds_nothing() -> None:
+def test_the_maximum_epoch_may_not_add_partitions() -> None:
     rooms = TransactionRooms(version=1)
     producer = rooms.producer()
     rooms.machine.transactions["x"] = replace(rooms["x"], producer_epoch=PRODUCER_EPOCH_MAX)
@@ -111,15 +111,15 @@ OLD = {
 
 @pytest.mark.parametrize("state", OLD)
 @pytest.mark.parametrize("committed", [True, False])
-def test_an_end_of_old_by_the_state_it_meets(state: State, committed: bool) -> None:
+def test_an_end_without_bump_in_every_state(state: State, committed: bool) -> None:
     rooms, producer = with_state(state, 0)
     expected = OLD[state][0 if committed else 1]
-    assert told(rooms.end(producer, committed, version=4)) == (expected, -1, -1)
+    assert result(rooms.end(producer, committed, version=4)) == (expected, -1, -1)
     assert rooms["x"].producer == producer, "the epoch stays"
 
 
 @pytest.mark.parametrize("state", OLD)
-def test_an_end_of_old_by_another_producer_is_refused_in_every_state(state: State) -> None:
+def test_an_end_without_bump_by_another_producer_is_refused_in_every_state(state: State) -> None:
     rooms, producer = with_state(state, 0)
     before = rooms["x"]
     assert rooms.end(after(producer), version=4).error_code == FENCED
@@ -154,16 +154,16 @@ BY_ONE_BEFORE = {
 @pytest.mark.parametrize("state", BY_CURRENT)
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("back", [0, 1])
-def test_an_end_by_the_state_it_meets_and_by_who_asks(state: State, committed: bool, back: int) -> None:
+def test_an_end_in_every_state_by_each_producer_epoch(state: State, committed: bool, back: int) -> None:
     rooms, producer = with_state(state, 2)
     code, bump = (BY_ONE_BEFORE if back else BY_CURRENT)[state][0 if committed else 1]
     expected = (code, -1, -1) if bump is None else (code, *after(producer, bump))
     for _ in range(1 if bump else 3):
-        assert told(rooms.end(after(producer, -back), committed)) == expected
+        assert result(rooms.end(after(producer, -back), committed)) == expected
 
 
 @pytest.mark.parametrize("state", BY_CURRENT)
-def test_an_end_by_a_producer_of_long_ago_or_of_another_id_is_refused(state: State) -> None:
+def test_an_end_by_a_much_older_epoch_or_another_producer_id_is_refused(state: State) -> None:
     rooms, producer = with_state(state, 2)
     is_on_its_way = state in (State.PREPARE_COMMIT, State.PREPARE_ABORT)
     assert rooms.end(after(producer, -2)).error_code == (CONCURRENT if is_on_its_way else FENCED)
@@ -173,30 +173,30 @@ def test_an_end_by_a_producer_of_long_ago_or_of_another_id_is_refused(state: Sta
     assert rooms.end(producer, transactional_id="").error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_markers_have_the_epoch_that_the_producer_goes_on_with() -> None:
+def test_markers_have_the_next_epoch_of_the_producer() -> None:
     rooms, producer = with_state(State.ONGOING, 2)
-    assert told(rooms.end(producer)) == (0, *after(producer))
+    assert result(rooms.end(producer)) == (0, *after(producer))
     (markers,) = rooms.sent
     assert markers == ("x", *after(producer), True, 1, 2, (T0,))
 
 
-def test_an_end_of_old_leaves_the_epoch_in_its_markers() -> None:
+def test_markers_of_an_end_without_bump_keep_the_epoch() -> None:
     rooms, producer = with_state(State.ONGOING, 0)
     rooms.end(producer, version=4)
     assert rooms.sent == [("x", *producer, True, 1, 0, (T0,))]
 
 
-def test_an_end_with_nothing_in_it_needs_no_markers() -> None:
+def test_an_end_without_partitions_needs_no_markers() -> None:
     rooms, producer = with_state(State.EMPTY, 2)
-    assert told(rooms.end(producer, committed=False)) == (0, *after(producer))
+    assert result(rooms.end(producer, committed=False)) == (0, *after(producer))
     assert rooms["x"].state is State.COMPLETE_ABORT
     assert rooms.sent == []
     assert [each.state for each in rooms.history()][-2:] == [State.PREPARE_ABORT, State.COMPLETE_ABORT]
-    assert rooms.add(after(producer)) == ErrorCode.NONE, "and the producer goes on at once"
+    assert rooms.add(after(producer)) == ErrorCode.NONE, "the producer continues at once"
 
 
-def test_a_zombie_does_not_take_the_commit_of_its_successor_for_its_own() -> None:
-    """The successor ends in the way of old, without an epoch of its own: Apache Kafka tells the zombie that its
+def test_a_zombie_does_not_get_the_commit_of_its_successor_as_its_own() -> None:
+    """The successor ends without an epoch bump. In this case Apache Kafka tells the zombie that its
     transaction is committed, and gives it the successor's epoch."""
     rooms = TransactionRooms()
     zombie = rooms.producer()
@@ -204,7 +204,7 @@ def test_a_zombie_does_not_take_the_commit_of_its_successor_for_its_own() -> Non
     rooms.add(successor, client_version=0)
     rooms.end(successor, version=4)
     rooms.written()
-    assert told(rooms.end(zombie)) == (FENCED, -1, -1)
+    assert result(rooms.end(zombie)) == (FENCED, -1, -1)
 
 
 def test_the_last_epoch_ends_in_another_producer_id() -> None:
@@ -213,30 +213,30 @@ def test_the_last_epoch_ends_in_another_producer_id() -> None:
     rooms.machine.transactions["x"] = replace(rooms["x"], producer_epoch=LAST_EPOCH)
     last, following = rooms["x"].producer, Pair(FIRST_PRODUCER_ID + 1, 0)
     rooms.add(last)
-    assert told(rooms.end(last)) == (0, *following), "it is told before the markers are written"
+    assert result(rooms.end(last)) == (0, *following), "the client gets it before the markers are written"
     assert rooms.sent[-1][1:3] == (last.producer_id, PRODUCER_EPOCH_MAX)
     assert rooms.add(following) == CONCURRENT
     assert rooms.end(following, committed=False).error_code == CONCURRENT
     rooms.written()
     assert (rooms["x"].producer, rooms["x"].next_producer_id) == (following, -1)
     for _ in range(2):
-        assert told(rooms.end(last)) == (0, *following), "said again"
-    assert told(rooms.end(last, committed=False))[0] == INVALID
+        assert result(rooms.end(last)) == (0, *following), "a retry"
+    assert result(rooms.end(last, committed=False))[0] == INVALID
     assert rooms.add(following) == ErrorCode.NONE
-    assert told(rooms.end(last))[0] == MAPPING, "too late"
+    assert result(rooms.end(last))[0] == MAPPING, "too late"
 
 
-def test_the_last_epoch_waits_for_a_producer_id_to_take_over() -> None:
+def test_an_end_in_the_last_epoch_waits_for_a_new_producer_id() -> None:
     rooms, _ = with_state(State.ONGOING, 2)
     rooms.machine.transactions["x"] = replace(rooms["x"], producer_epoch=LAST_EPOCH)
     rooms.has_producer_ids = False
-    assert told(rooms.end(rooms["x"].producer)) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
+    assert result(rooms.end(rooms["x"].producer)) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
     assert rooms["x"].state is State.ONGOING
     rooms.has_producer_ids = True
     assert rooms.end(rooms["x"].producer).error_code == ErrorCode.NONE
 
 
-def test_a_producer_of_the_id_before_is_fenced_where_another_was_initialized() -> None:
+def test_a_producer_with_the_previous_producer_id_is_fenced() -> None:
     rooms = TransactionRooms()
     rooms.producer()
     rooms.machine.transactions["x"] = replace(rooms["x"], producer_epoch=LAST_EPOCH)

@@ -1,4 +1,4 @@
-"""InitProducerId: who speaks for a transactional id, and who no longer does."""
+"""InitProducerId: which producer has a transactional id, and which ones are fenced."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Pair = ProducerIdAndEpoch
 
 
 def at_epoch(rooms: TransactionRooms, epoch: int) -> ProducerIdAndEpoch:
-    """A producer that has come far."""
+    """Return a producer with a high epoch."""
     rooms.producer()
     rooms.machine.transactions["x"] = replace(rooms["x"], producer_epoch=epoch)
     return rooms["x"].producer
 
 
-def told(answer: Any) -> tuple[int, int, int]:
+def result(answer: Any) -> tuple[int, int, int]:
     return answer.error_code, answer.producer_id, answer.producer_epoch
 
 
@@ -35,14 +35,14 @@ def test_the_first_producer_has_epoch_zero_and_each_after_it_the_next() -> None:
 
 
 @pytest.mark.parametrize("timeout_ms", [-1, 0, 900_001])
-def test_a_timeout_that_is_none_or_above_the_maximum_is_refused(timeout_ms: int) -> None:
+def test_an_invalid_or_too_large_timeout_is_refused(timeout_ms: int) -> None:
     rooms = TransactionRooms()
-    assert told(rooms.init(timeout_ms=timeout_ms)) == (ErrorCode.INVALID_TRANSACTION_TIMEOUT, -1, -1)
-    assert told(rooms.init(timeout_ms=900_000))[0] == ErrorCode.NONE
+    assert result(rooms.init(timeout_ms=timeout_ms)) == (ErrorCode.INVALID_TRANSACTION_TIMEOUT, -1, -1)
+    assert result(rooms.init(timeout_ms=900_000))[0] == ErrorCode.NONE
 
 
 @pytest.mark.parametrize(
-    ("asked", "code"),
+    ("arguments", "code"),
     [
         ({"transactional_id": ""}, ErrorCode.INVALID_REQUEST),
         ({"transactional_id": None}, ErrorCode.INVALID_REQUEST),
@@ -53,45 +53,45 @@ def test_a_timeout_that_is_none_or_above_the_maximum_is_refused(timeout_ms: int)
         ({"enable2_pc": True, "keep_prepared_txn": True}, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
     ],
 )
-def test_what_is_wrong_whatever_the_state_leaves_nothing_behind(asked: dict[str, Any], code: ErrorCode) -> None:
+def test_an_invalid_request_leaves_no_state(arguments: dict[str, Any], code: ErrorCode) -> None:
     rooms = TransactionRooms()
-    assert told(rooms.init(**asked)) == (code, -1, -1)
+    assert result(rooms.init(**arguments)) == (code, -1, -1)
     assert rooms.log == []
 
 
-def test_without_a_producer_id_at_hand_the_client_is_asked_to_come_again() -> None:
+def test_without_an_available_producer_id_the_client_must_retry() -> None:
     rooms = TransactionRooms()
     rooms.has_producer_ids = False
-    assert told(rooms.init()) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
+    assert result(rooms.init()) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
     assert rooms.log == []
 
 
-def test_an_unknown_id_is_made_new_also_for_a_producer_that_was_somebody() -> None:
+def test_an_unknown_id_is_created_also_for_a_producer_with_an_epoch() -> None:
     rooms = TransactionRooms()
-    assert told(rooms.init(expected=Pair(7, 7))) == (0, FIRST_PRODUCER_ID, 0)
+    assert result(rooms.init(expected=Pair(7, 7))) == (0, FIRST_PRODUCER_ID, 0)
 
 
-def test_a_producer_that_goes_on_gets_the_next_epoch_and_may_ask_again() -> None:
+def test_a_producer_that_continues_gets_the_next_epoch_and_may_retry() -> None:
     rooms = TransactionRooms()
     first = rooms.producer()
     for _ in range(3):
-        assert told(rooms.init(expected=first)) == (0, FIRST_PRODUCER_ID, 1)
+        assert result(rooms.init(expected=first)) == (0, FIRST_PRODUCER_ID, 1)
     second = Pair(FIRST_PRODUCER_ID, 1)
-    assert told(rooms.init(expected=second)) == (0, FIRST_PRODUCER_ID, 2)
-    assert told(rooms.init(expected=first)) == (ErrorCode.PRODUCER_FENCED, -1, -1)
+    assert result(rooms.init(expected=second)) == (0, FIRST_PRODUCER_ID, 2)
+    assert result(rooms.init(expected=first)) == (ErrorCode.PRODUCER_FENCED, -1, -1)
 
 
-def test_a_producer_that_was_replaced_cannot_go_on() -> None:
+def test_a_fenced_producer_cannot_continue() -> None:
     rooms = TransactionRooms()
     first = rooms.producer()
     rooms.producer()
-    assert told(rooms.init(expected=first)) == (ErrorCode.PRODUCER_FENCED, -1, -1)
-    assert told(rooms.init(expected=first, version=3)) == (ErrorCode.INVALID_PRODUCER_EPOCH, -1, -1)
-    assert told(rooms.init(expected=Pair(first.producer_id, 9)))[0] == ErrorCode.PRODUCER_FENCED
-    assert told(rooms.init(expected=Pair(5, 1)))[0] == ErrorCode.PRODUCER_FENCED
+    assert result(rooms.init(expected=first)) == (ErrorCode.PRODUCER_FENCED, -1, -1)
+    assert result(rooms.init(expected=first, version=3)) == (ErrorCode.INVALID_PRODUCER_EPOCH, -1, -1)
+    assert result(rooms.init(expected=Pair(first.producer_id, 9)))[0] == ErrorCode.PRODUCER_FENCED
+    assert result(rooms.init(expected=Pair(5, 1)))[0] == ErrorCode.PRODUCER_FENCED
 
 
-def test_the_timeout_is_that_of_the_latest() -> None:
+def test_the_timeout_is_that_of_the_latest_request() -> None:
     rooms = TransactionRooms()
     rooms.init(timeout_ms=1_000)
     rooms.init(timeout_ms=2_000)
@@ -103,27 +103,27 @@ def test_an_open_transaction_is_aborted_first(version: int) -> None:
     rooms = TransactionRooms(version)
     old = rooms.producer()
     rooms.add(old, client_version=version // 2 * 2)
-    assert told(rooms.init()) == (ErrorCode.CONCURRENT_TRANSACTIONS, -1, -1)
+    assert result(rooms.init()) == (ErrorCode.CONCURRENT_TRANSACTIONS, -1, -1)
     assert rooms["x"].state is State.PREPARE_ABORT
     (markers,) = rooms.sent
     assert (markers.producer_epoch, markers.committed, markers.partitions) == (1, False, (T0,))
     assert markers.transaction_version == version // 2 * 2
-    assert told(rooms.init())[0] == ErrorCode.CONCURRENT_TRANSACTIONS, "until the markers are written"
+    assert result(rooms.init())[0] == ErrorCode.CONCURRENT_TRANSACTIONS, "until the markers are written"
     assert len(rooms.sent) == 1
     rooms.written()
-    assert told(rooms.init()) == (0, old.producer_id, 2)
+    assert result(rooms.init()) == (0, old.producer_id, 2)
     assert rooms.add(old) == ErrorCode.PRODUCER_FENCED
 
 
-def test_a_producer_of_old_cannot_abort_the_transaction_of_its_successor() -> None:
-    """Apache Kafka aborts it and refuses the producer of old when that asks again."""
+def test_a_fenced_producer_cannot_abort_the_transaction_of_its_successor() -> None:
+    """Apache Kafka aborts it, and refuses the fenced producer when that retries."""
     rooms = TransactionRooms()
     old = rooms.producer()
     new = rooms.producer()
     rooms.add(new)
-    assert told(rooms.init(expected=old))[0] == ErrorCode.PRODUCER_FENCED
+    assert result(rooms.init(expected=old))[0] == ErrorCode.PRODUCER_FENCED
     assert rooms["x"].state is State.ONGOING
-    assert told(rooms.init(expected=new))[0] == ErrorCode.CONCURRENT_TRANSACTIONS, "itself it may"
+    assert result(rooms.init(expected=new))[0] == ErrorCode.CONCURRENT_TRANSACTIONS, "the successor itself may"
 
 
 def test_when_the_epochs_are_used_up_another_producer_id_is_given() -> None:
@@ -134,22 +134,22 @@ def test_when_the_epochs_are_used_up_another_producer_id_is_given() -> None:
     assert rooms["x"].previous_producer_id == last.producer_id
 
 
-def test_a_producer_whose_epochs_are_used_up_may_ask_again_for_its_new_id() -> None:
+def test_a_producer_whose_epochs_are_used_up_may_retry_for_its_new_id() -> None:
     rooms = TransactionRooms()
     last = at_epoch(rooms, LAST_EPOCH)
     for _ in range(3):
-        assert told(rooms.init(expected=last)) == (0, FIRST_PRODUCER_ID + 1, 0)
+        assert result(rooms.init(expected=last)) == (0, FIRST_PRODUCER_ID + 1, 0)
     rooms.producer()
-    assert told(rooms.init(expected=last))[0] == ErrorCode.PRODUCER_FENCED, "there is another now"
+    assert result(rooms.init(expected=last))[0] == ErrorCode.PRODUCER_FENCED, "a newer producer has the id now"
 
 
-def test_a_producer_that_got_the_last_epoch_of_its_id_may_ask_again_too() -> None:
+def test_a_producer_that_got_the_last_epoch_of_its_id_may_retry_too() -> None:
     """Apache Kafka answers UNKNOWN_SERVER_ERROR here."""
     rooms = TransactionRooms()
     before = at_epoch(rooms, LAST_EPOCH - 1)
     for _ in range(2):
-        assert told(rooms.init(expected=before)) == (0, before.producer_id, LAST_EPOCH)
-    assert told(rooms.init(expected=Pair(before.producer_id, 5)))[0] == ErrorCode.PRODUCER_FENCED
+        assert result(rooms.init(expected=before)) == (0, before.producer_id, LAST_EPOCH)
+    assert result(rooms.init(expected=Pair(before.producer_id, 5)))[0] == ErrorCode.PRODUCER_FENCED
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -157,7 +157,7 @@ def test_fencing_the_last_epoch_leads_to_another_producer_id(version: int) -> No
     rooms = TransactionRooms(version)
     last = at_epoch(rooms, LAST_EPOCH)
     rooms.add(last)
-    assert told(rooms.init())[0] == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert result(rooms.init())[0] == ErrorCode.CONCURRENT_TRANSACTIONS
     assert rooms.sent[-1][1:3] == (last.producer_id, PRODUCER_EPOCH_MAX)
     rooms.written()
     new = rooms.producer()
@@ -166,6 +166,6 @@ def test_fencing_the_last_epoch_leads_to_another_producer_id(version: int) -> No
     assert rooms.add(last) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
-def test_nobody_is_the_default() -> None:
+def test_no_producer_is_the_default() -> None:
     rooms = TransactionRooms()
-    assert told(rooms.init(expected=NOBODY)) == (0, FIRST_PRODUCER_ID, 0)
+    assert result(rooms.init(expected=NOBODY)) == (0, FIRST_PRODUCER_ID, 0)

@@ -55,15 +55,15 @@ ALL = ["orders-1", "orders-2", "clicks"]
     ],
 )
 @pytest.mark.needs_re2
-def test_what_is_listed(wanted: ListTransactionsRequest, expected: list[str]) -> None:
+def test_filters_of_list_transactions(wanted: ListTransactionsRequest, expected: list[str]) -> None:
     assert ids(three(), wanted) == expected
 
 
-def test_states_that_there_are_not_are_told() -> None:
+def test_unknown_states_are_returned() -> None:
     assert filter_of(ListTransactionsRequest(["Hopeful", "Empty", "", "Hopeful"])).unknown_states == ("Hopeful", "")
 
 
-def test_states_have_the_names_that_admin_clients_know() -> None:
+def test_states_have_kafkas_names() -> None:
     rooms = three()
     listed = rooms.take(rooms.machine.listed(filter_of(ListTransactionsRequest())))
     assert [(each.producer_id, each.transaction_state) for each in listed] == [
@@ -76,7 +76,7 @@ def test_states_have_the_names_that_admin_clients_know() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(", "a{1000}{1000}", "(?=x)"])
-def test_a_pattern_that_is_none_is_refused(pattern: str) -> None:
+def test_an_invalid_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(KafkaError) as refused:
         filter_of(ListTransactionsRequest(transactional_id_pattern=pattern))
     assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
@@ -94,13 +94,13 @@ def test_a_transaction_is_described_with_its_partitions() -> None:
 @pytest.mark.parametrize(
     ("name", "code"), [("nobody's", ErrorCode.TRANSACTIONAL_ID_NOT_FOUND), ("", ErrorCode.INVALID_REQUEST)]
 )
-def test_what_is_not_there_is_told_so(name: str, code: ErrorCode) -> None:
+def test_an_unknown_id_is_not_found(name: str, code: ErrorCode) -> None:
     rooms = three()
     found = rooms.take(rooms.machine.describe(name))
     assert (found.error_code, found.transactional_id, found.topics) == (code, name, ())
 
 
-def test_what_is_not_committed_is_not_told() -> None:
+def test_a_listing_waits_for_uncommitted_records() -> None:
     rooms = three()
     rooms.is_committing = False
     rooms.init("new")

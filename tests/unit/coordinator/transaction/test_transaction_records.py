@@ -91,16 +91,16 @@ def test_before_version_1_of_transactions_the_record_is_of_version_0() -> None:
         b"\0\0\0\0\0\0\0\0\3\x8d\0\3\0\0\xea`\1\0\0\0\1\0\x08hA-topic\0\0\0\2\0\0\0\0\0\0\0\2\0\0\1\xa1\xe0\xff\x1c\x9d"
         b"\0\0\1\xa1\xe0\xff\x1c\x9c"
     )
-    assert read(key, value) == replace(transaction, previous_producer_id=-1), "it cannot tell the one before"
+    assert read(key, value) == replace(transaction, previous_producer_id=-1), "version 0 has no previous producer id"
 
 
-def test_a_producer_id_that_was_promised_is_never_left_out() -> None:
-    """A client may end its transaction in the way of version 2 before the cluster has finalized it."""
+def test_the_next_producer_id_is_never_left_out() -> None:
+    """A client may end its transaction by version 2 before the cluster has finalized that."""
     transaction = replace(APACHE["an abort whose epochs are used up"][2])
     assert read(*encode_record(record_of(transaction), 0)) == transaction
 
 
-def test_a_tombstone_has_the_key_of_what_it_takes_back() -> None:
+def test_a_tombstone_has_the_key_of_its_record() -> None:
     key, _, transaction = APACHE["a commit that is complete"]
     assert encode_record(tombstone_of(transaction), 2) == (key, None)
     assert read(key, None) is None
@@ -124,20 +124,20 @@ transactions = st.builds(
 
 
 @given(transactions)
-def test_what_is_written_is_read_back(transaction: Transaction) -> None:
+def test_a_record_is_decoded_as_it_was_encoded(transaction: Transaction) -> None:
     if transaction.state is State.EMPTY:
         transaction = replace(transaction, partitions=frozenset())
     assert read(*encode_record(record_of(transaction), 1)) == transaction
 
 
 @pytest.mark.parametrize("status", [-1, State.DEAD, State.PREPARE_EPOCH_FENCE, 8])
-def test_a_state_that_is_never_written_is_not_believed(status: int) -> None:
+def test_a_state_that_is_never_written_is_refused(status: int) -> None:
     record = CoordinatorRecord(TransactionLogKey("x"), TransactionLogValue(transaction_status=status))
     with pytest.raises(MalformedData, match="state"):
         read(*encode_record(record, 1))
 
 
-def test_partitions_that_are_null_are_none() -> None:
+def test_null_partitions_are_read_as_empty() -> None:
     value = TransactionLogValue(transaction_status=State.ONGOING, transaction_partitions=None)
     found = read(*encode_record(CoordinatorRecord(TransactionLogKey("x"), value), 1))
     assert found is not None
@@ -145,7 +145,7 @@ def test_partitions_that_are_null_are_none() -> None:
 
 
 @pytest.mark.parametrize("version", [b"\0\2", b"\xff\xff"])
-def test_a_value_of_an_unknown_version_is_told_so(version: bytes) -> None:
+def test_a_value_of_an_unknown_version_is_refused(version: bytes) -> None:
     key, value, _ = APACHE["a commit that is complete"]
     with pytest.raises(MalformedData, match="version"):
         decode_record(key, version + value[2:])

@@ -1,7 +1,7 @@
-"""A shard's transactions with a log and a clock of their own: what a shard does, done by hand.
+"""A shard's transactions with a log and a clock of their own. It does by hand what a shard does.
 
-Every outcome with records is a batch. What was decided is committed at once, unless `is_committing` is false: then
-answers are promises until `commit`, and `fail` forgets what the log did not keep and makes everything anew from it.
+Every outcome with records is a batch. It is committed at once, unless `is_committing` is false: then
+responses are promises until `commit`, and `fail` drops what is not in the log and loads a new machine from it.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class TransactionRooms:
         self.version = version
         self.coordinator_epoch = 1
         self.log: list[tuple[bytes, bytes | None]] = []
-        """What is committed."""
+        """The committed batches."""
         self.sent: list[TransactionMarkers] = []
-        """All that ever were sent, by this machine or one before it."""
+        """All markers that this machine or an earlier one sent."""
         self.producer_ids: Any = count(FIRST_PRODUCER_ID)
         self.is_committing = True
         self.has_producer_ids = True
@@ -83,7 +83,7 @@ class TransactionRooms:
         return self.take(self.machine.init_producer_id(request, Client("c", "/h", version)))
 
     def producer(self, transactional_id: str = "x") -> ProducerIdAndEpoch:
-        """A new one; any that was there is fenced."""
+        """Initialize a new producer, which fences the one before."""
         answer = self.init(transactional_id)
         assert answer.error_code == ErrorCode.NONE, ErrorCode(answer.error_code).name
         return ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
@@ -109,13 +109,13 @@ class TransactionRooms:
         return self.take(self.machine.end(request, Client("c", "/h", version)))
 
     def written(self, markers: TransactionMarkers | None = None) -> None:
-        """They are in all their partitions; the last ones, if none are named."""
+        """Report markers as written to all their partitions; the last ones by default."""
         self.take(self.machine.markers_written(markers or self.sent[-1]))
 
     # --- time ---------------------------------------------------------------------------------------------------
 
     def advance(self, by_ms: int) -> None:
-        """Stops at every deadline on the way, as a timer would."""
+        """Advance the time, stopping at every deadline, as a timer would."""
         end_ms = self.clock.elapsed_ms() + by_ms
         while (due_ms := self.machine.next_deadline_ms()) is not None and due_ms <= end_ms:
             self.clock.move(max(due_ms - self.clock.elapsed_ms(), 0))
@@ -130,13 +130,13 @@ class TransactionRooms:
     # --- the log ------------------------------------------------------------------------------------------------
 
     def take(self, outcome: Outcome[Any]) -> Any:
-        """The answer, or the promise of it."""
+        """Return the response or the promise of it."""
         if outcome.records:
             self._batches.append(Batch([self.machine.encode(record) for record in outcome.records], []))
             for record in outcome.records:
                 self.machine.apply(record)
-            if outcome.applied is not None:
-                outcome.applied()
+            if outcome.on_applied is not None:
+                outcome.on_applied()
         else:
             assert not outcome.answers
         if not self._batches:
@@ -156,7 +156,7 @@ class TransactionRooms:
                 waiting.complete(response)
 
     def fail(self, kept: int = 0) -> None:
-        """Another coordinator takes over. Of the batches that were not committed it finds so many in the log."""
+        """Let another coordinator take over, which finds `kept` of the uncommitted batches in the log."""
         lost, self._batches = self._batches, deque()
         for records, answers in lost:
             if kept > 0:
@@ -172,20 +172,20 @@ class TransactionRooms:
         self.machine.loaded()
 
     def replayed(self) -> Transactions:
-        """Another coordinator, as it is before it begins."""
+        """Return another coordinator that has replayed the log but not begun yet."""
         machine = self._new()
         for key, value in self.log:
             machine.replay(key, value)
         return machine
 
     def as_logged(self, transaction: Transaction) -> Transaction:
-        """Without what the log does not keep."""
+        """Return the transaction without what is not in the log."""
         logged = replace(transaction, last_producer_epoch=-1)
         is_flexible = self.version >= 1 or transaction.client_version >= 2
         return logged if is_flexible else replace(logged, previous_producer_id=-1)
 
     def history(self, transactional_id: str = "x") -> list[Transaction]:
-        """What the log tells of it, as its codec reads it."""
+        """Return the transaction as decoded from the log."""
         read = [decode_record(key, value) for key, value in self.log]
         return [
             transaction_of(transactional_id, each.value)  # type: ignore[arg-type]

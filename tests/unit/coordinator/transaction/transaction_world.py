@@ -1,9 +1,9 @@
-"""Producers, a coordinator that fails, and partitions: what a random history can be checked against.
+"""Producers, a coordinator that fails, and partitions: a model to check random histories against.
 
-A producer does as its client library would: it writes when a partition was added, ends with commit or abort, says so
-again until it hears an answer, and gives up on a fatal one. What it wrote between two ends is a *token*. A partition
-keeps tokens open until a marker of their producer comes, by Kafka's rules for epochs. This knows nothing of the states
-of the coordinator; what must be true of tokens is in `check`.
+A producer acts as its client library would: it writes when a partition was added, ends with commit or abort, retries
+until it gets a response, and gives up on a fatal one. What it writes between two ends is a *token*. A partition
+keeps tokens open until a marker of their producer comes, by Kafka's rules for epochs. The model does not use the states
+of the coordinator; `check` has the invariants of tokens.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ PARTITIONS = tuple(TopicPartition("t", index) for index in range(3))
 TIMEOUT_MS = 60_000
 RETRIABLE = {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 Token = tuple[int, int]
-"""Of which producer, and which of its transactions."""
+"""The producer, and the number of its transaction."""
 
 
 @dataclass
 class Leader:
-    """A partition. The last epochs of every producer id and of the coordinator are its memory."""
+    """A partition, with the last epochs of every producer id and of the coordinator."""
 
     epochs: dict[int, int] = field(default_factory=dict)
     coordinator_epochs: dict[int, int] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Leader:
         return True
 
     def mark(self, markers: TransactionMarkers) -> set[Token]:
-        """The tokens that it ends."""
+        """Return the tokens that the marker ends."""
         producer_id = markers.producer_id
         if markers.coordinator_epoch < self.coordinator_epochs.get(producer_id, -1):
             return set()
@@ -59,12 +59,12 @@ class Leader:
 class Producer:
     number: int
     version: int
-    """Of transactions: 0 or 2."""
+    """The client's transaction.version: 0 or 2."""
     identity: ProducerIdAndEpoch = NOBODY
     transactions: int = 0
     added: set[TopicPartition] = field(default_factory=set)
     ending: bool | None = None
-    """Commit or abort, asked for and not answered yet."""
+    """The requested commit or abort that has no response yet."""
     is_asking: bool = False
     is_deaf: bool = False
 
@@ -80,17 +80,17 @@ class TransactionWorld:
         self.producers = [Producer(number, version) for number, version in enumerate(versions)]
         self.leaders = {each: Leader() for each in PARTITIONS}
         self.outcomes: dict[Token, set[bool]] = {}
-        """What markers said of them."""
+        """The outcomes of tokens by their markers."""
         self.told: dict[Token, bool] = {}
-        """What their producers were told."""
+        """The outcomes of tokens by the responses to their producers."""
         self.undelivered: list[tuple[TransactionMarkers, set[TopicPartition]]] = []
         self.fenced: dict[ProducerIdAndEpoch, int] = {}
-        """Who was replaced, and by which producer."""
+        """The producers that were replaced, and by which."""
         self.given: set[ProducerIdAndEpoch] = set()
         self.late: list[Callable[[], Any]] = []
         self._collected = 0
 
-    # --- what producers do --------------------------------------------------------------------------------------
+    # --- steps of producers -------------------------------------------------------------------------------------
 
     def init(self, number: int, goes_on: bool) -> None:
         producer = self.producers[number]
@@ -119,7 +119,7 @@ class TransactionWorld:
         self._ask(producer, self.rooms.init("x", TIMEOUT_MS, expected), hear)
 
     def come(self, number: int) -> None:
-        """All have given up: one is started again."""
+        """Start a producer again, since all have given up."""
         if all(producer.identity == NOBODY for producer in self.producers):
             self.init(number, goes_on=False)
 
@@ -175,12 +175,12 @@ class TransactionWorld:
         self._ask(producer, self.rooms.end(identity, committed, version), hear)
 
     def say_late(self, which: int) -> None:
-        """A request of a while ago comes again: a connection was slow. Nobody hears the answer."""
+        """Deliver an old request again, as over a slow connection; its response is lost."""
         if self.late:
             self.late[which % len(self.late)]()
 
     def _give_up(self, producer: Producer) -> None:
-        """What was open is left to the coordinator."""
+        """Kill a producer; the coordinator must end its open transaction."""
         producer.identity = NOBODY
         producer.added, producer.ending = set(), None
         producer.transactions += 1
@@ -199,7 +199,7 @@ class TransactionWorld:
         else:
             tell(answer)
 
-    # --- what happens to them -----------------------------------------------------------------------------------
+    # --- other events -------------------------------------------------------------------------------------------
 
     def lose_next_answer(self, number: int) -> None:
         self.producers[number].is_deaf = True
@@ -214,7 +214,7 @@ class TransactionWorld:
         self.rooms.advance(by_ms)
 
     def deliver(self, which: int, partition: TopicPartition | None = None) -> None:
-        """Markers reach a partition, or all of theirs; the coordinator that sent them hears of it if it still is."""
+        """Deliver markers to one or all of their partitions, and notify the coordinator that sent them if it exists."""
         self._collect()
         if not self.undelivered:
             return
@@ -233,7 +233,7 @@ class TransactionWorld:
         self.undelivered += [(markers, set(markers.partitions)) for markers in fresh]
 
     def settle(self) -> None:
-        """Everything gets where it was going, and all time passes."""
+        """Deliver everything, and let all timeouts pass."""
         for _ in range(4):
             self.commit()
             self._collect()
@@ -244,10 +244,10 @@ class TransactionWorld:
             self.advance(TIMEOUT_MS)
         self.check_replay()
 
-    # --- what must be true --------------------------------------------------------------------------------------
+    # --- invariants ---------------------------------------------------------------------------------------------
 
     def check_replay(self) -> None:
-        """Another coordinator finds just what this one knows, once all is committed."""
+        """Check that another coordinator finds in the log what this one knows, once all is committed."""
         self.commit()
         now = dict(self.rooms.machine.transactions)
         found = self.rooms.replayed().transactions

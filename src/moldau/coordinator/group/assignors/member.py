@@ -1,4 +1,4 @@
-"""What an assignor is told of a group, and what it says."""
+"""The interface of assignors: the members of a group go in, an assignment comes out."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ class AssignorMember:
     topics: frozenset[Uuid]
     """The topics it subscribes to."""
     assigned: Mapping[Uuid, frozenset[int]]
-    """What it should have by the last assignment."""
+    """Its target of the last assignment."""
 
 
 Assignment = dict[str, dict[Uuid, frozenset[int]]]
-"""Every member's partitions by topic. A topic of which a member has nothing is left out."""
+"""Every member's partitions by topic, without topics of which it has no partition."""
 
 
 class Assignor(Protocol):
     @property
     def name(self) -> str:
-        """As members ask for it."""
+        """The name by which members ask for it."""
         ...
 
     def assign(self, members: Mapping[str, AssignorMember], partitions: Mapping[Uuid, int]) -> Assignment:
-        """Gives every partition of the topics to one member that subscribes to its topic. `partitions` tells how many a
-        topic has; a topic that is not in it has none. Equal groups get equal assignments, whatever order they come in.
-        """
+        """Assign every partition to one member that subscribes to its topic. `partitions` has the number of partitions
+        by topic; a topic that is not in it has none. The order of `members` does not change the result."""
         ...

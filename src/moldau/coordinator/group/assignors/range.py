@@ -1,7 +1,8 @@
-"""The `range` assignor: each topic is cut into contiguous ranges, one for each subscriber in order.
+"""The `range` assignor: each topic is split into contiguous ranges, one for each subscriber in order.
 
-Topics with equally many partitions and equal subscribers are cut alike, so that a member that joins two of them reads
-the same partitions of both (co-partitioning). Where a member stands is told by its name alone: nothing else is sticky.
+Topics with the same number of partitions and the same subscribers are split in the same way, so that a member that
+joins two of them reads the same partitions of both (co-partitioning). The order of members depends only on their ids;
+the assignor is not sticky otherwise.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ class RangeAssignor:
         for topic, subscribers in _subscribers(members).items():
             share, extra = divmod(partitions.get(topic, 0), len(subscribers))
             start = 0
-            for place, member_id in enumerate(subscribers):
-                end = start + share + (place < extra)
+            for position, member_id in enumerate(subscribers):
+                end = start + share + (position < extra)
                 if start == end:
                     break
                 assignment[member_id][topic] = frozenset(range(start, end))
@@ -31,15 +32,15 @@ class RangeAssignor:
 
 
 def _subscribers(members: Mapping[str, AssignorMember]) -> dict[Uuid, list[str]]:
-    """Who reads a topic, in the order of the ranges."""
+    """Return the subscribers of each topic, in the order of the ranges."""
     subscribers: dict[Uuid, list[str]] = {}
-    for member in sorted(members.values(), key=_place):
+    for member in sorted(members.values(), key=_sort_key):
         for topic in member.topics:
             subscribers.setdefault(topic, []).append(member.member_id)
     return subscribers
 
 
-def _place(member: AssignorMember) -> tuple[bool, str, str]:
-    """Static members come first, by the name that outlives a restart, so that the others' coming and going, under a new
-    name each time, does not shift them in the order."""
+def _sort_key(member: AssignorMember) -> tuple[bool, str, str]:
+    """Static members come first, by instance id, which stays the same after a restart: dynamic members, which get a new
+    id each time, then do not change their positions."""
     return (member.instance_id is None, member.instance_id or "", member.member_id)

@@ -1,8 +1,8 @@
-"""The `uniform` assignor: everyone has equally much, as far as subscriptions allow, and keeps what it has.
+"""The `uniform` assignor: members get equally many partitions, as far as subscriptions allow, and keep what they have.
 
-Topics with the very same subscribers form a *pool*: their partitions can stand in for one another. Where all members
-subscribe to the same topics there is one pool, and levelling it once moves as little as possible. Where subscriptions
-overlap, levelling one pool may tip another, so pools are levelled in turn until nothing moves any more.
+Topics with exactly the same subscribers form a *pool*: their partitions are interchangeable. If all members subscribe
+to the same topics, there is one pool, and balancing it once moves as few partitions as possible. If subscriptions
+overlap, balancing one pool may unbalance another, so the pools are balanced in turn until nothing moves.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from moldau.base.ids import Uuid
 from moldau.coordinator.group.assignors.member import Assignment, AssignorMember
 
 ROUNDS_MAX: Final = 16
-"""Load may have to seep through a long chain of members, each of whom shares a topic with the next. What is left after
-so many rounds is left for the next assignment: a coordinator must not stand still over one group."""
+"""Load may have to move along a chain of members, each of which shares a topic with the next. After this many rounds
+the rest is left for the next assignment, so that one group does not block the coordinator."""
 
 Slot = tuple[int, Uuid]
-"""A partition and its topic, in this order: whoever gives up the last of its slots does so of all topics in turn."""
+"""A partition and its topic, in this order: a member that gives away its last slots then gives from all topics in
+turn."""
 
 
 @dataclass(slots=True)
@@ -28,9 +29,9 @@ class Pool:
     subscribers: list[str]
     topics: list[Uuid]
     free: list[Slot] = field(default_factory=list)
-    """Partitions that nobody has, one topic after the other, so that each is spread over all who take."""
+    """Unassigned partitions, sorted by topic, so that each topic is spread over all members that get some."""
     held: dict[str, list[Slot]] = field(default_factory=dict)
-    """A member's partitions. The last is given away first: what came last goes first, what it had before stays."""
+    """The partitions of each member. The last is given away first, so that a member keeps what it had before."""
 
 
 class UniformAssignor:
@@ -43,25 +44,25 @@ class UniformAssignor:
         for pool in pools:
             _hand_out(pool, sizes)
         for _ in range(ROUNDS_MAX):
-            if not sum(_level(pool, sizes) for pool in pools):
+            if not sum(_balance(pool, sizes) for pool in pools):
                 break
         return _assignment(members, pools)
 
 
 def _pools(members: Mapping[str, AssignorMember], partitions: Mapping[Uuid, int]) -> list[Pool]:
-    """Those with the most partitions for a member come first: they leave the least choice."""
-    alike: dict[frozenset[Uuid], list[str]] = {}
+    """Return the pools. Those with the most partitions per member come first, because they leave the least choice."""
+    by_subscription: dict[frozenset[Uuid], list[str]] = {}
     for member_id, member in members.items():
-        alike.setdefault(member.topics, []).append(member_id)
+        by_subscription.setdefault(member.topics, []).append(member_id)
     readers: dict[Uuid, list[frozenset[Uuid]]] = {}
-    for subscription in alike:
+    for subscription in by_subscription:
         for topic in subscription:
             if partitions.get(topic):
                 readers.setdefault(topic, []).append(subscription)
     topics: dict[tuple[frozenset[Uuid], ...], list[Uuid]] = {}
     for topic in sorted(readers):
         topics.setdefault(tuple(readers[topic]), []).append(topic)
-    pools = [Pool(sorted(_joined(alike, key)), pooled) for key, pooled in topics.items()]
+    pools = [Pool(sorted(_subscribers(by_subscription, key)), pooled) for key, pooled in topics.items()]
 
     def order(pool: Pool) -> tuple[float, int, Uuid]:
         total = sum(partitions[topic] for topic in pool.topics)
@@ -70,8 +71,10 @@ def _pools(members: Mapping[str, AssignorMember], partitions: Mapping[Uuid, int]
     return sorted(pools, key=order)
 
 
-def _joined(alike: Mapping[frozenset[Uuid], list[str]], subscriptions: Iterable[frozenset[Uuid]]) -> Iterable[str]:
-    return (member_id for subscription in subscriptions for member_id in alike[subscription])
+def _subscribers(
+    by_subscription: Mapping[frozenset[Uuid], list[str]], subscriptions: Iterable[frozenset[Uuid]]
+) -> Iterable[str]:
+    return (member_id for subscription in subscriptions for member_id in by_subscription[subscription])
 
 
 def _keep(
@@ -80,7 +83,7 @@ def _keep(
     partitions: Mapping[Uuid, int],
     sizes: dict[str, int],
 ) -> None:
-    """Members keep what they have, if they still subscribe to it; the rest is free."""
+    """Let members keep what they have and still subscribe to; the rest is free."""
     for pool in pools:
         free = {(partition, topic) for topic in pool.topics for partition in range(partitions[topic])}
         topics = frozenset(pool.topics)
@@ -100,7 +103,7 @@ def _by_topic(slot: Slot) -> tuple[Uuid, int]:
 
 
 def _hand_out(pool: Pool, sizes: dict[str, int]) -> None:
-    """Each free partition goes to whoever has the least."""
+    """Give each free partition to the member with the fewest."""
     takers = [(sizes[member_id], member_id) for member_id in pool.subscribers]
     heapify(takers)
     for slot in pool.free:
@@ -110,11 +113,12 @@ def _hand_out(pool: Pool, sizes: dict[str, int]) -> None:
         heapreplace(takers, (size + 1, member_id))
 
 
-def _level(pool: Pool, sizes: dict[str, int]) -> int:
-    """Moves from whoever has the most to whoever has the least, until they differ by one; how many were moved.
+def _balance(pool: Pool, sizes: dict[str, int]) -> int:
+    """Move partitions from the member with the most to the one with the fewest until they differ by at most one. Return
+    how many were moved.
 
-    The most only falls and the least only rises, and they do not pass each other: no giver is ever a taker. So each
-    heap need only follow its own moves.
+    The maximum only falls, the minimum only rises, and they do not cross, so no giver ever becomes a taker. Each heap
+    therefore needs only its own updates.
     """
     takers = [(sizes[member_id], member_id) for member_id in pool.subscribers]
     givers = [(-sizes[member_id], member_id) for member_id, slots in pool.held.items() if slots]
@@ -139,12 +143,12 @@ def _level(pool: Pool, sizes: dict[str, int]) -> int:
 
 
 def _assignment(members: Mapping[str, AssignorMember], pools: Iterable[Pool]) -> Assignment:
-    gathered: dict[str, dict[Uuid, list[int]]] = {member_id: {} for member_id in members}
+    partitions: dict[str, dict[Uuid, list[int]]] = {member_id: {} for member_id in members}
     for pool in pools:
         for member_id, slots in pool.held.items():
             for partition, topic in slots:
-                gathered[member_id].setdefault(topic, []).append(partition)
+                partitions[member_id].setdefault(topic, []).append(partition)
     return {
         member_id: {topic: frozenset(numbers) for topic, numbers in topics.items()}
-        for member_id, topics in gathered.items()
+        for member_id, topics in partitions.items()
     }

@@ -1,10 +1,10 @@
-"""A classic group: its members, its generation, and who waits for what. Rules of who may do what when are beside it.
+"""A classic group: its members, its generation, and which requests wait. `joining` and `rebalance` have the rules.
 
-    Empty --join--> PreparingRebalance --all joined, or time is up--> CompletingRebalance --leader's sync--> Stable
+    Empty --join--> PreparingRebalance --all joined, or timeout-----> CompletingRebalance --leader's sync--> Stable
       ^                 |      ^                                             |                                 |
-      +--nobody joined--+      +------------a member joins anew, leaves, or is lost--------------------------+
+      +--nobody joined--+      +------------a member joins again, leaves or times out------------------------+
 
-The log holds a group as it was when it last became Stable or Empty; all in between is soft.
+The log has a group as it last became Stable or Empty; the states in between are only in memory.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FROM = {
 
 
 class Protocol(NamedTuple):
-    """A way to share out partitions that a member knows, and what it wants to tell the others if it is taken."""
+    """An assignor that a member supports, and the metadata (subscription) that the member sends for it."""
 
     name: str
     metadata: bytes
@@ -60,19 +60,20 @@ class ClassicMember:
     protocols: tuple[Protocol, ...]
     assignment: bytes = b""
     joining: Promise[JoinGroupResponse] | None = None
-    """Its JoinGroup, while that waits for the others."""
+    """Its JoinGroup request, while that waits for other members."""
     syncing: Promise[SyncGroupResponse] | None = None
+    """Its SyncGroup request, while that waits for the leader."""
     is_new: bool = False
-    """It has not been told a generation yet: it may be expelled although it waits."""
+    """It has not got a generation yet, so it may be expelled while its JoinGroup waits."""
 
     def metadata_of(self, protocol: str) -> bytes:
-        return next((known.metadata for known in self.protocols if known.name == protocol), b"")
+        return next((supported.metadata for supported in self.protocols if supported.name == protocol), b"")
 
-    def is_told_by(self, other: ClassicMember) -> bool:
-        """Whether the log's word on this member, which tells of one protocol only, holds no news."""
-        return set(other.protocols) <= set(self.protocols) and (
+    def matches_logged(self, logged: ClassicMember) -> bool:
+        """Whether the log's version of this member, which has only one protocol, has nothing new."""
+        return set(logged.protocols) <= set(self.protocols) and (
             (self.rebalance_timeout_ms, self.session_timeout_ms)
-            == (other.rebalance_timeout_ms, other.session_timeout_ms)
+            == (logged.rebalance_timeout_ms, logged.session_timeout_ms)
         )
 
 
@@ -83,23 +84,23 @@ class ClassicGroup:
     previous_state: State = State.EMPTY
     state_timestamp_ms: int | None = None
     generation: int = 0
-    protocol_type_said: str | None = None
-    """None for a group that only ever committed offsets."""
+    protocol_type_or_none: str | None = None
+    """None for a group that never had members, only committed offsets."""
     protocol_name: str | None = None
     leader: str | None = None
     members: dict[str, ClassicMember] = field(default_factory=dict)
     static_members: dict[str, str] = field(default_factory=dict)
     pending_members: set[str] = field(default_factory=set)
-    """Member ids that were given out and have not come back yet (KIP-394)."""
+    """Member ids that clients were given but have not joined with yet (KIP-394)."""
     pending_sync: set[str] = field(default_factory=set)
     new_member_added: bool = False
-    """While the first rebalance waits: somebody came since it last looked."""
+    """A member joined during the current delay of the first rebalance."""
     subscribed_topics: frozenset[str] | None = None
-    """None where nobody can tell."""
+    """None if unknown."""
     joining_count: int = 0
     protocol_counts: dict[str, int] = field(default_factory=dict)
 
-    # --- what it can be asked -----------------------------------------------------------------------------------
+    # --- queries ------------------------------------------------------------------------------------------------
 
     @property
     def type_name(self) -> str:
@@ -107,7 +108,7 @@ class ClassicGroup:
 
     @property
     def protocol_type(self) -> str:
-        return self.protocol_type_said or ""
+        return self.protocol_type_or_none or ""
 
     @property
     def state_name(self) -> str:
@@ -119,7 +120,7 @@ class ClassicGroup:
 
     @property
     def is_of_consumers(self) -> bool:
-        return self.protocol_type_said == PROTOCOL_TYPE
+        return self.protocol_type_or_none == PROTOCOL_TYPE
 
     @property
     def have_all_joined(self) -> bool:
@@ -135,21 +136,21 @@ class ClassicGroup:
         return topic in self.subscribed_topics
 
     def supports(self, protocol_type: str, protocols: Sequence[str]) -> bool:
-        """Whether a member that knows these could be one of us: at least one must be known to all."""
+        """Whether a member with these protocols may join: all members must support at least one of them."""
         if self.is_empty:
             return bool(protocol_type) and bool(protocols)
         counts = self.protocol_counts
-        return protocol_type == self.protocol_type_said and any(
+        return protocol_type == self.protocol_type_or_none and any(
             counts.get(name, 0) == len(self.members) for name in protocols
         )
 
     def check_member(self, member_id: str, instance_id: str | None) -> ClassicMember:
-        """The member of that name; KafkaError if it is none, or another took its place."""
+        """Return the member. Raise KafkaError if it is unknown, or if another has taken its instance id."""
         if instance_id is not None:
-            known = self.static_members.get(instance_id)
-            if known is None:
+            current_id = self.static_members.get(instance_id)
+            if current_id is None:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-            if known != member_id:
+            if current_id != member_id:
                 raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
         member = self.members.get(member_id)
         if member is None:
@@ -168,15 +169,15 @@ class ClassicGroup:
         elif not in_transaction:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         if self.state is State.COMPLETING_REBALANCE and not in_transaction:
-            # The member was told a new generation and does not know yet whether the partition is still its own.
+            # The member has a new generation, but does not know yet whether it still owns the partition.
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         return None
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
-        """Anybody may ask."""
+        """Allow any client."""
 
     def offsets_expire_after_ms(self, commit_timestamp_ms: int) -> int | None:
-        if self.protocol_type_said is None:
+        if self.protocol_type_or_none is None:
             return commit_timestamp_ms
         if self.is_empty:
             return commit_timestamp_ms if self.state_timestamp_ms is None else self.state_timestamp_ms
@@ -188,19 +189,19 @@ class ClassicGroup:
         return [CoordinatorRecord(GroupMetadataKey(self.group_id), None)]
 
     def select_protocol(self) -> str:
-        """Among those that all know, the one most members like best; the leader's order decides between equals."""
+        """Return the protocol that most members prefer among those that all support; the leader's order breaks ties."""
         common = [name for name, count in self.protocol_counts.items() if count == len(self.members)]
         votes = dict.fromkeys(common, 0)
         for member in self.members.values():
-            votes[next(known.name for known in member.protocols if known.name in votes)] += 1
+            votes[next(protocol.name for protocol in member.protocols if protocol.name in votes)] += 1
         leader = self.members[self.leader or ""]
-        order = [known.name for known in leader.protocols if known.name in votes]
+        order = [protocol.name for protocol in leader.protocols if protocol.name in votes]
         return max(order, key=lambda name: votes[name])
 
-    # --- what changes it ----------------------------------------------------------------------------------------
+    # --- changes ------------------------------------------------------------------------------------------------
 
     def become(self, state: State, now_ms: int) -> None:
-        assert self.state in FROM[state], f"{self.group_id}: {self.state} does not become {state}"
+        assert self.state in FROM[state], f"group {self.group_id}: no transition from {self.state} to {state}"
         self.previous_state, self.state, self.state_timestamp_ms = self.state, state, now_ms
 
     def add(self, member: ClassicMember) -> None:
@@ -215,7 +216,7 @@ class ClassicGroup:
         self.pending_members.discard(member.member_id)
 
     def remove(self, member_id: str) -> None:
-        """Also for one that is pending only."""
+        """Remove a member or a pending member id."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._count_protocols(member, -1)
@@ -237,7 +238,7 @@ class ClassicGroup:
         member.session_timeout_ms = session_ms
 
     def rename(self, old_member_id: str, new_member_id: str) -> ClassicMember:
-        """A static member that comes back is another member with the old one's belongings."""
+        """Give a static member that came back its new member id; it keeps everything else."""
         member = self.members.pop(old_member_id)
         assert member.instance_id is not None
         member.member_id = new_member_id
@@ -249,7 +250,7 @@ class ClassicGroup:
         return member
 
     def elect_joined_leader(self) -> bool:
-        """The leader must be one who joined; False if nobody has."""
+        """Make sure that the leader is a member that joined. Return False if no member has joined."""
         leader = self.members.get(self.leader or "")
         if leader is not None and leader.joining is not None:
             return True
@@ -270,10 +271,10 @@ class ClassicGroup:
             subscriptions = [member.metadata_of(self.protocol_name) for member in self.members.values()]
             return frozenset().union(*(subscribed_topics(subscription) for subscription in subscriptions))
         except MalformedData:
-            return None  # members of type `consumer` that speak a language of their own
+            return None  # clients may use the type `consumer` with metadata of their own format
 
     def record(self, assignments: dict[str, bytes]) -> CoordinatorRecord:
-        """The group as the log shall remember it."""
+        """Return the record of the group with these assignments."""
         protocol = self.protocol_name or ""
         members = [
             MemberMetadata(
@@ -295,22 +296,22 @@ class ClassicGroup:
         return CoordinatorRecord(GroupMetadataKey(self.group_id), value)
 
     def load(self, value: GroupMetadataValue) -> None:
-        """The group as the log remembers it. Members that it tells no news of keep what is soft about them."""
-        known = {member.member_id: member for member in self.members.values()}
-        for member_id in known.keys() - {member.member_id for member in value.members}:
+        """Apply a record of the group. Members that it does not change keep their soft state."""
+        old_members = {member.member_id: member for member in self.members.values()}
+        for member_id in old_members.keys() - {member.member_id for member in value.members}:
             self.remove(member_id)
-        for said in value.members:
-            told = _member(said, value.protocol or "")
-            member = known.get(said.member_id)
+        for metadata in value.members:
+            logged = _member(metadata, value.protocol or "")
+            member = old_members.get(metadata.member_id)
             if member is None:
-                self.add(told)
-            elif not member.is_told_by(told):
-                self.update(member, told.protocols, told.rebalance_timeout_ms, told.session_timeout_ms)
-            self.members[said.member_id].assignment = said.assignment
+                self.add(logged)
+            elif not member.matches_logged(logged):
+                self.update(member, logged.protocols, logged.rebalance_timeout_ms, logged.session_timeout_ms)
+            self.members[metadata.member_id].assignment = metadata.assignment
         self.previous_state, self.state = self.state, State.STABLE if value.members else State.EMPTY
         self.state_timestamp_ms = None if value.current_state_timestamp < 0 else value.current_state_timestamp
         self.generation = value.generation
-        self.protocol_type_said = value.protocol_type or None
+        self.protocol_type_or_none = value.protocol_type or None
         self.protocol_name = value.protocol
         self.leader = value.leader
         self.subscribed_topics = self.find_subscribed_topics()
@@ -324,15 +325,15 @@ class ClassicGroup:
                 del self.protocol_counts[protocol.name]
 
 
-def _member(said: MemberMetadata, protocol: str) -> ClassicMember:
-    # Version 0 of the record knew no rebalance timeout; the session's stood for it.
-    rebalance_timeout_ms = said.session_timeout if said.rebalance_timeout < 0 else said.rebalance_timeout
+def _member(metadata: MemberMetadata, protocol: str) -> ClassicMember:
+    # Version 0 of the record has no rebalance timeout; the session timeout is used instead.
+    rebalance_timeout_ms = metadata.session_timeout if metadata.rebalance_timeout < 0 else metadata.rebalance_timeout
     return ClassicMember(
-        said.member_id,
-        said.group_instance_id,
-        said.client_id,
-        said.client_host,
+        metadata.member_id,
+        metadata.group_instance_id,
+        metadata.client_id,
+        metadata.client_host,
         rebalance_timeout_ms,
-        said.session_timeout,
-        (Protocol(protocol, said.subscription),),
+        metadata.session_timeout,
+        (Protocol(protocol, metadata.subscription),),
     )

@@ -1,6 +1,6 @@
-"""The requests of the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, answered for one shard's groups.
+"""The requests of the classic protocol to the groups of one shard: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
-A group that members of both protocols share is the other kind's; requests to it are passed to `migration`.
+A group with members of both protocols is a consumer group; `migration` handles classic requests to it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from moldau.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 from moldau.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-PROTOCOL_SAID_FROM: Final = 5
-"""From this version on, SyncGroup says which protocol the assignment is made by."""
+PROTOCOL_REQUIRED_FROM: Final = 5
+"""From this version on, SyncGroup must have the protocol type and name."""
 
 
 class ClassicGroups:
@@ -34,53 +34,53 @@ class ClassicGroups:
     def join(self, request: JoinGroupRequest, client: Client) -> Outcome[JoinGroupResponse]:
         check_session_timeout(request, self._state.settings)
         effects = Effects()
-        found = self._state.groups.get(request.group_id)
-        if found is not None and not isinstance(found, ClassicGroup):
-            if not found.is_empty:
+        group = self._state.groups.get(request.group_id)
+        if group is not None and not isinstance(group, ClassicGroup):
+            if not group.is_empty:
                 raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-            # Nobody is left who spoke the other protocol: the group begins anew, its offsets stay.
-            effects.records += found.tombstones()
+            # The consumer group is empty: a classic group replaces it and keeps its offsets.
+            effects.records += group.tombstones()
         return self._joining.join(request, client, effects)
 
     def sync(self, request: SyncGroupRequest, client: Client) -> Outcome[SyncGroupResponse]:
-        check_protocol_said(request, client)
+        check_protocol_present(request, client)
         group = self._group(request.group_id)
         if group.is_empty:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         member = group.check_member(request.member_id, request.group_instance_id)
         if request.generation_id != group.generation:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-        for said, known in (
-            (request.protocol_type, group.protocol_type_said),
+        for requested, current in (
+            (request.protocol_type, group.protocol_type_or_none),
             (request.protocol_name, group.protocol_name),
         ):
-            if said is not None and known is not None and said != known:
+            if requested is not None and current is not None and requested != current:
                 raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if group.state is State.PREPARING_REBALANCE:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
-        self._rebalance.synced(group, member.member_id)
+        self._rebalance.on_sync(group, member.member_id)
         if group.state is State.STABLE:
-            return Outcome(_share(group, member.assignment))
+            return Outcome(_sync_response(group, member.assignment))
         effects = Effects()
         answer_sync(member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS), effects)
         member.syncing = Promise()
         if group.leader != member.member_id:
             return Outcome(member.syncing, answers=effects.answers)
-        return self._share_out(group, request, member.syncing, effects)
+        return self._assign(group, request, member.syncing, effects)
 
-    def _share_out(
+    def _assign(
         self, group: ClassicGroup, request: SyncGroupRequest, waiting: Promise[SyncGroupResponse], effects: Effects
     ) -> Outcome[SyncGroupResponse]:
-        """The leader's word goes to the log; with it the group is stable, and those who wait get their shares."""
-        shares = {each.member_id: bytes(each.assignment) for each in request.assignments}
-        record = group.record(shares)
+        """Append the leader's assignment. When it is applied, the group is stable; members that wait get their part."""
+        assignments = {each.member_id: bytes(each.assignment) for each in request.assignments}
+        record = group.record(assignments)
         waiting_before = [(member, member.syncing) for member in group.members.values()]
         for member in group.members.values():
-            if answer_sync(member, _share(group, shares.get(member.member_id, b"")), effects):
+            if answer_sync(member, _sync_response(group, assignments.get(member.member_id, b"")), effects):
                 self._rebalance.expect_heartbeat(group, member.member_id, member.session_timeout_ms)
 
-        def refused(error: KafkaError) -> Outcome[None]:
-            """Too large for the log: all are told, and begin again."""
+        def rebalance_again(error: KafkaError) -> Outcome[None]:
+            """The record is too large for the log: answer all members with the error and start a new rebalance."""
             for member, syncing in waiting_before:
                 member.syncing = syncing
             failed = Effects()
@@ -88,7 +88,7 @@ class ClassicGroups:
             self._rebalance.prepare(group, failed)
             return failed.outcome()
 
-        return Outcome(waiting, [record], effects.answers, refused)
+        return Outcome(waiting, [record], effects.answers, rebalance_again)
 
     def heartbeat(self, request: HeartbeatRequest, client: Client) -> Outcome[HeartbeatResponse]:
         group = self._group(request.group_id)
@@ -112,7 +112,7 @@ class ClassicGroups:
         result = MemberResponse(identity.member_id, identity.group_instance_id)
         member_id = identity.member_id
         if not member_id and identity.group_instance_id is not None:
-            # Somebody who looks after the group removes a static member by its name.
+            # An administrator removes a static member by its instance id alone.
             member_id = group.static_members.get(identity.group_instance_id, "")
         try:
             if member_id in group.pending_members:
@@ -125,8 +125,8 @@ class ClassicGroups:
             result.error_code = refused.code
         return result
 
-    def heard_of(self, group: ClassicGroup, member_id: str) -> None:
-        """A member gave a sign of life other than a heartbeat."""
+    def extend_session(self, group: ClassicGroup, member_id: str) -> None:
+        """Restart the session timeout of a member that sent another request than a heartbeat."""
         self._rebalance.expect_heartbeat(group, member_id, group.members[member_id].session_timeout_ms)
 
     def _group(self, group_id: str) -> ClassicGroup:
@@ -148,8 +148,8 @@ class ClassicGroups:
         group.load(value)
 
     def loaded(self) -> None:
-        """The log was replayed: members are given a whole session's time to be heard of. A group at rest has a leader;
-        one without is known to have been about to share anew."""
+        """Start the session timeouts. Called when the log was replayed. A group with members but no leader was about to
+        rebalance: its rebalance starts now."""
         for group in self._state.groups.values():
             if isinstance(group, ClassicGroup):
                 for member in group.members.values():
@@ -163,12 +163,12 @@ def check_session_timeout(request: JoinGroupRequest, settings: GroupSettings) ->
         raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
 
 
-def check_protocol_said(request: SyncGroupRequest, client: Client) -> None:
-    if client.version >= PROTOCOL_SAID_FROM and (request.protocol_type is None or request.protocol_name is None):
+def check_protocol_present(request: SyncGroupRequest, client: Client) -> None:
+    if client.version >= PROTOCOL_REQUIRED_FROM and (request.protocol_type is None or request.protocol_name is None):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
 
-def _share(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
+def _sync_response(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
     return SyncGroupResponse(
-        protocol_type=group.protocol_type_said, protocol_name=group.protocol_name, assignment=assignment
+        protocol_type=group.protocol_type_or_none, protocol_name=group.protocol_name, assignment=assignment
     )

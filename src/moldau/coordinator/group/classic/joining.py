@@ -1,4 +1,4 @@
-"""JoinGroup to a classic group: who is let in, under which id, and whether the others must share anew."""
+"""JoinGroup to a classic group: who may join, with which member id, and whether the group must rebalance."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from moldau.coordinator.group.classic.rebalance import (
     Rebalance,
     answer_join,
     answer_sync,
-    joined,
+    join_response,
 )
 from moldau.coordinator.group.state import GroupState
 from moldau.coordinator.machine import Client, Outcome
@@ -22,7 +22,8 @@ from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from moldau.wire.messages.sync_group import SyncGroupResponse
 
 MEMBER_ID_REQUIRED_FROM: Final = 4
-"""A member must come back with the id it was given, so that one which never got its answer is not waited for."""
+"""From this version on, a new member must join again with the member id that it gets. The group then does not wait for
+a client that never received its id (KIP-394)."""
 SKIP_ASSIGNMENT_FROM: Final = 9
 
 
@@ -32,24 +33,24 @@ class Joining:
         self._rebalance = rebalance
 
     def join(self, request: JoinGroupRequest, client: Client, effects: Effects) -> Outcome[JoinGroupResponse]:
-        """`effects` may hold what takes back a group of another kind, which is empty and makes way."""
+        """Handle a JoinGroup. `effects` may have the tombstones of an empty consumer group that this one replaces."""
         group = self._group(request)
         if not self._has_room(group, request.member_id):
             group.remove(request.member_id)
-            return _refused(ErrorCode.GROUP_MAX_SIZE_REACHED)
+            return _refusal(ErrorCode.GROUP_MAX_SIZE_REACHED)
         if not group.supports(request.protocol_type, [protocol.name for protocol in request.protocols]):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         self._state.groups[group.group_id] = group
         waiting: Promise[JoinGroupResponse] = Promise()
         if request.member_id:
-            return self._known(group, request, client, waiting, effects)
+            return self._rejoin(group, request, client, waiting, effects)
         if request.group_instance_id is not None:
-            return self._static(group, request, client, waiting, effects)
+            return self._join_static(group, request, client, waiting, effects)
         member_id = f"{client.client_id}-{self._uuid()}"
         if client.version >= MEMBER_ID_REQUIRED_FROM:
             group.pending_members.add(member_id)
             self._rebalance.expect_heartbeat(group, member_id, request.session_timeout_ms)
-            return _refused(ErrorCode.MEMBER_ID_REQUIRED, member_id, effects)
+            return _refusal(ErrorCode.MEMBER_ID_REQUIRED, member_id, effects)
         return self._add(group, request, client, member_id, waiting, effects)
 
     def _group(self, request: JoinGroupRequest) -> ClassicGroup:
@@ -61,13 +62,14 @@ class Joining:
         return ClassicGroup(request.group_id)
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
-        """A group over its size loses those who come last; while it rebalances, those count who have come already."""
+        """Whether the group has room for the member. During a rebalance, only members that have joined count: if the
+        group is above its size limit, the last to join lose their place."""
         member = group.members.get(member_id)
         if group.state is State.EMPTY:
             return True
         if group.state is State.PREPARING_REBALANCE:
-            is_there = member is not None and member.joining is not None
-            return is_there or group.joining_count < self._state.settings.max_size
+            has_joined = member is not None and member.joining is not None
+            return has_joined or group.joining_count < self._state.settings.max_size
         return member is not None or len(group.members) < self._state.settings.max_size
 
     def _add(
@@ -91,7 +93,7 @@ class Joining:
             is_new=True,
         )
         if not group.members:
-            group.protocol_type_said = request.protocol_type
+            group.protocol_type_or_none = request.protocol_type
         if group.state is State.PREPARING_REBALANCE and group.previous_state is State.EMPTY:
             group.new_member_added = True
         group.add(member)
@@ -99,7 +101,7 @@ class Joining:
         self._rebalance.after_join(group, effects)
         return Outcome(waiting, effects.records, effects.answers)
 
-    def _known(
+    def _rejoin(
         self,
         group: ClassicGroup,
         request: JoinGroupRequest,
@@ -107,20 +109,20 @@ class Joining:
         waiting: Promise[JoinGroupResponse],
         effects: Effects,
     ) -> Outcome[JoinGroupResponse]:
-        """One who was here before, or was given its id a moment ago."""
+        """Handle the join of a member, or of a client that has just got its member id."""
         if request.member_id in group.pending_members:
             if request.group_instance_id is not None:
-                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)  # ids in waiting are never those of static members
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)  # static members never have a pending member id
             return self._add(group, request, client, request.member_id, waiting, effects)
         member = group.check_member(request.member_id, request.group_instance_id)
         if group.state is State.EMPTY:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         is_same = member.protocols == protocols_of(request)
         if group.state is State.COMPLETING_REBALANCE and is_same:
-            # It may have missed the answer to its first JoinGroup.
-            return Outcome(joined(group, member))
+            # It may have missed the response to its first JoinGroup.
+            return Outcome(join_response(group, member))
         if group.state is State.STABLE and is_same and group.leader != member.member_id:
-            return Outcome(joined(group, member))
+            return Outcome(join_response(group, member))
         self._wait(group, member, request, client, waiting, effects)
         self._rebalance.after_join(group, effects)
         return Outcome(waiting, effects.records, effects.answers)
@@ -134,16 +136,16 @@ class Joining:
         waiting: Promise[JoinGroupResponse],
         effects: Effects,
     ) -> None:
-        """The member as it is now, waiting for the others. An older request of its own waits no longer."""
-        again = JoinGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id)
-        answer_join(group, member, again, effects)
+        """Update the member from the request and let it wait for the others. Its older JoinGroup waits no longer."""
+        retry = JoinGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id)
+        answer_join(group, member, retry, effects)
         group.update(member, protocols_of(request), rebalance_timeout_of(request, client), request.session_timeout_ms)
         member.joining = waiting
         group.joining_count += 1
 
     # --- static members (KIP-345) -------------------------------------------------------------------------------
 
-    def _static(
+    def _join_static(
         self,
         group: ClassicGroup,
         request: JoinGroupRequest,
@@ -167,12 +169,12 @@ class Joining:
         if group.state is State.PREPARING_REBALANCE:
             self._rebalance.complete_join_if_all(group, effects)
         else:
-            # The leader may have shared out already, and to the old id.
+            # The leader may already have sent an assignment for the old member id.
             self._rebalance.prepare(group, effects)
         return Outcome(waiting, effects.records, effects.answers)
 
     def _fence(self, group: ClassicGroup, member: ClassicMember, effects: Effects) -> None:
-        """Whoever else goes by this instance id is no longer a member."""
+        """Fail the waiting requests of the member that had this instance id before."""
         code = ErrorCode.FENCED_INSTANCE_ID
         answer_join(group, member, JoinGroupResponse(error_code=code, member_id=member.member_id), effects)
         answer_sync(member, SyncGroupResponse(error_code=code), effects)
@@ -180,16 +182,16 @@ class Joining:
     def _resume(
         self, group: ClassicGroup, member: ClassicMember, client: Client, old_leader: str | None, effects: Effects
     ) -> Outcome[JoinGroupResponse]:
-        """Nothing changes but the member's id: it keeps what it had, and nobody else need know."""
+        """Answer without a rebalance: only the member id changes, the member keeps its assignment."""
         waiting = member.joining
         assert waiting is not None
-        response = joined(group, member, skip_assignment=group.leader == member.member_id)
+        response = join_response(group, member, skip_assignment=group.leader == member.member_id)
         if client.version < SKIP_ASSIGNMENT_FROM:
-            # Told that it leads, it would share out anew, and nobody would listen.
+            # If it learned that it is the leader, it would send a new assignment, which the group would ignore.
             response.leader, response.members, response.skip_assignment = old_leader or "", (), False
         answer_join(group, member, response, effects)
         member.is_new = False
-        record = group.record({each.member_id: each.assignment for each in group.members.values()})
+        record = group.record({member.member_id: member.assignment for member in group.members.values()})
         return Outcome(waiting, [*effects.records, record], effects.answers)
 
     def _uuid(self) -> str:
@@ -197,18 +199,18 @@ class Joining:
 
 
 def protocols_of(request: JoinGroupRequest) -> tuple[Protocol, ...]:
-    """Each name once, the first that was given."""
-    named: dict[str, Protocol] = {}
+    """Return the request's protocols; of several with the same name only the first."""
+    protocols: dict[str, Protocol] = {}
     for protocol in request.protocols:
-        named.setdefault(protocol.name, Protocol(protocol.name, bytes(protocol.metadata)))
-    return tuple(named.values())
+        protocols.setdefault(protocol.name, Protocol(protocol.name, bytes(protocol.metadata)))
+    return tuple(protocols.values())
 
 
 def rebalance_timeout_of(request: JoinGroupRequest, client: Client) -> int:
-    """Version 0 knew only one timeout."""
+    """Return the rebalance timeout. Version 0 has only the session timeout."""
     return request.session_timeout_ms if client.version == 0 else max(request.rebalance_timeout_ms, 0)
 
 
-def _refused(code: ErrorCode, member_id: str = "", effects: Effects | None = None) -> Outcome[JoinGroupResponse]:
+def _refusal(code: ErrorCode, member_id: str = "", effects: Effects | None = None) -> Outcome[JoinGroupResponse]:
     response = JoinGroupResponse(error_code=code, member_id=member_id)
     return Outcome(response, effects.records, effects.answers) if effects else Outcome(response)

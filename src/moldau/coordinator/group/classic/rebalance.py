@@ -1,6 +1,6 @@
-"""How a classic group gets from one generation to the next: who is waited for, for how long, and what all are told.
+"""The rebalance of a classic group, from one generation to the next: whom it waits for, how long, and the responses.
 
-Everything here is soft: it changes the group in memory, sets deadlines, and gathers answers and records in `Effects`.
+It changes only soft state: the group in memory and deadlines. It collects answers and records in `Effects`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from moldau.wire.messages.join_group import JoinGroupResponse, JoinGroupResponse
 from moldau.wire.messages.sync_group import SyncGroupResponse
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
-"""A new member has no id to send heartbeats with, and its connection is silent while it waits. If it went away it will
-have come again as another: after this time it is taken for gone."""
+"""A new member has no id to send heartbeats with while its JoinGroup waits. After this time it counts as gone: if its
+client is still there, it will have joined again as another member."""
 
 
 @dataclass(slots=True)
 class Effects:
-    """What a step comes to besides its own answer."""
+    """The records and the answers to other requests that one step produces."""
 
     records: list[CoordinatorRecord] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
@@ -40,24 +40,27 @@ class Rebalance:
     # --- deadlines ----------------------------------------------------------------------------------------------
 
     def expect_heartbeat(self, group: ClassicGroup, member_id: str, within_ms: int) -> None:
-        self._after(
-            within_ms, ("session", group.group_id, member_id), group, lambda found: self._session_over(found, member_id)
+        self._schedule(
+            within_ms,
+            ("session", group.group_id, member_id),
+            group,
+            lambda current: self._on_session_timeout(current, member_id),
         )
 
     def expect_no_heartbeat(self, group: ClassicGroup, member_id: str) -> None:
         self._state.deadlines.cancel(("session", group.group_id, member_id))
 
-    def _after(
+    def _schedule(
         self, delay_ms: int, key: tuple[str, ...], group: ClassicGroup, action: Callable[[ClassicGroup], Effects]
     ) -> None:
         def act() -> Outcome[None]:
-            found = self._state.groups.get(group.group_id)
-            # By now the group may be gone, or be of another kind.
-            return (action(found) if isinstance(found, ClassicGroup) else Effects()).outcome()
+            current = self._state.groups.get(group.group_id)
+            # By now the group may be deleted, or be a consumer group.
+            return (action(current) if isinstance(current, ClassicGroup) else Effects()).outcome()
 
         self._state.deadlines.schedule(key, self._state.clock.elapsed_ms() + max(delay_ms, 0), act)
 
-    def _session_over(self, group: ClassicGroup, member_id: str) -> Effects:
+    def _on_session_timeout(self, group: ClassicGroup, member_id: str) -> Effects:
         effects = Effects()
         if member_id in group.pending_members:
             group.remove(member_id)
@@ -71,7 +74,7 @@ class Rebalance:
         self.after_loss(group, effects)
         return effects
 
-    # --- members come and go ------------------------------------------------------------------------------------
+    # --- members join and leave ---------------------------------------------------------------------------------
 
     def expel(self, group: ClassicGroup, member: ClassicMember, effects: Effects) -> None:
         self.expect_no_heartbeat(group, member.member_id)
@@ -80,14 +83,14 @@ class Rebalance:
         group.remove(member.member_id)
 
     def after_loss(self, group: ClassicGroup, effects: Effects) -> None:
-        """Members are gone: the others share anew, or need wait no longer for those."""
+        """Continue after members left: start a rebalance, or complete the join if it waited only for them."""
         if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
             self.prepare(group, effects)
         elif group.state is State.PREPARING_REBALANCE:
             self.complete_join_if_all(group, effects)
 
     def after_join(self, group: ClassicGroup, effects: Effects) -> None:
-        """Somebody joined, for the first time or again."""
+        """Continue after a member joined, for the first time or again."""
         if group.state is State.PREPARING_REBALANCE:
             self.complete_join_if_all(group, effects)
         else:
@@ -96,7 +99,7 @@ class Rebalance:
     # --- the join phase -----------------------------------------------------------------------------------------
 
     def prepare(self, group: ClassicGroup, effects: Effects) -> None:
-        """All must join again."""
+        """Start a rebalance: all members must join again."""
         if group.state is State.COMPLETING_REBALANCE:
             self.fail_sync(group, ErrorCode.REBALANCE_IN_PROGRESS, effects)
         self.expect_no_sync(group)
@@ -112,18 +115,21 @@ class Rebalance:
             self._wait_for_all(group)
 
     def complete_join_if_all(self, group: ClassicGroup, effects: Effects) -> None:
-        """Unless it is the first rebalance, which lets its time pass so that others may come."""
+        """Complete the join if all members have joined. The first rebalance always waits for its delay, so that more
+        members can join."""
         is_first = group.previous_state is State.EMPTY and bool(group.members)
         if group.state is State.PREPARING_REBALANCE and not is_first and group.have_all_joined:
             self._complete_join(group, effects)
 
     def _wait_for_all(self, group: ClassicGroup) -> None:
-        self._after(group.rebalance_timeout_ms, ("join", group.group_id), group, self._join_time_is_up)
+        self._schedule(group.rebalance_timeout_ms, ("join", group.group_id), group, self._on_join_timeout)
 
     def _wait_for_more(self, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> None:
-        self._after(delay_ms, ("join", group.group_id), group, partial(self._first_wait_over, delay_ms, remaining_ms))
+        self._schedule(
+            delay_ms, ("join", group.group_id), group, partial(self._on_initial_delay, delay_ms, remaining_ms)
+        )
 
-    def _first_wait_over(self, delay_ms: int, remaining_ms: int, group: ClassicGroup) -> Effects:
+    def _on_initial_delay(self, delay_ms: int, remaining_ms: int, group: ClassicGroup) -> Effects:
         effects = Effects()
         if group.new_member_added and remaining_ms:
             group.new_member_added = False
@@ -133,14 +139,14 @@ class Rebalance:
             self._complete_join(group, effects)
         return effects
 
-    def _join_time_is_up(self, group: ClassicGroup) -> Effects:
+    def _on_join_timeout(self, group: ClassicGroup) -> Effects:
         effects = Effects()
         if group.state is State.PREPARING_REBALANCE:
             self._complete_join(group, effects)
         return effects
 
     def _complete_join(self, group: ClassicGroup, effects: Effects) -> None:
-        """Goes on with those who are there. Static members are waited for until their session is over."""
+        """Begin a generation with the members that joined. Static members stay until their session times out."""
         self._state.deadlines.cancel(("join", group.group_id))
         group.new_member_added = False
         late = [member for member in group.members.values() if member.joining is None and member.instance_id is None]
@@ -164,22 +170,22 @@ class Rebalance:
         group.subscribed_topics = group.find_subscribed_topics()
         group.become(State.COMPLETING_REBALANCE, now_ms)
         for member in group.members.values():
-            answer_join(group, member, joined(group, member), effects)
+            answer_join(group, member, join_response(group, member), effects)
             self.expect_heartbeat(group, member.member_id, member.session_timeout_ms)
             member.is_new = False
             group.pending_sync.add(member.member_id)
         generation = group.generation
-        self._after(
+        self._schedule(
             group.rebalance_timeout_ms,
             ("sync", group.group_id),
             group,
-            lambda found: self._sync_time_is_up(found, generation),
+            lambda current: self._on_sync_timeout(current, generation),
         )
 
     # --- the sync phase -----------------------------------------------------------------------------------------
 
-    def synced(self, group: ClassicGroup, member_id: str) -> None:
-        """The member has asked for its share."""
+    def on_sync(self, group: ClassicGroup, member_id: str) -> None:
+        """Note that the member has sent its SyncGroup."""
         group.pending_sync.discard(member_id)
         if not group.pending_sync:
             self.expect_no_sync(group)
@@ -194,10 +200,10 @@ class Rebalance:
             if answer_sync(member, SyncGroupResponse(error_code=code), effects):
                 self.expect_heartbeat(group, member.member_id, member.session_timeout_ms)
 
-    def _sync_time_is_up(self, group: ClassicGroup, generation: int) -> Effects:
+    def _on_sync_timeout(self, group: ClassicGroup, generation: int) -> Effects:
         effects = Effects()
-        is_that = generation == group.generation and group.state in (State.COMPLETING_REBALANCE, State.STABLE)
-        if not is_that or not group.pending_sync:
+        is_current = generation == group.generation and group.state in (State.COMPLETING_REBALANCE, State.STABLE)
+        if not is_current or not group.pending_sync:
             return effects
         for member_id in sorted(group.pending_sync):
             self.expel(group, group.members[member_id], effects)
@@ -220,18 +226,18 @@ def answer_sync(member: ClassicMember, response: SyncGroupResponse, effects: Eff
     return True
 
 
-def joined(group: ClassicGroup, member: ClassicMember, skip_assignment: bool = False) -> JoinGroupResponse:
-    """The generation as one member is told of it: only the leader is told of the others."""
+def join_response(group: ClassicGroup, member: ClassicMember, skip_assignment: bool = False) -> JoinGroupResponse:
+    """Return the response for one member of the generation. Only the leader gets the list of members."""
     members: list[JoinGroupResponseMember] = []
     if group.leader == member.member_id:
         protocol = group.protocol_name or ""
         members = [
-            JoinGroupResponseMember(each.member_id, each.instance_id, each.metadata_of(protocol))
-            for each in group.members.values()
+            JoinGroupResponseMember(other.member_id, other.instance_id, other.metadata_of(protocol))
+            for other in group.members.values()
         ]
     return JoinGroupResponse(
         generation_id=group.generation,
-        protocol_type=group.protocol_type_said,
+        protocol_type=group.protocol_type_or_none,
         protocol_name=group.protocol_name,
         leader=group.leader or "",
         skip_assignment=skip_assignment,

@@ -1,5 +1,5 @@
-"""Records make consumer groups, live and on replay alike. Nothing is refused: a log may have lost older records to
-compaction, so that a thing is spoken of before, or taken back without, its having been made.
+"""Applies records to consumer groups, live and on replay alike. It refuses nothing: compaction may have removed older
+records, so that a record or tombstone may come for a group or member that was never created.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ConsumerRecords:
     def __init__(self, state: GroupState, interest: Interest) -> None:
         self._state = state
         self._interest = interest
-        self._ways: dict[type[Message], Callable[[Any, Any], None]] = {
+        self._appliers: dict[type[Message], Callable[[Any, Any], None]] = {
             logged.ConsumerGroupMetadataKey: self._group,
             logged.ConsumerGroupMemberMetadataKey: self._member,
             logged.ConsumerGroupTargetAssignmentMetadataKey: self._target_epoch,
@@ -36,45 +36,45 @@ class ConsumerRecords:
         }
 
     def apply(self, key: Message, value: Message | None) -> None:
-        self._ways[key.__class__](key, value)
+        self._appliers[key.__class__](key, value)
 
-    def _found(self, group_id: str) -> ConsumerGroup | None:
+    def _find(self, group_id: str) -> ConsumerGroup | None:
         group = self._state.groups.get(group_id)
         return group if isinstance(group, ConsumerGroup) else None
 
-    def _made(self, group_id: str) -> ConsumerGroup:
-        """What is there under another type is gone: it only held offsets, or its tombstone is in the log before."""
-        group = self._found(group_id)
+    def _find_or_create(self, group_id: str) -> ConsumerGroup:
+        """A group of another type is replaced: it had only offsets, or its tombstone is earlier in the log."""
+        group = self._find(group_id)
         if group is None:
             group = self._state.groups[group_id] = ConsumerGroup(group_id, self._interest)
         return group
 
     def _group(self, key: logged.ConsumerGroupMetadataKey, value: logged.ConsumerGroupMetadataValue | None) -> None:
         if value is not None:
-            group = self._made(key.group_id)
+            group = self._find_or_create(key.group_id)
             group.epoch = value.epoch
             group.metadata_hash = value.metadata_hash
-        elif (gone := self._found(key.group_id)) is not None:
-            gone.subscriptions.forgotten()
+        elif (existing := self._find(key.group_id)) is not None:
+            existing.subscriptions.clear()
             del self._state.groups[key.group_id]
 
     def _member(
         self, key: logged.ConsumerGroupMemberMetadataKey, value: logged.ConsumerGroupMemberMetadataValue | None
     ) -> None:
         if value is not None:
-            group = self._made(key.group_id)
+            group = self._find_or_create(key.group_id)
             group.put(
                 _with_metadata(group.members.get(key.member_id) or ConsumerMember(member_id=key.member_id), value)
             )
-        elif (found := self._found(key.group_id)) is not None:
-            found.remove(key.member_id)
+        elif (existing := self._find(key.group_id)) is not None:
+            existing.remove(key.member_id)
 
     def _target_epoch(
         self,
         key: logged.ConsumerGroupTargetAssignmentMetadataKey,
         value: logged.ConsumerGroupTargetAssignmentMetadataValue | None,
     ) -> None:
-        group = self._found(key.group_id) if value is None else self._made(key.group_id)
+        group = self._find(key.group_id) if value is None else self._find_or_create(key.group_id)
         if group is not None:
             group.assignment_epoch = NO_EPOCH if value is None else value.assignment_epoch
             group.assignment_timestamp_ms = 0 if value is None else value.assignment_timestamp
@@ -86,9 +86,9 @@ class ConsumerRecords:
     ) -> None:
         if value is not None:
             target = {each.topic_id: frozenset(each.partitions) for each in value.topic_partitions}
-            self._made(key.group_id).targets[key.member_id] = target
-        elif (found := self._found(key.group_id)) is not None:
-            found.targets.pop(key.member_id, None)
+            self._find_or_create(key.group_id).targets[key.member_id] = target
+        elif (existing := self._find(key.group_id)) is not None:
+            existing.targets.pop(key.member_id, None)
 
     def _current(
         self,
@@ -96,23 +96,23 @@ class ConsumerRecords:
         value: logged.ConsumerGroupCurrentMemberAssignmentValue | None,
     ) -> None:
         if value is not None:
-            group = self._made(key.group_id)
+            group = self._find_or_create(key.group_id)
             member = group.members.get(key.member_id) or ConsumerMember(member_id=key.member_id)
-            group.put(_come_to(member, value))
-        elif (found := self._found(key.group_id)) is not None and key.member_id in found.members:
-            found.put(_come_to(found.members[key.member_id], _LEFT))
+            group.put(_with_assignment(member, value))
+        elif (existing := self._find(key.group_id)) is not None and key.member_id in existing.members:
+            existing.put(_with_assignment(existing.members[key.member_id], _LEFT_ASSIGNMENT))
 
     def _pattern(
         self, key: logged.ConsumerGroupRegularExpressionKey, value: logged.ConsumerGroupRegularExpressionValue | None
     ) -> None:
         if value is not None:
             resolved = Resolved(frozenset(value.topics), value.version, value.timestamp)
-            self._made(key.group_id).subscriptions.resolve(key.regular_expression, resolved)
-        elif (found := self._found(key.group_id)) is not None:
-            found.subscriptions.resolve(key.regular_expression, None)
+            self._find_or_create(key.group_id).subscriptions.resolve(key.regular_expression, resolved)
+        elif (existing := self._find(key.group_id)) is not None:
+            existing.subscriptions.resolve(key.regular_expression, None)
 
 
-_LEFT = logged.ConsumerGroupCurrentMemberAssignmentValue(LEAVE_EPOCH, LEAVE_EPOCH, MemberState.STABLE)
+_LEFT_ASSIGNMENT = logged.ConsumerGroupCurrentMemberAssignmentValue(LEAVE_EPOCH, LEAVE_EPOCH, MemberState.STABLE)
 
 
 def _with_metadata(member: ConsumerMember, value: logged.ConsumerGroupMemberMetadataValue) -> ConsumerMember:
@@ -130,7 +130,7 @@ def _with_metadata(member: ConsumerMember, value: logged.ConsumerGroupMemberMeta
     )
 
 
-def _come_to(member: ConsumerMember, value: logged.ConsumerGroupCurrentMemberAssignmentValue) -> ConsumerMember:
+def _with_assignment(member: ConsumerMember, value: logged.ConsumerGroupCurrentMemberAssignmentValue) -> ConsumerMember:
     return replace(
         member,
         member_epoch=value.member_epoch,
@@ -142,13 +142,14 @@ def _come_to(member: ConsumerMember, value: logged.ConsumerGroupCurrentMemberAss
 
 
 def _partitions(topics: Sequence[logged.TopicPartitions], member_epoch: int) -> Partitions:
-    """Older writers do not tell the epoch of each partition; it can be no later than the member's."""
+    """Return the partitions with their epochs. Older writers leave the epochs out; then the member epoch, which is the
+    latest possible one, is used."""
     if not topics:
         return NO_PARTITIONS
-    found = {}
+    by_topic = {}
     for topic in topics:
         epochs = topic.assignment_epochs
         if epochs is None or len(epochs) != len(topic.partitions):
             epochs = [max(member_epoch, 0)] * len(topic.partitions)
-        found[topic.topic_id] = dict(zip(topic.partitions, epochs, strict=True))
-    return found
+        by_topic[topic.topic_id] = dict(zip(topic.partitions, epochs, strict=True))
+    return by_topic

@@ -1,9 +1,9 @@
-"""A member's change on its way to the log. The group is as it was; this is how it will be, step by step:
+"""Computes what a request of one member changes, without changing the group. These steps collect the records:
 
-say        what the member tells of itself
-look       what the group reads, and whether the topics are still as they were: if not, the group's epoch moves
-retarget   what every member should have in that epoch
-reconcile  what this member can have of it now
+update_member   take over what the member sent about itself
+resolve_topics  find the topics that the group reads; if they or a subscription changed, bump the group epoch
+retarget        compute the target assignment of all members for that epoch
+reconcile       give this member what it can have of its target now
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ from moldau.coordinator.group.consumer.member import NO_TARGET, ConsumerMember, 
 from moldau.coordinator.group.consumer.patterns import Patterns
 from moldau.coordinator.group.consumer.reconcile import Owned, reconciled
 from moldau.coordinator.group.consumer.subscriptions import Resolved, Subscriptions, count
-from moldau.coordinator.group.consumer.target import assignment, members_after, metadata_hash, preferred_assignor
+from moldau.coordinator.group.consumer.target import (
+    compute_assignment,
+    members_after,
+    metadata_hash,
+    preferred_assignor,
+)
 from moldau.coordinator.group.state import GroupState
 from moldau.coordinator.machine import CoordinatorRecord
 
@@ -26,23 +31,23 @@ class Change:
         self.before = before
         self.member = before
         self.replaced: str | None = None
-        """The id under which a static member was known before it came back."""
+        """The former member id of a static member that came back."""
         self.epoch = group.epoch
         self.assignment_epoch = group.assignment_epoch
         self.target: Target = NO_TARGET
         self.subscriptions: Subscriptions = group.subscriptions
-        self.has_looked = False
+        self.has_resolved_topics = False
         self.records: list[CoordinatorRecord] = []
 
     @property
     def has_subscription_changed(self) -> bool:
-        return not self.member.reads_as(self.before)
+        return not self.member.has_same_subscription(self.before)
 
     def replace(self, left: ConsumerMember) -> None:
-        """A static member is back under another id: what was the old one's becomes the new one's."""
+        """Give the metadata and assignments of `left`, a static member that came back, to its new member id."""
         group_id = self.group.group_id
         self.replaced = left.member_id
-        self.records += records.member_gone(group_id, left.member_id)
+        self.records += records.member_tombstones(group_id, left.member_id)
         self.records.append(records.member_metadata(group_id, self.before))
         target = self.group.target_of(left.member_id)
         self.records.append(records.member_target(group_id, self.before.member_id, target))
@@ -54,32 +59,32 @@ class Change:
             self.records.append(records.member_metadata(self.group.group_id, member))
 
     def resolve_topics(self, patterns: Patterns) -> None:
-        if not self.has_subscription_changed and not self.group.must_look:
+        if not self.has_subscription_changed and not self.group.must_resolve_topics:
             return
         self.subscriptions = self.group.subscriptions.copy()
         self.subscriptions.add(self.member)
         self.subscriptions.remove(self.before)
-        has_moved = self._resolve(patterns)
-        found = metadata_hash(self.subscriptions.topics, self._state.current.image)
-        self.has_looked = True
-        if self.has_subscription_changed or has_moved or found != self.group.metadata_hash:
+        has_changed = self._resolve(patterns)
+        new_hash = metadata_hash(self.subscriptions.topics, self._state.current.image)
+        self.has_resolved_topics = True
+        if self.has_subscription_changed or has_changed or new_hash != self.group.metadata_hash:
             self.epoch += 1
-            self.records.append(records.group_epoch(self.group.group_id, self.epoch, found))
+            self.records.append(records.group_epoch(self.group.group_id, self.epoch, new_hash))
 
     def _resolve(self, patterns: Patterns) -> bool:
-        """Whether a pattern stands for other topics than the group knew."""
+        """Resolve the patterns. Return whether one matches other topics than before."""
         group_id = self.group.group_id
-        self.records += [records.pattern_gone(group_id, pattern) for pattern in self.subscriptions.drop_unread()]
-        has_moved = False
+        self.records += [records.pattern_tombstone(group_id, pattern) for pattern in self.subscriptions.drop_unread()]
+        has_changed = False
         for pattern in self.subscriptions.patterns:
             topics = patterns.topics(pattern)
-            known = self.subscriptions.resolved.get(pattern)
-            if known is None or known.topics != topics:
+            previous = self.subscriptions.resolved.get(pattern)
+            if previous is None or previous.topics != topics:
                 resolved = Resolved(topics, self._state.current.image.offset, self._state.clock.now_ms())
                 self.subscriptions.resolve(pattern, resolved)
                 self.records.append(records.pattern(group_id, pattern, resolved))
-                has_moved = True
-        return has_moved
+                has_changed = True
+        return has_changed
 
     def retarget(self) -> None:
         member_id = self.member.member_id
@@ -90,14 +95,16 @@ class Change:
         if self.replaced is not None:
             targets[member_id] = targets.pop(self.replaced, NO_TARGET)
         members = members_after(self.group, self.member, self.replaced)
-        made = assignment(self._assignor(), members, targets, self.subscriptions, self._state.current.image)
+        assignment = compute_assignment(
+            self._assignor(), members, targets, self.subscriptions, self._state.current.image
+        )
         group_id = self.group.group_id
         for each in members:
-            if made.get(each, NO_TARGET) != targets.get(each):
-                self.records.append(records.member_target(group_id, each, made.get(each, NO_TARGET)))
+            if assignment.get(each, NO_TARGET) != targets.get(each):
+                self.records.append(records.member_target(group_id, each, assignment.get(each, NO_TARGET)))
         self.records.append(records.target_epoch(group_id, self.epoch, self._state.clock.now_ms()))
         self.assignment_epoch = self.epoch
-        self.target = made.get(member_id, NO_TARGET)
+        self.target = assignment.get(member_id, NO_TARGET)
 
     def _assignor(self) -> str:
         counts = dict(self.group.assignors)
@@ -108,10 +115,10 @@ class Change:
         return preferred_assignor(counts, self._state.settings.consumer_assignors)
 
     def reconcile(self, owned: Owned | None) -> bool:
-        """Whether the member could go a step."""
+        """Move the member one step towards its target. Return whether its assignment or epoch changed."""
         if self.member.is_reconciled_to(self.assignment_epoch) and not self.has_subscription_changed:
             return False
-        mine = (None, self.member.member_id)
+        nobody_or_self = (None, self.member.member_id)
         owners = self.group.owners
         after = reconciled(
             self.member,
@@ -119,7 +126,7 @@ class Change:
             self.target,
             owned,
             self.subscriptions.topic_ids(self.member, self._state.current.image),
-            lambda topic_id, partition: owners.get((topic_id, partition)) in mine,
+            lambda topic_id, partition: owners.get((topic_id, partition)) in nobody_or_self,
         )
         if after == self.member:
             return False

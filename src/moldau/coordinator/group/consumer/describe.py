@@ -16,7 +16,7 @@ CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
 
 
-def describe(group: ConsumerGroup, image: MetadataImage, assignors: Sequence[str]) -> DescribedGroup:
+def describe_group(group: ConsumerGroup, image: MetadataImage, assignors: Sequence[str]) -> DescribedGroup:
     return DescribedGroup(
         group_id=group.group_id,
         group_state=group.state_name,
@@ -28,10 +28,10 @@ def describe(group: ConsumerGroup, image: MetadataImage, assignors: Sequence[str
 
 
 def _member(group: ConsumerGroup, member: ConsumerMember, image: MetadataImage) -> Member:
-    """What it has yet to give up is still its own."""
-    has = {topic_id: set(partitions) for topic_id, partitions in member.assigned.items()}
+    """Describe a member. Its assignment includes the partitions that it still has to revoke."""
+    owned = {topic_id: set(partitions) for topic_id, partitions in member.assigned.items()}
     for topic_id, partitions in member.pending_revocation.items():
-        has.setdefault(topic_id, set()).update(partitions)
+        owned.setdefault(topic_id, set()).update(partitions)
     return Member(
         member_id=member.member_id,
         instance_id=member.instance_id,
@@ -41,18 +41,18 @@ def _member(group: ConsumerGroup, member: ConsumerMember, image: MetadataImage) 
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.topic_names),
         subscribed_topic_regex=member.pattern,
-        assignment=_assignment(has.items(), image),
+        assignment=_assignment(owned.items(), image),
         target_assignment=_assignment(group.target_of(member.member_id).items(), image),
         member_type=CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,
     )
 
 
 def _assignment(by_topic: Iterable[tuple[Uuid, Iterable[int]]], image: MetadataImage) -> Assignment:
-    """Topics that are no more have no name to be shown by."""
+    """Return the assignment without deleted topics, which have no name any more."""
     return Assignment(
         [
             TopicPartitions(topic_id, image.topic_names[topic_id], sorted(partitions))
-            for topic_id, partitions in sorted(by_topic, key=lambda each: each[0])
+            for topic_id, partitions in sorted(by_topic, key=lambda item: item[0])
             if topic_id in image.topic_names
         ]
     )

@@ -1,4 +1,4 @@
-"""Members that go: by themselves, because they were not heard of, or because they would not give up a partition."""
+"""Removes members: those that leave, that miss their heartbeats, or that do not revoke a partition in time."""
 
 from __future__ import annotations
 
@@ -22,68 +22,70 @@ class Fencing:
         self._migration = migration
 
     def removal(self, group: ConsumerGroup, members: Sequence[ConsumerMember], response: R) -> Outcome[R]:
-        """What takes members out of their group. Its epoch moves; the next heartbeat of anybody makes a new target."""
+        """Return the records that remove members and bump the group epoch. The next heartbeat of any member computes
+        the new target assignment."""
         for member in members:
-            self.forget(group.group_id, member.member_id)
-        downgraded = self._migration.downgraded(group, members)
-        if downgraded is not None:
-            return self.downgrade(group, downgraded, response)
+            self.cancel_deadlines(group.group_id, member.member_id)
+        conversion = self._migration.downgrade(group, members)
+        if conversion is not None:
+            return self.downgrade(group, conversion, response)
         group_id = group.group_id
-        gone = [record for member in members for record in records.member_gone(group_id, member.member_id)]
+        tombstones = [record for member in members for record in records.member_tombstones(group_id, member.member_id)]
         subscriptions = group.subscriptions.copy()
         for member in members:
             subscriptions.remove(member)
         for pattern in subscriptions.drop_unread():
-            gone.append(records.pattern_gone(group_id, pattern))
-        found = metadata_hash(subscriptions.topics, self._state.current.image)
-        return Outcome(response, [*gone, records.group_epoch(group_id, group.epoch + 1, found)])
+            tombstones.append(records.pattern_tombstone(group_id, pattern))
+        new_hash = metadata_hash(subscriptions.topics, self._state.current.image)
+        return Outcome(response, [*tombstones, records.group_epoch(group_id, group.epoch + 1, new_hash)])
 
     def downgrade(self, group: ConsumerGroup, conversion: Conversion, response: R) -> Outcome[R]:
-        """The group becomes a classic one: by the rules of this kind nothing is expected of its members any more."""
+        """Return the records that make the group a classic one. Its members' deadlines as consumer members end."""
         group_id, member_ids = group.group_id, list(group.members)
 
-        def applied() -> None:
+        def end_deadlines() -> None:
             for member_id in member_ids:
-                self.forget(group_id, member_id)
-            if conversion.applied is not None:
-                conversion.applied()
+                self.cancel_deadlines(group_id, member_id)
+            if conversion.on_applied is not None:
+                conversion.on_applied()
 
-        return Outcome(response, conversion.records, conversion.answers, applied=applied)
+        return Outcome(response, conversion.records, conversion.answers, on_applied=end_deadlines)
 
     # --- deadlines ----------------------------------------------------------------------------------------------
 
-    def heard_of(self, group_id: str, member: ConsumerMember) -> None:
-        """Members that speak the classic protocol have said how long a session of theirs is."""
+    def extend_session(self, group_id: str, member: ConsumerMember) -> None:
+        """Restart the session timeout. A member that uses the classic protocol has chosen its own timeout."""
         classic = member.classic_member_metadata
         session_ms = self._state.settings.consumer_session_timeout_ms if classic is None else classic.session_timeout_ms
         self.expel_after(session_ms, "session", group_id, member.member_id)
 
-    def expel_after(self, delay_ms: int, unless: str, group_id: str, member_id: str) -> None:
+    def expel_after(self, delay_ms: int, kind: str, group_id: str, member_id: str) -> None:
+        """Remove the member after the delay, unless the deadline of this kind is cancelled or postponed."""
         self._state.deadlines.schedule(
-            (unless, group_id, member_id),
+            (kind, group_id, member_id),
             self._state.clock.elapsed_ms() + delay_ms,
-            lambda: self._expired(group_id, member_id, None),
+            lambda: self._on_timeout(group_id, member_id, None),
         )
 
     def expect_revocation(self, group_id: str, member: ConsumerMember) -> None:
-        """A member that has to give up partitions is given its rebalance timeout to get beyond its epoch."""
+        """Remove a member that must revoke partitions if it is still in this epoch after its rebalance timeout."""
         if member.state is MemberState.UNREVOKED:
             self._state.deadlines.schedule(
                 ("rebalance", group_id, member.member_id),
                 self._state.clock.elapsed_ms() + member.rebalance_timeout_ms,
-                lambda: self._expired(group_id, member.member_id, member.member_epoch),
+                lambda: self._on_timeout(group_id, member.member_id, member.member_epoch),
             )
 
-    def forget(self, group_id: str, member_id: str) -> None:
-        for what in ("session", "rebalance", "join", "sync"):
-            self._state.deadlines.cancel((what, group_id, member_id))
+    def cancel_deadlines(self, group_id: str, member_id: str) -> None:
+        for kind in ("session", "rebalance", "join", "sync"):
+            self._state.deadlines.cancel((kind, group_id, member_id))
 
-    def forget_classic(self, group_id: str, member_id: str) -> None:
-        """The member does no longer what is expected of classic ones only."""
-        for what in ("join", "sync"):
-            self._state.deadlines.cancel((what, group_id, member_id))
+    def cancel_classic_deadlines(self, group_id: str, member_id: str) -> None:
+        """Cancel the deadlines that only members with the classic protocol have."""
+        for kind in ("join", "sync"):
+            self._state.deadlines.cancel((kind, group_id, member_id))
 
-    def _expired(self, group_id: str, member_id: str, in_epoch: int | None) -> Outcome[None]:
+    def _on_timeout(self, group_id: str, member_id: str, in_epoch: int | None) -> Outcome[None]:
         group = self._state.groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
             return NOTHING

@@ -1,7 +1,7 @@
-"""A consumer group (KIP-848): all of it is in the log, and comes from there. What is counted here is counted as members
-come and go, so that a heartbeat with nothing new looks at nobody else.
+"""A consumer group (KIP-848). Its whole state is in the log. Counts are updated whenever a member changes, so that a
+heartbeat without news need not look at other members.
 
-    Empty --> Assigning --a target was made--> Reconciling --every member has what it should--> Stable
+    Empty --> Assigning --target computed--> Reconciling --every member has its target--> Stable
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from moldau.coordinator.machine import CoordinatorRecord
 from moldau.wire.consumer_protocol import PROTOCOL_TYPE
 
 FIRST_EPOCH = 1
-"""Of a group, and of its target, which is then empty: a member's epoch must not be 0, which means that it joins."""
+"""The first epoch of a group and of its target, which is empty then. It is not 0: member epoch 0 means a join."""
 NO_EPOCH = -1
 COMMIT_VERSION_MIN = 9
-"""The version of OffsetCommit since which a member's epoch is known for what it is."""
+"""The first version of OffsetCommit that has a member epoch."""
 
 
 class ConsumerGroup:
@@ -45,19 +45,19 @@ class ConsumerGroup:
         self.static_members: dict[str, str] = {}
         """Member ids by instance id."""
         self.owners: dict[tuple[Uuid, int], str] = {}
-        """Who has a partition, or has yet to give it up."""
+        """The member that has a partition, or still has to revoke it."""
         self.assignors: dict[str, int] = {}
-        """Members by the assignor that they ask for."""
+        """The number of members that ask for each assignor."""
         self.classic_members = 0
         self.classic_protocols: dict[str, int] = {}
-        """Classic members by the protocols that they know."""
+        """The number of classic members that support each protocol."""
         self.subscriptions = Subscriptions(group_id, interest)
-        self.must_look = True
-        """Soft: topics that concern the group may have changed since it last looked at them."""
+        self.must_resolve_topics = True
+        """Topics of the group may have changed since it last resolved them. Soft state, not in the log."""
         self._stable: dict[int, int] = {}
-        """Members in state STABLE, by epoch."""
+        """The number of members in state STABLE, by member epoch."""
 
-    # --- what every group can be asked --------------------------------------------------------------------------
+    # --- the interface of every group ---------------------------------------------------------------------------
 
     @property
     def state_name(self) -> str:
@@ -77,27 +77,29 @@ class ConsumerGroup:
     def check_commit(
         self, member_id: str, instance_id: str | None, epoch: int, version: int, in_transaction: bool = False
     ) -> PartitionCheck | None:
-        """A member that has not heard of its new epoch yet may commit for the partitions that it has had since before
-        the epoch it speaks of (KIP-1251)."""
+        """A member that does not know its new epoch yet may commit with an older one, for partitions that it already
+        had in that epoch (KIP-1251)."""
         if epoch < 0 and not self.members:
             return None
         if in_transaction and epoch == NO_EPOCH and not member_id and instance_id is None:
             return None
         member = self.member(member_id)
         if not in_transaction and not member.is_classic and version < COMMIT_VERSION_MIN:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "members of consumer groups commit with version 9 or later")
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "members of consumer groups need OffsetCommit 9 or later")
         if epoch == member.member_epoch:
             return None
         stale = _stale_code(member)
         if epoch > member.member_epoch:
-            raise KafkaError(stale, f"epoch {epoch} is newer than the member's, {member.member_epoch}")
+            raise KafkaError(stale, f"epoch {epoch} is newer than the member epoch {member.member_epoch}")
 
         def check(topic_id: Uuid, partition: int) -> None:
             since = member.assignment_epoch(topic_id, partition)
             if since is None:
-                raise KafkaError(stale, f"partition {partition} is not the member's")
+                raise KafkaError(stale, f"partition {partition} is not assigned to member {member_id}")
             if epoch < since:
-                raise KafkaError(stale, f"partition {partition} is the member's since epoch {since}, not {epoch}")
+                raise KafkaError(
+                    stale, f"partition {partition} is assigned to member {member_id} since epoch {since}, not {epoch}"
+                )
 
         return check
 
@@ -106,24 +108,26 @@ class ConsumerGroup:
             return
         member = self.member(member_id or "")
         if epoch != member.member_epoch:
-            raise KafkaError(_stale_code(member), f"the member is in epoch {member.member_epoch}, not {epoch}")
+            raise KafkaError(_stale_code(member), f"member {member_id} is in epoch {member.member_epoch}, not {epoch}")
 
     def offsets_expire_after_ms(self, commit_timestamp_ms: int) -> int | None:
         return commit_timestamp_ms
 
     def tombstones(self) -> Sequence[CoordinatorRecord]:
-        gone = [record for member_id in self.members for record in records.member_gone(self.group_id, member_id)]
-        gone += (records.pattern_gone(self.group_id, pattern) for pattern in self.subscriptions.resolved)
-        return [*gone, *records.group_gone(self.group_id)]
+        return [
+            *(record for member_id in self.members for record in records.member_tombstones(self.group_id, member_id)),
+            *(records.pattern_tombstone(self.group_id, pattern) for pattern in self.subscriptions.resolved),
+            *records.group_tombstones(self.group_id),
+        ]
 
-    # --- its members --------------------------------------------------------------------------------------------
+    # --- members ------------------------------------------------------------------------------------------------
 
     def member(self, member_id: str) -> ConsumerMember:
-        """KafkaError if there is none of that id."""
-        found = self.members.get(member_id)
-        if found is None:
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is not a member of group {self.group_id}")
-        return found
+        """Return the member. Raise KafkaError if it is unknown."""
+        member = self.members.get(member_id)
+        if member is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {self.group_id} has no member {member_id}")
+        return member
 
     def static_member(self, instance_id: str) -> ConsumerMember | None:
         member_id = self.static_members.get(instance_id)
@@ -133,12 +137,12 @@ class ConsumerGroup:
         return self.targets.get(member_id, NO_TARGET)
 
     def put(self, member: ConsumerMember) -> None:
-        """A member is new, or is now like this."""
+        """Add a member, or replace it by its new state."""
         before = self.members.get(member.member_id)
         self.members[member.member_id] = member
         if before is None:
             self.subscriptions.add(member)
-        elif not member.reads_as(before):
+        elif not member.has_same_subscription(before):
             self.subscriptions.add(member)
             self.subscriptions.remove(before)
         if before is not None:
@@ -153,7 +157,7 @@ class ConsumerGroup:
             self._uncount(member)
 
     def _count(self, member: ConsumerMember) -> None:
-        for partition in _each(member.assigned, member.pending_revocation):
+        for partition in _flatten(member.assigned, member.pending_revocation):
             self.owners[partition] = member.member_id
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
@@ -164,9 +168,8 @@ class ConsumerGroup:
         self._count_classic(member, 1)
 
     def _uncount(self, member: ConsumerMember) -> None:
-        """Only what is still its own is taken from it: another may have got it since, as when a log is replayed whose
-        older records are gone."""
-        for partition in _each(member.assigned, member.pending_revocation):
+        """Remove only what the member still owns. On replay of a compacted log, another member may already own it."""
+        for partition in _flatten(member.assigned, member.pending_revocation):
             if self.owners.get(partition) == member.member_id:
                 del self.owners[partition]
         if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:
@@ -188,7 +191,7 @@ def _stale_code(member: ConsumerMember) -> ErrorCode:
     return ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH
 
 
-def _each(*all_partitions: Partitions) -> Iterator[tuple[Uuid, int]]:
+def _flatten(*all_partitions: Partitions) -> Iterator[tuple[Uuid, int]]:
     for by_topic in all_partitions:
         for topic_id, partitions in by_topic.items():
             for partition in partitions:

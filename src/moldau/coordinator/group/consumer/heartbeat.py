@@ -1,5 +1,5 @@
-"""ConsumerGroupHeartbeat (KIP-848): the one request with which a member joins, stays, gets and gives up partitions, and
-leaves; and what else a shard wants of its consumer groups.
+"""ConsumerGroupHeartbeat (KIP-848): the one request by which a member joins, stays, gets and revokes partitions, and
+leaves. Also the replay and the topic changes of a shard's consumer groups.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ConsumerGroups:
         self._migration: Migration = migration or NoMigration()
         self._interest = Interest()
         self.patterns = Patterns(state.current)
-        self._log = ConsumerRecords(state, self._interest)
+        self._records = ConsumerRecords(state, self._interest)
         self.fencing = Fencing(state, self._migration)
 
     # --- the request --------------------------------------------------------------------------------------------
@@ -74,12 +74,15 @@ class ConsumerGroups:
         change.resolve_topics(self.patterns)
         change.retarget()
         has_moved = change.reconcile(owned_partitions(request))
-        self._expect(change, has_moved)
+        self._set_deadlines(change, has_moved)
         response = self._response(request, change)
-        return Outcome(response, change.records, conversion.answers, resolved_topics(change), conversion.applied)
+        return Outcome(
+            response, change.records, conversion.answers, mark_topics_resolved(change), conversion.on_applied
+        )
 
     def _group_for(self, request: ConsumerGroupHeartbeatRequest) -> tuple[ConsumerGroup, Conversion]:
-        """The group, or the one that it will be, and what makes it so."""
+        """Return the consumer group. If a new one or a conversion is needed, return the future group and the
+        conversion that creates it."""
         group = self._state.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             return group, NO_CONVERSION
@@ -89,56 +92,56 @@ class ConsumerGroups:
             return ConsumerGroup(request.group_id), NO_CONVERSION
         if group.is_empty:
             return ConsumerGroup(request.group_id), Conversion(group.tombstones())
-        made, conversion = self._migration.upgraded(group)
-        return made, replace(conversion, applied=lambda: self._begin(request.group_id, conversion))
+        upgraded, conversion = self._migration.upgrade(group)
+        return upgraded, replace(conversion, on_applied=lambda: self._start_sessions(request.group_id, conversion))
 
-    def _begin(self, group_id: str, conversion: Conversion) -> None:
-        """The classic group is no more; those of its members that did not change their protocol have to be heard of."""
-        if conversion.applied is not None:
-            conversion.applied()
+    def _start_sessions(self, group_id: str, conversion: Conversion) -> None:
+        """Start the sessions of the members that still use the classic protocol, after an upgrade was applied."""
+        if conversion.on_applied is not None:
+            conversion.on_applied()
         group = self._state.groups[group_id]
         assert isinstance(group, ConsumerGroup)
         for member in group.members.values():
             if member.is_classic:
-                self.fencing.heard_of(group_id, member)
+                self.fencing.extend_session(group_id, member)
 
     def _change(self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> Change:
-        """Whoever asks, checked: a member of the group, one to be, or one that takes its predecessor's place."""
+        """Check the sender and return its change: an existing member, a new one, or a static member that came back."""
         member_id = request.member_id or uuid_text(new_uuid(self._state.rng))
-        known = group.members.get(member_id)
+        member = group.members.get(member_id)
         if request.instance_id is not None:
             static = group.static_member(request.instance_id)
             if request.member_epoch != JOIN_EPOCH:
-                known = check_instance(static, request.instance_id, member_id)
+                member = check_instance(static, request.instance_id, member_id)
             elif static is not None:
                 check_released(static, request.instance_id)
-                change = Change(self._state, group, static.succeeded_by(member_id))
+                change = Change(self._state, group, static.rejoined_as(member_id))
                 change.replace(static)
                 return change
-        if known is None:
-            known = (
+        if member is None:
+            member = (
                 ConsumerMember(member_id=member_id) if request.member_epoch == JOIN_EPOCH else group.member(member_id)
             )
-        check_epoch(known, request.member_epoch, owned_partitions(request))
-        return Change(self._state, group, known)
+        check_epoch(member, request.member_epoch, owned_partitions(request))
+        return Change(self._state, group, member)
 
-    def _expect(self, change: Change, has_moved: bool) -> None:
+    def _set_deadlines(self, change: Change, has_moved: bool) -> None:
         group_id = change.group.group_id
         if change.before.is_classic:
-            self.fencing.forget_classic(group_id, change.before.member_id)
-        self.fencing.heard_of(group_id, change.member)
+            self.fencing.cancel_classic_deadlines(group_id, change.before.member_id)
+        self.fencing.extend_session(group_id, change.member)
         if has_moved:
             self.fencing.expect_revocation(group_id, change.member)
 
     def _response(self, request: ConsumerGroupHeartbeatRequest, change: Change) -> ConsumerGroupHeartbeatResponse:
-        """A member that has what it had, and knows it, is not told again."""
+        """Return the response. It has the assignment only if that is new to the member or the member asked for it."""
         member = change.member
-        must_tell = request.member_epoch == JOIN_EPOCH or is_full(request) or member.assigned != change.before.assigned
+        must_send = request.member_epoch == JOIN_EPOCH or is_full(request) or member.assigned != change.before.assigned
         return ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.member_epoch,
             heartbeat_interval_ms=self._state.settings.consumer_heartbeat_interval_ms,
-            assignment=_told_assignment(member.assigned) if must_tell else None,
+            assignment=_response_assignment(member.assigned) if must_send else None,
         )
 
     def _leave(self, request: ConsumerGroupHeartbeatRequest) -> Outcome[ConsumerGroupHeartbeatResponse]:
@@ -157,49 +160,49 @@ class ConsumerGroups:
     # --- the shard ----------------------------------------------------------------------------------------------
 
     def apply(self, key: Message, value: Message | None) -> None:
-        self._log.apply(key, value)
+        self._records.apply(key, value)
 
     def loaded(self) -> None:
-        """The log was replayed: members are given a whole session's time to be heard of."""
+        """Start the session and revocation timeouts. Called when the log was replayed."""
         for group in self._state.groups.values():
             if isinstance(group, ConsumerGroup):
                 for member in group.members.values():
-                    self.fencing.heard_of(group.group_id, member)
+                    self.fencing.extend_session(group.group_id, member)
                     self.fencing.expect_revocation(group.group_id, member)
 
     def on_image(self, image: MetadataImage, changes: Changes) -> None:
-        """Topics came, went or grew: the groups concerned look at them with their next heartbeat."""
-        concerned: set[str] = set()
+        """Note created, deleted and grown topics: the groups that read them resolve them at their next heartbeat."""
+        affected: set[str] = set()
         for name in (*changes.topics, *(topic.name for topic in changes.removed)):
-            concerned |= self._interest.topics.get(name, set())
+            affected |= self._interest.topics.get(name, set())
         for pattern in self.patterns.affected_by(changes, self._interest.patterns):
-            concerned |= self._interest.patterns[pattern]
-        for group_id in concerned:
+            affected |= self._interest.patterns[pattern]
+        for group_id in affected:
             group = self._state.groups.get(group_id)
             if isinstance(group, ConsumerGroup):
-                group.must_look = True
+                group.must_resolve_topics = True
 
 
-def resolved_topics(change: Change) -> Callable[[KafkaError], Outcome[None]] | None:
-    """Whoever looked need not look again, unless the log will not take what was found."""
-    if not change.has_looked:
+def mark_topics_resolved(change: Change) -> Callable[[KafkaError], Outcome[None]] | None:
+    """Note that the group has resolved its topics. Return a callback that undoes this if the log refuses them."""
+    if not change.has_resolved_topics:
         return None
-    change.group.must_look = False
+    change.group.must_resolve_topics = False
 
-    def refused(error: KafkaError) -> Outcome[None]:
-        change.group.must_look = True
+    def undo(error: KafkaError) -> Outcome[None]:
+        change.group.must_resolve_topics = True
         raise error
 
-    return refused
+    return undo
 
 
 def _with_request(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, client: Client) -> ConsumerMember:
-    """The member with what it says now; what it does not say stays as it was. Whoever asks here speaks the new
-    protocol, whatever it spoke before."""
+    """Return the member with the fields of the request; absent fields stay as they were. The member now uses the
+    consumer protocol, even if it used the classic one before."""
     names, pattern = request.subscribed_topic_names, request.subscribed_topic_regex
     timeout_ms = request.rebalance_timeout_ms
     is_same = (client.client_id, client.host) == (member.client_id, member.client_host) and not member.is_classic
-    if is_same and _says_nothing(request):
+    if is_same and _is_keep_alive(request):
         return member
     after = replace(
         member,
@@ -216,8 +219,8 @@ def _with_request(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest
     return member if after == member else after
 
 
-def _says_nothing(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Nearly all heartbeats do: they only say that the member is there."""
+def _is_keep_alive(request: ConsumerGroupHeartbeatRequest) -> bool:
+    """Whether the request only keeps the session alive, as nearly all heartbeats do."""
     return (
         request.subscribed_topic_names is None
         and request.subscribed_topic_regex is None
@@ -228,5 +231,5 @@ def _says_nothing(request: ConsumerGroupHeartbeatRequest) -> bool:
     )
 
 
-def _told_assignment(assigned: Partitions) -> Assignment:
+def _response_assignment(assigned: Partitions) -> Assignment:
     return Assignment([ResponseTopicPartitions(topic_id, sorted(assigned[topic_id])) for topic_id in sorted(assigned)])

@@ -1,8 +1,7 @@
-"""A member of a consumer group: what it said of itself, what it has, and how far it has come. A value; a changed member
-is another one.
+"""A member of a consumer group: its metadata, its assignment and its state. Immutable: a change makes a new object.
 
-    STABLE --a new target takes something away--> UNREVOKED --the client gave it up--> STABLE or UNRELEASED
-    STABLE --a new target gives something that another still has--> UNRELEASED --the other gave it up--> STABLE
+STABLE --the target takes partitions away--> UNREVOKED --the client revoked them--> STABLE or UNRELEASED
+STABLE --another member has a partition of the target--> UNRELEASED --that member revoked it--> STABLE
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Partitions = Mapping[Uuid, Mapping[int, int]]
 """Partitions by topic, each with the epoch in which the member got it (KIP-1251). A topic without any is left out."""
 
 Target = Mapping[Uuid, frozenset[int]]
-"""What a member should have."""
+"""The target assignment of a member: partitions by topic."""
 
 NO_PARTITIONS: Final[Partitions] = {}
 NO_TARGET: Final[Target] = {}
@@ -27,19 +26,19 @@ NO_TARGET: Final[Target] = {}
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
 STATIC_LEAVE_EPOCH: Final = -2
-"""A static member is away and means to be back before its session ends."""
+"""A static member left and may come back before its session times out."""
 
 
 class MemberState(IntEnum):
-    """By the numbers of the log."""
+    """The states with their numbers in the log."""
 
     STABLE = 0
     UNREVOKED = 1
-    """It has yet to give up partitions before it can go on to the next epoch."""
+    """It must revoke partitions before it can move to the next epoch."""
     UNRELEASED = 2
-    """It is in the newest epoch and waits for partitions that others have yet to give up."""
+    """It is in the newest epoch and waits for partitions that other members still have to revoke."""
     UNKNOWN = 127
-    """Written by something younger than this code."""
+    """Written by a newer version of the software."""
 
     @classmethod
     def _missing_(cls, value: object) -> MemberState:
@@ -63,9 +62,9 @@ class ConsumerMember:
     server_assignor: str | None = None
     assigned: Partitions = field(default_factory=lambda: NO_PARTITIONS)
     pending_revocation: Partitions = field(default_factory=lambda: NO_PARTITIONS)
-    """Still its own, until it says that it gave them up."""
+    """The member owns these until it reports that it revoked them."""
     classic_member_metadata: ClassicMemberMetadata | None = None
-    """Of a member that speaks the classic protocol."""
+    """Set for a member that uses the classic protocol."""
 
     @property
     def is_classic(self) -> bool:
@@ -74,12 +73,12 @@ class ConsumerMember:
     def is_reconciled_to(self, epoch: int) -> bool:
         return self.member_epoch == epoch and self.state is MemberState.STABLE
 
-    def reads_as(self, other: ConsumerMember) -> bool:
-        """Whether both subscribe to the same."""
+    def has_same_subscription(self, other: ConsumerMember) -> bool:
+        """Whether both members subscribe to the same topics and pattern."""
         return self.topic_names == other.topic_names and self.pattern == other.pattern
 
     def assignment_epoch(self, topic_id: Uuid, partition: int) -> int | None:
-        """Since when it has the partition; None if it does not."""
+        """Return the epoch in which the member got the partition; None if it does not have it."""
         for partitions in (self.assigned, self.pending_revocation):
             epoch = partitions.get(topic_id, {}).get(partition)
             if epoch is not None:
@@ -87,7 +86,7 @@ class ConsumerMember:
         return None
 
     def advanced(self, epoch: int, state: MemberState, assigned: Partitions, pending: Partitions) -> ConsumerMember:
-        """The member one step on. Its last epoch is kept: the client may not have heard of the new one yet."""
+        """Return the member after one step. It keeps its previous epoch: the client may not know the new one yet."""
         return replace(
             self,
             member_epoch=epoch,
@@ -98,10 +97,10 @@ class ConsumerMember:
         )
 
     def away(self) -> ConsumerMember:
-        """A static member that said it will be back. Whoever comes back has another id, and none of the old epochs."""
+        """Return a static member that left and may come back. When it does, it has a new member id and new epochs."""
         assigned = {topic_id: dict.fromkeys(partitions, 0) for topic_id, partitions in self.assigned.items()}
         return replace(self, member_epoch=STATIC_LEAVE_EPOCH, assigned=assigned, pending_revocation=NO_PARTITIONS)
 
-    def succeeded_by(self, member_id: str) -> ConsumerMember:
-        """The member under the id with which its static instance came back."""
+    def rejoined_as(self, member_id: str) -> ConsumerMember:
+        """Return the static member with the new member id with which it came back."""
         return replace(self, member_id=member_id, member_epoch=JOIN_EPOCH, previous_member_epoch=0)

@@ -1,5 +1,5 @@
-"""Where a group changes its protocol while it has members. What is needed for that is built elsewhere and handed in;
-without it, a group is of the kind that it was made."""
+"""The interface for groups that change their protocol while they have members. `migration.conversions` implements it;
+without an implementation, a group never changes its protocol."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from moldau.coordinator.machine import Answer, CoordinatorRecord
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What makes a group one of the other kind."""
+    """The records, answers and callback that convert a group to the other kind."""
 
     records: Sequence[CoordinatorRecord]
     answers: Sequence[Answer] = ()
-    applied: Callable[[], None] | None = None
-    """See Outcome."""
+    on_applied: Callable[[], None] | None = None
+    """See `Outcome.on_applied`."""
 
 
 NO_CONVERSION = Conversion(())
 
 
 class Migration(Protocol):
-    def upgraded(self, group: Group) -> tuple[ConsumerGroup, Conversion]:
-        """A classic group with members, which a member of the other protocol wants to join: what it becomes, and what
-        makes it so. The group that is given back is looked at only; the records make the real one. Raises
-        GROUP_ID_NOT_FOUND if it cannot be. Nothing is changed: whoever wants to join may yet be refused."""
+    def upgrade(self, group: Group) -> tuple[ConsumerGroup, Conversion]:
+        """Return the consumer group that a classic group with members becomes, and its conversion, because a consumer
+        member wants to join. The returned group is for reading only: the records create the real one. Raise
+        GROUP_ID_NOT_FOUND if the group cannot be upgraded. Change nothing: the join may still be refused."""
         ...
 
-    def downgraded(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> Conversion | None:
-        """Members leave, and those that stay may all be classic: what makes the group a classic one; None if it stays
-        what it is."""
+    def downgrade(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> Conversion | None:
+        """Return the conversion to a classic group if all members that stay are classic and it is allowed; else
+        None."""
         ...
 
 
 class NoMigration:
-    def upgraded(self, group: Group) -> tuple[ConsumerGroup, Conversion]:
+    def upgrade(self, group: Group) -> tuple[ConsumerGroup, Conversion]:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group.group_id} is not a consumer group")
 
-    def downgraded(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> Conversion | None:
+    def downgrade(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> Conversion | None:
         return None

@@ -1,4 +1,4 @@
-"""The records that a consumer group writes, made from what it is."""
+"""Builds the records of a consumer group from its state."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def pattern(group_id: str, pattern: str, resolved: Resolved) -> CoordinatorRecor
     return CoordinatorRecord(ConsumerGroupRegularExpressionKey(group_id, pattern), value)
 
 
-def member_gone(group_id: str, member_id: str) -> list[CoordinatorRecord]:
-    """Last what it said of itself: Apache's reader insists on the order."""
+def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
+    """Return the tombstones of a member. Its metadata must be last: Apache Kafka depends on this order on replay."""
     return [
         CoordinatorRecord(ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), None),
         CoordinatorRecord(ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), None),
@@ -80,12 +80,12 @@ def member_gone(group_id: str, member_id: str) -> list[CoordinatorRecord]:
     ]
 
 
-def pattern_gone(group_id: str, pattern: str) -> CoordinatorRecord:
+def pattern_tombstone(group_id: str, pattern: str) -> CoordinatorRecord:
     return CoordinatorRecord(ConsumerGroupRegularExpressionKey(group_id, pattern), None)
 
 
-def group_gone(group_id: str) -> list[CoordinatorRecord]:
-    """Of a group whose members are gone already."""
+def group_tombstones(group_id: str) -> list[CoordinatorRecord]:
+    """Return the tombstones of a group whose members are already removed."""
     return [
         CoordinatorRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id), None),
         CoordinatorRecord(ConsumerGroupMetadataKey(group_id), None),
@@ -95,5 +95,5 @@ def group_gone(group_id: str) -> list[CoordinatorRecord]:
 def _topic_partitions(partitions: Partitions) -> list[TopicPartitions]:
     return [
         TopicPartitions(topic_id, indexes, [partitions[topic_id][index] for index in indexes])
-        for topic_id, indexes in sorted((topic_id, sorted(found)) for topic_id, found in partitions.items())
+        for topic_id, indexes in sorted((topic_id, sorted(epochs)) for topic_id, epochs in partitions.items())
     ]

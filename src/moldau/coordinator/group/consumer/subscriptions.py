@@ -1,5 +1,5 @@
-"""Who reads what in one group, counted, so that a member more or less with a subscription that others have costs
-nothing; and which groups are interested in a topic or a pattern, so that a change of topics concerns only them.
+"""The subscriptions of a group, counted, so that it costs nothing to add or remove a member whose subscription others
+share. Also the groups that read a topic or pattern, so that a change of topics affects only them.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ class Interest:
 
 
 class Resolved(NamedTuple):
-    """The topics that a pattern stood for when it was last looked at."""
+    """The topics that matched a pattern when it was last resolved."""
 
     topics: frozenset[str]
     version: int
-    """The metadata offset of that time."""
+    """The metadata offset at that time."""
     timestamp_ms: int
 
 
 class Subscriptions:
     def __init__(self, group_id: str = "", interest: Interest | None = None) -> None:
         self.names: dict[frozenset[str], int] = {}
-        """Members by the set of names that they subscribe to."""
+        """The number of members that subscribe to each set of names."""
         self.patterns: dict[str, int] = {}
-        """Members by pattern."""
+        """The number of members that use each pattern."""
         self.resolved: dict[str, Resolved] = {}
         self.topics: dict[str, int] = {}
-        """In how many sets of names and patterns a topic is."""
+        """The number of sets of names and of patterns that include each topic."""
         self._group_id = group_id
         self._interest = interest
 
     def copy(self) -> Subscriptions:
-        """One to try a change on; nobody is told of it."""
+        """Return a copy to try a change on. It does not update the shard's `Interest`."""
         other = Subscriptions()
         other.names = dict(self.names)
         other.patterns = dict(self.patterns)
@@ -66,7 +66,7 @@ class Subscriptions:
             count(self.patterns, member.pattern, -1)
 
     def resolve(self, pattern: str, resolved: Resolved | None) -> None:
-        """A pattern stands for these topics now; None if nobody reads by it any more."""
+        """Set the topics that match a pattern; None removes the pattern."""
         before = self.resolved.pop(pattern, None)
         if resolved is not None:
             self.resolved[pattern] = resolved
@@ -74,17 +74,17 @@ class Subscriptions:
         if before is not None:
             self._count_topics(before.topics, -1)
         if self._interest is not None and (before is None) != (resolved is None):
-            _tell(self._interest.patterns, pattern, self._group_id, resolved is not None)
+            _set_interest(self._interest.patterns, pattern, self._group_id, resolved is not None)
 
     def drop_unread(self) -> list[str]:
-        """Forgets the patterns by which nobody reads any more, and tells which."""
+        """Drop and return the patterns that no member uses any more."""
         unread = [pattern for pattern in self.resolved if pattern not in self.patterns]
         for pattern in unread:
             self.resolve(pattern, None)
         return unread
 
-    def forgotten(self) -> None:
-        """The group is no more."""
+    def clear(self) -> None:
+        """Drop everything: the group is deleted."""
         for pattern in list(self.resolved):
             self.resolve(pattern, None)
         for names in self.names:
@@ -93,38 +93,39 @@ class Subscriptions:
         self.patterns = {}
 
     def of(self, member: ConsumerMember) -> frozenset[str]:
-        """The names of all topics that a member reads, whether they exist or not."""
+        """Return the names of all topics that a member reads, whether they exist or not."""
         resolved = self.resolved.get(member.pattern)
         return member.topic_names if resolved is None else member.topic_names | resolved.topics
 
     def topic_ids(self, member: ConsumerMember, image: MetadataImage) -> frozenset[Uuid]:
-        """Those that exist."""
+        """Return the ids of the existing topics that a member reads."""
         topics = image.topics
         return frozenset(topics[name].id for name in self.of(member) if name in topics)
 
     def _count_topics(self, names: Iterable[str], by: int) -> None:
         for name in names:
-            found = count(self.topics, name, by)
-            if self._interest is not None and found == max(by, 0):
-                _tell(self._interest.topics, name, self._group_id, by > 0)
+            new_count = count(self.topics, name, by)
+            # The group got its first reader of the topic, or lost its last one.
+            if self._interest is not None and new_count == max(by, 0):
+                _set_interest(self._interest.topics, name, self._group_id, by > 0)
 
 
 def count(counts: dict[K, int], key: K, by: int) -> int:
-    """One more or one less of something; what there is none of is not kept."""
-    found = counts.get(key, 0) + by
-    assert found >= 0, "nobody leaves who was not there"
-    if found:
-        counts[key] = found
+    """Add `by` to a count and return it. A count of 0 is removed."""
+    new_count = counts.get(key, 0) + by
+    assert new_count >= 0, f"{key}: removed more often than added"
+    if new_count:
+        counts[key] = new_count
     else:
         del counts[key]
-    return found
+    return new_count
 
 
-def _tell(interested: dict[str, set[str]], what: str, group_id: str, is_interested: bool) -> None:
+def _set_interest(interest: dict[str, set[str]], name: str, group_id: str, is_interested: bool) -> None:
     if is_interested:
-        interested.setdefault(what, set()).add(group_id)
+        interest.setdefault(name, set()).add(group_id)
         return
-    groups = interested[what]
+    groups = interest[name]
     groups.discard(group_id)
     if not groups:
-        del interested[what]
+        del interest[name]

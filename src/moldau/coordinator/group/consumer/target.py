@@ -1,4 +1,4 @@
-"""What every member should have: the assignor's word on the group as it will be after the change being decided."""
+"""Computes the target assignment: runs the assignor on the group as it will be after the current change."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _PARTITIONS = struct.Struct(">i")
 
 
 def metadata_hash(names: Iterable[str], image: MetadataImage) -> int:
-    """A number that changes when one of these topics comes, goes or grows; 0 for none. The log keeps it, so that a
-    coordinator that has just taken over a group knows whether its target is still good."""
+    """Return a number that changes when one of these topics is created, deleted or grows; 0 for no topics. It is in
+    the log, so that a new coordinator of the group knows whether the target assignment is up to date."""
     topics = [image.topics[name] for name in sorted(names) if name in image.topics]
     if not topics:
         return 0
@@ -28,34 +28,34 @@ def metadata_hash(names: Iterable[str], image: MetadataImage) -> int:
     return int.from_bytes(digest.digest(), signed=True)
 
 
-def preferred_assignor(counts: Mapping[str, int], known: Sequence[str]) -> str:
-    """The one that most members ask for; of equals, and where nobody asks, the first that is known."""
-    return max(known, key=lambda name: counts.get(name, 0))
+def preferred_assignor(counts: Mapping[str, int], assignors: Sequence[str]) -> str:
+    """Return the assignor that most members ask for; the order of `assignors` breaks ties."""
+    return max(assignors, key=lambda name: counts.get(name, 0))
 
 
-def assignment(
+def compute_assignment(
     assignor: str,
     members: Mapping[str, ConsumerMember],
     targets: Mapping[str, Target],
     subscriptions: Subscriptions,
     image: MetadataImage,
 ) -> Assignment:
-    """By members that are alike in what they read, their topics are looked up once."""
-    alike: dict[tuple[frozenset[str], str], frozenset[Uuid]] = {}
-    asked: dict[str, AssignorMember] = {}
+    """Run the assignor. The topic ids of members with the same subscription are looked up once."""
+    topic_ids: dict[tuple[frozenset[str], str], frozenset[Uuid]] = {}
+    assignor_members: dict[str, AssignorMember] = {}
     for member_id, member in members.items():
-        reads = (member.topic_names, member.pattern)
-        if reads not in alike:
-            alike[reads] = subscriptions.topic_ids(member, image)
-        asked[member_id] = AssignorMember(
-            member_id, member.instance_id, member.rack_id, alike[reads], targets.get(member_id, {})
+        subscription = (member.topic_names, member.pattern)
+        if subscription not in topic_ids:
+            topic_ids[subscription] = subscriptions.topic_ids(member, image)
+        assignor_members[member_id] = AssignorMember(
+            member_id, member.instance_id, member.rack_id, topic_ids[subscription], targets.get(member_id, {})
         )
     counts = {
         image.topics[name].id: len(image.topics[name].partitions)
         for name in subscriptions.topics
         if name in image.topics
     }
-    return ASSIGNORS[assignor].assign(asked, counts)
+    return ASSIGNORS[assignor].assign(assignor_members, counts)
 
 
 def members_after(group: ConsumerGroup, member: ConsumerMember, replaced: str | None) -> dict[str, ConsumerMember]:

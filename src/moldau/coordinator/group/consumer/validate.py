@@ -1,4 +1,4 @@
-"""What a heartbeat may say, whatever the group; and whether whoever sends it is still the member it says it is."""
+"""Checks a heartbeat: its fields, whatever the group, and whether its sender is still that member of the group."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from moldau.coordinator.group.consumer.reconcile import Owned
 from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 MEMBER_ID_VERSION: Final = 1
-"""Since then clients make up their own ids (KIP-1082)."""
+"""From this version on, clients choose their own member ids (KIP-1082)."""
 
 
 def check_request(request: ConsumerGroupHeartbeatRequest, version: int, assignors: Sequence[str]) -> None:
@@ -29,35 +29,36 @@ def check_request(request: ConsumerGroupHeartbeatRequest, version: int, assignor
     _require(request.rack_id != "", "the rack id is empty")
     if request.member_epoch == JOIN_EPOCH:
         _check_join(request)
-    _require(request.member_epoch >= STATIC_LEAVE_EPOCH, f"there is no epoch {request.member_epoch}")
+    _require(request.member_epoch >= STATIC_LEAVE_EPOCH, f"invalid member epoch {request.member_epoch}")
     if request.member_epoch == STATIC_LEAVE_EPOCH:
-        _require(request.instance_id is not None, "only a member with an instance id can leave for a while")
+        _require(request.instance_id is not None, "member epoch -2 (static leave) needs an instance id")
     if request.server_assignor is not None and request.server_assignor not in assignors:
-        known = ", ".join(assignors)
+        supported = ", ".join(assignors)
         raise KafkaError(
-            ErrorCode.UNSUPPORTED_ASSIGNOR, f"{request.server_assignor!r} is none of the assignors: {known}"
+            ErrorCode.UNSUPPORTED_ASSIGNOR, f"unknown assignor {request.server_assignor!r}; supported: {supported}"
         )
 
 
 def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
-    """Whoever joins has no partitions; it may subscribe to nothing, but has to say so."""
-    _require(request.rebalance_timeout_ms != -1, "whoever joins has to tell its rebalance timeout")
-    _require(
-        request.topic_partitions is not None and not request.topic_partitions, "whoever joins has to own no partitions"
-    )
-    says_what = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
-    _require(says_what, "whoever joins has to tell what it subscribes to")
+    """Check a join: the member must own no partitions and must send a subscription, which may be empty."""
+    _require(request.rebalance_timeout_ms != -1, "a member that joins must send its rebalance timeout")
+    owns_nothing = request.topic_partitions is not None and not request.topic_partitions
+    _require(owns_nothing, "a member that joins must send an empty list of owned partitions")
+    _require(_has_subscription(request), "a member that joins must send its subscription")
 
 
-def _require(is_so: bool, wrong: str) -> None:
-    if not is_so:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
+def _has_subscription(request: ConsumerGroupHeartbeatRequest) -> bool:
+    return request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
 
 
 def is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """A client that is not sure what we know of it says everything, and wants to be told everything."""
-    says_what = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
-    return request.rebalance_timeout_ms != -1 and says_what and request.topic_partitions is not None
+    """Whether the request has all fields. A client sends them after an error, and then needs a full response."""
+    return request.rebalance_timeout_ms != -1 and _has_subscription(request) and request.topic_partitions is not None
 
 
 def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
@@ -71,18 +72,22 @@ def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
 
 def check_room(group: ConsumerGroup, member_id: str, members_max: int) -> None:
     if len(group.members) >= members_max and member_id not in group.members:
-        raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"the group has {members_max} members and takes no more")
+        raise KafkaError(
+            ErrorCode.GROUP_MAX_SIZE_REACHED, f"group {group.group_id} has reached its limit of {members_max} members"
+        )
 
 
 def check_epoch(member: ConsumerMember, epoch: int, owned: Owned | None) -> None:
-    """The epoch before the member's is let pass if it cannot do harm: the answer that told the new one may be lost."""
+    """Raise KafkaError unless the epoch is the member's. The previous epoch is accepted if the member owns no more than
+    it is assigned: the response with the new epoch may have been lost."""
     if epoch in (JOIN_EPOCH, member.member_epoch):
         return
     if epoch < member.member_epoch and epoch == member.previous_member_epoch and _is_within(owned, member.assigned):
         return
     raise KafkaError(
         ErrorCode.FENCED_MEMBER_EPOCH,
-        f"the member is in epoch {member.member_epoch}, not {epoch}: it has to give up its partitions and join again",
+        f"member {member.member_id} is in epoch {member.member_epoch}, not {epoch}:"
+        " it must give up its partitions and join again",
     )
 
 
@@ -93,17 +98,19 @@ def _is_within(owned: Owned | None, assigned: Partitions) -> bool:
 
 
 def check_instance(member: ConsumerMember | None, instance_id: str, member_id: str) -> ConsumerMember:
-    """The static member, if it goes by that member id."""
+    """Return the static member. Raise KafkaError if there is none or it has another member id."""
     if member is None:
-        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no member with instance id {instance_id}")
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"no member has instance id {instance_id}")
     if member.member_id != member_id:
-        raise KafkaError(ErrorCode.FENCED_INSTANCE_ID, f"instance id {instance_id} is now member {member.member_id}")
+        raise KafkaError(
+            ErrorCode.FENCED_INSTANCE_ID, f"instance id {instance_id} now belongs to member {member.member_id}"
+        )
     return member
 
 
 def check_released(member: ConsumerMember, instance_id: str) -> None:
-    """Unlike in classic groups, nobody takes a static member's place before that has left."""
+    """Raise KafkaError if the static member has not left. In classic groups its instance id could be taken over."""
     if not member.is_classic and member.member_epoch != STATIC_LEAVE_EPOCH:
         raise KafkaError(
-            ErrorCode.UNRELEASED_INSTANCE_ID, f"instance id {instance_id} is still member {member.member_id}"
+            ErrorCode.UNRELEASED_INSTANCE_ID, f"instance id {instance_id} still belongs to member {member.member_id}"
         )

@@ -1,4 +1,4 @@
-"""Whether a group may change its kind while it has members, and what makes it so (KIP-848, online migration)."""
+"""Decides whether a group with members may change its protocol, and converts it (KIP-848, online migration)."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ class Conversions:
 
     # --- to a consumer group ------------------------------------------------------------------------------------
 
-    def upgraded(self, group: Group) -> tuple[ConsumerGroup, Conversion]:
+    def upgrade(self, group: Group) -> tuple[ConsumerGroup, Conversion]:
         assert isinstance(group, ClassicGroup)
         self._check_upgrade(group)
         try:
-            made = consumer_group_of(group, self._state.current.image)
-        except MalformedData as wrong:
-            raise _stays(group, str(wrong)) from wrong
-        records = [*group.tombstones(), *records_of(made)]
-        return made, Conversion(records, _told_to_rejoin(group), lambda: self._forget(group))
+            converted = consumer_group_of(group, self._state.current.image)
+        except MalformedData as error:
+            raise _refusal(group, str(error)) from error
+        records = [*group.tombstones(), *records_of(converted)]
+        return converted, Conversion(records, _rejoin_answers(group), lambda: self._forget(group))
 
     def _check_upgrade(self, group: ClassicGroup) -> None:
         settings = self._state.settings
         if settings.consumer_migration_policy not in UPGRADES:
-            raise _stays(group, "its broker lets no group change to the consumer protocol")
+            raise _refusal(group, "group.consumer.migration.policy forbids upgrades")
         if not group.is_of_consumers:
-            raise _stays(group, f"its members are of type {group.protocol_type!r}")
+            raise _refusal(group, f"its protocol type is {group.protocol_type!r}")
         if len(group.members) > settings.consumer_max_size:
-            raise _stays(group, f"it has more than {settings.consumer_max_size} members")
+            raise _refusal(group, f"it has more than {settings.consumer_max_size} members")
 
     def _forget(self, group: ClassicGroup) -> None:
         for key in (("join", group.group_id), ("sync", group.group_id)):
@@ -60,65 +60,66 @@ class Conversions:
 
     # --- to a classic group -------------------------------------------------------------------------------------
 
-    def downgraded(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> Conversion | None:
-        """Whoever leaves takes its partitions along, so that the others have to share anew."""
-        gone = {member.member_id for member in leaving}
+    def downgrade(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> Conversion | None:
+        """Members that leave release their partitions, so the classic group must rebalance."""
+        leaving_ids = {member.member_id for member in leaving}
         still_classic = group.classic_members - sum(member.is_classic for member in leaving)
-        if still_classic != len(group.members) - len(gone) or not self._may_downgrade(still_classic):
+        if still_classic != len(group.members) - len(leaving_ids) or not self._may_downgrade(still_classic):
             return None
-        staying = [(each, _has(each)) for each in group.members.values() if each.member_id not in gone]
-        return self._downgrade(group, staying, must_share=True)
+        staying = [(member, _owned(member)) for member in group.members.values() if member.member_id not in leaving_ids]
+        return self._downgrade(group, staying, must_rebalance=True)
 
-    def replaced(
+    def downgrade_on_replace(
         self, group: ConsumerGroup, left: ConsumerMember, joining: ConsumerMember, is_target_due: bool
     ) -> Conversion | None:
-        """A static member comes back as a classic one; None unless it was the last of the others. It takes over what
-        its predecessor should have, unless some of that may still be somebody else's."""
+        """Return the conversion if the static member `left`, the last one with the consumer protocol, comes back as the
+        classic member `joining`; else None. It gets the target of `left`, unless others may still own a part of it."""
         is_last = not left.is_classic and group.classic_members == len(group.members) - 1
         if not is_last or not self._may_downgrade(len(group.members)):
             return None
         others = [each for each in group.members.values() if each.member_id != left.member_id]
-        must_share = is_target_due or not all(each.is_reconciled_to(group.assignment_epoch) for each in others)
-        takes_over = _has(left) if must_share else group.target_of(left.member_id)
-        return self._downgrade(group, [*((each, _has(each)) for each in others), (joining, takes_over)], must_share)
+        must_rebalance = is_target_due or not all(each.is_reconciled_to(group.assignment_epoch) for each in others)
+        inherited = _owned(left) if must_rebalance else group.target_of(left.member_id)
+        staying = [*((other, _owned(other)) for other in others), (joining, inherited)]
+        return self._downgrade(group, staying, must_rebalance)
 
     def _may_downgrade(self, members: int) -> bool:
         settings = self._state.settings
         return settings.consumer_migration_policy in DOWNGRADES and 0 < members <= settings.max_size
 
     def _downgrade(
-        self, group: ConsumerGroup, staying: Sequence[tuple[ConsumerMember, Target]], must_share: bool
+        self, group: ConsumerGroup, staying: Sequence[tuple[ConsumerMember, Target]], must_rebalance: bool
     ) -> Conversion:
         now_ms = self._state.clock.now_ms()
-        made = classic_group_of(group.group_id, group.epoch, staying, self._state.current.image, now_ms)
-        if must_share:
-            # Told to the log, so that whoever takes over now knows too that not all partitions are somebody's.
-            made.leader = None
-        record = made.record({member.member_id: member.assignment for member in made.members.values()})
-        return Conversion([*group.tombstones(), record], applied=lambda: self._begin(made, must_share))
+        converted = classic_group_of(group.group_id, group.epoch, staying, self._state.current.image, now_ms)
+        if must_rebalance:
+            # Without a leader in the log, the next coordinator also knows that the group must rebalance.
+            converted.leader = None
+        record = converted.record({member.member_id: member.assignment for member in converted.members.values()})
+        return Conversion([*group.tombstones(), record], on_applied=lambda: self._begin(converted, must_rebalance))
 
-    def _begin(self, group: ClassicGroup, must_share: bool) -> None:
-        """The log tells of one protocol for each member; those who are here know of all."""
+    def _begin(self, group: ClassicGroup, must_rebalance: bool) -> None:
+        """Replace the group that the record created: the record has one protocol per member, this one has all."""
         self._state.groups[group.group_id] = group
         for member in group.members.values():
             self._rebalance.expect_heartbeat(group, member.member_id, member.session_timeout_ms)
-        if must_share:
-            nobody_waits = Effects()
-            self._rebalance.prepare(group, nobody_waits)
-            assert nobody_waits == Effects()
+        if must_rebalance:
+            effects = Effects()
+            self._rebalance.prepare(group, effects)
+            assert effects == Effects(), "no request can wait in a new group"
 
 
-def _has(member: ConsumerMember) -> Target:
-    """Also what it has yet to give up: it reads that until it hears of it."""
-    has: dict[Uuid, frozenset[int]] = {}
+def _owned(member: ConsumerMember) -> Target:
+    """Return what the member reads now, including partitions that it still has to revoke."""
+    owned: dict[Uuid, frozenset[int]] = {}
     for partitions in (member.assigned, member.pending_revocation):
-        for topic_id, found in partitions.items():
-            has[topic_id] = has.get(topic_id, frozenset()).union(found)
-    return has
+        for topic_id, epochs in partitions.items():
+            owned[topic_id] = owned.get(topic_id, frozenset()).union(epochs)
+    return owned
 
 
-def _told_to_rejoin(group: ClassicGroup) -> list[Answer]:
-    """Members that wait for a rebalance of the classic kind are told to begin again."""
+def _rejoin_answers(group: ClassicGroup) -> list[Answer]:
+    """Return answers that make the members join again whose requests wait for the classic rebalance."""
     code = ErrorCode.REBALANCE_IN_PROGRESS
     answers = []
     for member in group.members.values():
@@ -129,5 +130,5 @@ def _told_to_rejoin(group: ClassicGroup) -> list[Answer]:
     return answers
 
 
-def _stays(group: ClassicGroup, why: str) -> KafkaError:
-    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group.group_id} stays a classic group: {why}")
+def _refusal(group: ClassicGroup, reason: str) -> KafkaError:
+    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group.group_id} stays a classic group: {reason}")

@@ -1,4 +1,4 @@
-"""A consumer group whose members are all classic, as the classic group that it becomes."""
+"""Converts a consumer group whose members are all classic to a classic group."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from moldau.wire.consumer_protocol import PROTOCOL_TYPE
 def classic_group_of(
     group_id: str, generation: int, members: Sequence[tuple[ConsumerMember, Target]], image: MetadataImage, now_ms: int
 ) -> ClassicGroup:
-    """At rest, each member with what is said to be its own: whether that will do is for others to say."""
-    made = ClassicGroup(
+    """Return a stable group whose members have these assignments. The caller decides whether it must rebalance."""
+    converted = ClassicGroup(
         group_id,
         State.STABLE,
         state_timestamp_ms=now_ms,
         generation=generation,
-        protocol_type_said=PROTOCOL_TYPE,
+        protocol_type_or_none=PROTOCOL_TYPE,
     )
     for member, _ in members:
-        made.add(_member(member))
-    made.protocol_name = made.select_protocol()
-    made.subscribed_topics = made.find_subscribed_topics()
-    for member, has in members:
-        classic = made.members[member.member_id]
-        classic.assignment = write_assignment(has, image, classic.metadata_of(made.protocol_name))
-    return made
+        converted.add(_member(member))
+    converted.protocol_name = converted.select_protocol()
+    converted.subscribed_topics = converted.find_subscribed_topics()
+    for member, assignment in members:
+        classic = converted.members[member.member_id]
+        classic.assignment = write_assignment(assignment, image, classic.metadata_of(converted.protocol_name))
+    return converted
 
 
 def _member(member: ConsumerMember) -> ClassicMember:

@@ -1,4 +1,4 @@
-"""What classic consumers wrap into bytes, and the partitions by topic id that a consumer group knows them by."""
+"""Converts between the assignment bytes of classic consumers, which have topic names, and partitions by topic id."""
 
 from __future__ import annotations
 
@@ -12,43 +12,46 @@ from moldau.wire.consumer_protocol import Assignment, Subscription, TopicPartiti
 from moldau.wire.schema import Buffer
 
 STICKY: Final = ("sticky", "cooperative-sticky")
-"""What their assignments carry besides is no more than what the member had before: librdkafka's leaders hand it back.
-Apache Kafka takes that for an assignor of its own kind, and does not let such groups change."""
-Shares = Mapping[Uuid, Iterable[int]]
+"""The user data of their assignments is only the member's previous assignment, which librdkafka's leaders send back.
+Apache Kafka takes it for data of a custom assignor and does not convert such groups."""
+PartitionsByTopic = Mapping[Uuid, Iterable[int]]
 
 
 def by_topic_id(topics: Iterable[TopicPartitions], image: MetadataImage) -> dict[Uuid, frozenset[int]]:
-    """Topics that are not there any more are left out."""
-    found: dict[Uuid, frozenset[int]] = {}
+    """Return the partitions by topic id, without topics that no longer exist."""
+    partitions: dict[Uuid, frozenset[int]] = {}
     for each in topics:
         topic = image.topics.get(each.topic)
         if topic is not None and each.partitions:
-            found[topic.id] = found.get(topic.id, frozenset()).union(each.partitions)
-    return found
+            partitions[topic.id] = partitions.get(topic.id, frozenset()).union(each.partitions)
+    return partitions
 
 
 def read_assignment(data: Buffer, protocol: str | None, image: MetadataImage) -> dict[Uuid, frozenset[int]]:
-    """Raises MalformedData for what is none, or is more than partitions: what a leader of its own kind has to say to
-    its followers would be lost. A member that has not asked for its share yet has nothing."""
+    """Return the partitions of an assignment; none for a member that has not synced yet. Raise MalformedData if it is
+    invalid, or has data of a custom assignor, which a conversion would lose."""
     if not data:
         return {}
     assignment, _ = read(Assignment, data)
     if assignment.user_data and protocol not in STICKY:
-        raise MalformedData("the assignment carries data of an assignor of its own kind")
+        raise MalformedData("an assignment has user data of a custom assignor")
     return by_topic_id(assignment.assigned_partitions, image)
 
 
-def write_assignment(shares: Shares, image: MetadataImage, subscription: Buffer) -> bytes:
-    """In the version that the member itself writes."""
+def write_assignment(partitions: PartitionsByTopic, image: MetadataImage, subscription: Buffer) -> bytes:
+    """Encode the assignment in the version of the member's own subscription."""
     named = sorted(
-        (image.topic_names[topic_id], sorted(shares[topic_id])) for topic_id in shares if topic_id in image.topic_names
+        (image.topic_names[topic_id], sorted(partitions[topic_id]))
+        for topic_id in partitions
+        if topic_id in image.topic_names
     )
-    assignment = Assignment([TopicPartitions(name, partitions) for name, partitions in named])
+    assignment = Assignment([TopicPartitions(name, indexes) for name, indexes in named])
     return write(assignment, _version(subscription))
 
 
 def _version(subscription: Buffer) -> int:
-    """Only the first of a member's protocols is known to be readable; one that is not is answered in the oldest way."""
+    """Return the version for a member's assignment: the oldest if its subscription is unreadable, since only the first
+    of its protocols was checked."""
     try:
         _, version = read(Subscription, subscription)
     except MalformedData:

@@ -1,8 +1,8 @@
-"""Members that speak the classic protocol in a consumer group: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+"""Members of a consumer group that use the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
-The broker shares out, so nobody leads and nobody waits. A member says in JoinGroup what it owns and is told its epoch
-as its generation; SyncGroup tells it what it has; and Heartbeat, that it has to join again, be it to give something
-up, to say that it did, or to get what others gave up.
+The coordinator assigns the partitions, so there is no leader and no request waits. JoinGroup reports what the member
+owns and returns its epoch as the generation; SyncGroup returns its assignment; Heartbeat makes it join again to revoke
+partitions, to report that it did, or to get partitions that others revoked.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import uuid_text
-from moldau.coordinator.group.classic.groups import check_protocol_said, check_session_timeout
+from moldau.coordinator.group.classic.groups import check_protocol_present, check_session_timeout
 from moldau.coordinator.group.classic.joining import MEMBER_ID_REQUIRED_FROM, protocols_of, rebalance_timeout_of
 from moldau.coordinator.group.consumer.change import Change
 from moldau.coordinator.group.consumer.group import ConsumerGroup
-from moldau.coordinator.group.consumer.heartbeat import ConsumerGroups, resolved_topics
+from moldau.coordinator.group.consumer.heartbeat import ConsumerGroups, mark_topics_resolved
 from moldau.coordinator.group.consumer.member import ConsumerMember, MemberState
 from moldau.coordinator.group.consumer.validate import check_instance, check_room
 from moldau.coordinator.group.consumer_records import ClassicMemberMetadata, ClassicProtocol
@@ -50,54 +50,56 @@ class ClassicMembers:
         self._check_protocols(group, request)
         subscription = _subscription(request)
         if not request.member_id and request.group_instance_id is None and client.version >= MEMBER_ID_REQUIRED_FROM:
-            # Nothing is remembered of it: whoever comes with an id that nobody has is a new member.
+            # The id is not stored: a client that joins with an unknown member id is a new member.
             return Outcome(JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id))
         left, change = self._change(group, request, member_id, subscription)
         change.update_member(_with_request(change.before, request, client, subscription))
         change.resolve_topics(self._patterns)
         if left is not None:
-            is_due = change.epoch > group.assignment_epoch
-            conversion = self._conversions.replaced(group, left, change.member, is_due)
+            is_target_due = change.epoch > group.assignment_epoch
+            conversion = self._conversions.downgrade_on_replace(group, left, change.member, is_target_due)
             if conversion is not None:
-                return self._fencing.downgrade(group, conversion, _joined(change.member, group.epoch))
+                return self._fencing.downgrade(group, conversion, _join_response(change.member, group.epoch))
         change.retarget()
         has_moved = change.reconcile(by_topic_id(subscription.owned_partitions, self._state.current.image))
         self._expect_sync(change, has_moved)
         return Outcome(
-            _joined(change.member, change.member.member_epoch), change.records, refused=resolved_topics(change)
+            _join_response(change.member, change.member.member_epoch),
+            change.records,
+            on_refused=mark_topics_resolved(change),
         )
 
     def _check_protocols(self, group: ConsumerGroup, request: JoinGroupRequest) -> None:
-        """At least one must be known to all classic members: the group may be theirs alone one day."""
+        """All classic members must support one of the protocols, because the group may become a classic one."""
         if self._state.settings.consumer_migration_policy == DISABLED:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        known_to = group.classic_protocols
-        is_shared = any(known_to.get(each.name, 0) == group.classic_members for each in request.protocols)
+        counts = group.classic_protocols
+        is_shared = any(counts.get(each.name, 0) == group.classic_members for each in request.protocols)
         if request.protocol_type != PROTOCOL_TYPE or not is_shared:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
     def _change(
         self, group: ConsumerGroup, request: JoinGroupRequest, member_id: str, subscription: Subscription
     ) -> tuple[ConsumerMember | None, Change]:
-        """Whoever joins, and the static member whose place it takes or keeps, if it is one."""
+        """Return the static member that the sender is or replaces, if any, and the change of the sender."""
         instance_id = request.group_instance_id
         static = None if instance_id is None else group.static_member(instance_id)
         if instance_id is not None and request.member_id:
             static = check_instance(static, instance_id, member_id)
         elif static is not None:
-            change = Change(self._state, group, static.succeeded_by(member_id))
+            change = Change(self._state, group, static.rejoined_as(member_id))
             change.replace(static)
             return static, change
-        known = group.members.get(member_id)
-        if known is None and subscription.owned_partitions:
-            # It was a member, and has not heard yet that it is none any more. What it owns may be somebody else's.
+        member = group.members.get(member_id)
+        if member is None and subscription.owned_partitions:
+            # It does not know yet that it was removed. Other members may own its partitions now.
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        return static, Change(self._state, group, known or ConsumerMember(member_id=member_id))
+        return static, Change(self._state, group, member or ConsumerMember(member_id=member_id))
 
     def _expect_sync(self, change: Change, has_moved: bool) -> None:
         group_id, member = change.group.group_id, change.member
-        self._fencing.forget_classic(group_id, member.member_id)
-        self._fencing.heard_of(group_id, member)
+        self._fencing.cancel_classic_deadlines(group_id, member.member_id)
+        self._fencing.extend_session(group_id, member)
         self._fencing.expel_after(member.rebalance_timeout_ms, "sync", group_id, member.member_id)
         if has_moved:
             self._fencing.expect_revocation(group_id, member)
@@ -105,30 +107,29 @@ class ClassicMembers:
     # --- SyncGroup and Heartbeat --------------------------------------------------------------------------------
 
     def sync(self, group: ConsumerGroup, request: SyncGroupRequest, client: Client) -> Outcome[SyncGroupResponse]:
-        check_protocol_said(request, client)
+        check_protocol_present(request, client)
         member, classic = _member(group, request.member_id, request.group_instance_id, request.generation_id)
         protocol = classic.supported_protocols[0]
         if request.protocol_type not in (None, PROTOCOL_TYPE) or request.protocol_name not in (None, protocol.name):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        # One that has yet to give something up has joined again already: it is told what it keeps.
+        # A member that must revoke partitions has already joined again: it gets what it keeps.
         if member.member_epoch < group.assignment_epoch and member.state is not MemberState.UNREVOKED:
             raise self._rejoin(group, member)
         self._state.deadlines.cancel(("sync", group.group_id, member.member_id))
-        self._fencing.heard_of(group.group_id, member)
-        has = write_assignment(member.assigned, self._state.current.image, protocol.metadata)
-        return Outcome(
-            SyncGroupResponse(protocol_type=request.protocol_type, protocol_name=request.protocol_name, assignment=has)
-        )
+        self._fencing.extend_session(group.group_id, member)
+        response = SyncGroupResponse(protocol_type=request.protocol_type, protocol_name=request.protocol_name)
+        response.assignment = write_assignment(member.assigned, self._state.current.image, protocol.metadata)
+        return Outcome(response)
 
     def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest) -> Outcome[HeartbeatResponse]:
         member, _ = _member(group, request.member_id, request.group_instance_id, request.generation_id)
-        self._fencing.heard_of(group.group_id, member)
+        self._fencing.extend_session(group.group_id, member)
         if _must_rejoin(group, member):
             raise self._rejoin(group, member)
         return Outcome(HeartbeatResponse())
 
     def _rejoin(self, group: ConsumerGroup, member: ConsumerMember) -> KafkaError:
-        """It has its rebalance timeout for that, from the first time that it is told."""
+        """Return the error that makes a member join again. Its rebalance timeout starts with the first such error."""
         if ("join", group.group_id, member.member_id) not in self._state.deadlines:
             self._fencing.expel_after(member.rebalance_timeout_ms, "join", group.group_id, member.member_id)
         return KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -136,7 +137,7 @@ class ClassicMembers:
     # --- LeaveGroup ---------------------------------------------------------------------------------------------
 
     def leave(self, group: ConsumerGroup, request: LeaveGroupRequest) -> Outcome[LeaveGroupResponse]:
-        """Also of members that speak the other protocol, as those who look after a group may remove anybody."""
+        """Remove members of either protocol: an administrator may remove any member."""
         leaving: dict[str, ConsumerMember] = {}
         results = []
         for identity in request.members:
@@ -152,17 +153,17 @@ class ClassicMembers:
 
 
 def _subscription(request: JoinGroupRequest) -> Subscription:
-    """All protocols of a member come with the same subscription: the first will do."""
+    """Return the subscription of the first protocol: it is the same for all protocols of a member."""
     try:
         return read(Subscription, request.protocols[0].metadata)[0]
-    except MalformedData as wrong:
-        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(wrong)) from wrong
+    except MalformedData as error:
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(error)) from error
 
 
 def _with_request(
     member: ConsumerMember, request: JoinGroupRequest, client: Client, subscription: Subscription
 ) -> ConsumerMember:
-    """The member with what it says now. Whoever asks here speaks the classic protocol, whatever it spoke before."""
+    """Return the member with the request's fields. It now uses the classic protocol, even if it used the other one."""
     return replace(
         member,
         client_id=client.client_id,
@@ -178,7 +179,7 @@ def _with_request(
     )
 
 
-def _joined(member: ConsumerMember, generation: int) -> JoinGroupResponse:
+def _join_response(member: ConsumerMember, generation: int) -> JoinGroupResponse:
     classic = member.classic_member_metadata
     assert classic is not None
     return JoinGroupResponse(
@@ -192,7 +193,7 @@ def _joined(member: ConsumerMember, generation: int) -> JoinGroupResponse:
 def _member(
     group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
 ) -> tuple[ConsumerMember, ClassicMemberMetadata]:
-    """The member, if it is one that speaks the classic protocol, and is in that generation."""
+    """Return the member. Raise KafkaError unless it uses the classic protocol and is in that generation."""
     if instance_id is None:
         member = group.member(member_id)
     else:
@@ -205,11 +206,11 @@ def _member(
 
 
 def _must_rejoin(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """A new target is there, or is due and it may be up to this member to have it made; or it has something to get. One
-    that has something to give up is in an older epoch."""
+    """Whether the member must join again: there is a new epoch, or the topics must be resolved and only classic members
+    can do it, or partitions of its target are free. A member that must revoke partitions is in an older epoch."""
     if member.member_epoch < group.epoch:
         return True
-    if group.must_look and group.classic_members == len(group.members):
+    if group.must_resolve_topics and group.classic_members == len(group.members):
         return True
     return member.state is MemberState.UNRELEASED and not _waits_for_others(group, member)
 
@@ -227,6 +228,6 @@ def _leaving(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMember:
     if instance_id is None:
         return group.member(identity.member_id)
     static = group.static_member(instance_id)
-    # Somebody who looks after the group removes a static member by its name alone.
+    # An administrator removes a static member by its instance id alone.
     member_id = identity.member_id or group.static_members.get(instance_id, "")
     return check_instance(static, instance_id, member_id)

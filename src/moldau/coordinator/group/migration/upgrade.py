@@ -1,4 +1,4 @@
-"""A classic group as the consumer group that it becomes: its members stay, with what they have and their generation."""
+"""Converts a classic group to a consumer group: its members keep their partitions and their generation."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from moldau.metadata.image import MetadataImage
 from moldau.wire.consumer_protocol import Subscription, read
 
 NO_TIMESTAMP = 0
-"""The leader shared out, at a time that nobody wrote down."""
+"""The time of the leader's assignment is unknown."""
 Slots = set[tuple[Uuid, int]]
 
 
 def consumer_group_of(group: ClassicGroup, image: MetadataImage) -> ConsumerGroup:
-    """Raises MalformedData if a member of it cannot be understood."""
-    made = ConsumerGroup(group.group_id)
-    made.assignment_epoch = group.generation
+    """Return the consumer group. Raise MalformedData if a member's subscription or assignment cannot be decoded."""
+    converted = ConsumerGroup(group.group_id)
+    converted.assignment_epoch = group.generation
     targets = {
         member.member_id: read_assignment(member.assignment, group.protocol_name, image)
         for member in group.members.values()
     }
-    made.targets.update(targets)
-    given = {slot for target in targets.values() for slot in _slots(target)}
-    taken = set(given)
+    converted.targets.update(targets)
+    targeted = {slot for target in targets.values() for slot in _slots(target)}
+    owned = set(targeted)
     for member in group.members.values():
-        subscription, _ = read(Subscription, _said(group, member))
-        # A cooperative member goes on to read what the last generation did not leave to it, until it hears of that.
-        claimed = _slots(by_topic_id(subscription.owned_partitions, image)) - taken
-        taken |= claimed
-        has = claimed | _slots(targets[member.member_id])
-        made.put(_member(member, subscription, group.generation, _since(group.generation, has)))
-    # While a rebalance is under way, what the members have is not what they should have: a new target is due.
-    is_settled = group.state is State.STABLE and taken == given
-    made.epoch = group.generation if is_settled else group.generation + 1
-    made.metadata_hash = metadata_hash(made.subscriptions.topics, image)
-    return made
+        subscription, _ = read(Subscription, _subscription_bytes(group, member))
+        # A cooperative member still reads partitions that the last generation took from it, until it learns of that.
+        claimed = _slots(by_topic_id(subscription.owned_partitions, image)) - owned
+        owned |= claimed
+        assigned = claimed | _slots(targets[member.member_id])
+        converted.put(_member(member, subscription, group.generation, _since(group.generation, assigned)))
+    # During a rebalance the members do not have what they should have: the higher epoch makes a new target due.
+    is_settled = group.state is State.STABLE and owned == targeted
+    converted.epoch = group.generation if is_settled else group.generation + 1
+    converted.metadata_hash = metadata_hash(converted.subscriptions.topics, image)
+    return converted
 
 
 def _slots(partitions: dict[Uuid, frozenset[int]]) -> Slots:
-    return {(topic_id, index) for topic_id, found in partitions.items() for index in found}
+    return {(topic_id, index) for topic_id, indexes in partitions.items() for index in indexes}
 
 
 def _since(epoch: int, slots: Slots) -> Partitions:
@@ -73,14 +73,15 @@ def _member(member: ClassicMember, subscription: Subscription, generation: int, 
     )
 
 
-def _said(group: ClassicGroup, member: ClassicMember) -> bytes:
-    """A member that came since may not know the protocol of the generation before, and the first has none yet."""
-    known = (protocol.metadata for protocol in member.protocols if protocol.name == group.protocol_name)
-    return next(known, member.protocols[0].metadata)
+def _subscription_bytes(group: ClassicGroup, member: ClassicMember) -> bytes:
+    """Return the member's metadata for the group's protocol, or for the member's first protocol if the group has none
+    yet or a new member does not support it."""
+    matching = (protocol.metadata for protocol in member.protocols if protocol.name == group.protocol_name)
+    return next(matching, member.protocols[0].metadata)
 
 
 def records_of(group: ConsumerGroup) -> list[CoordinatorRecord]:
-    """What makes the group, in the order that Apache's reader insists on."""
+    """Return the records that create the group, in the order that Apache Kafka needs on replay."""
     group_id, members = group.group_id, list(group.members.values())
     return [
         *(records.member_metadata(group_id, member) for member in members),

@@ -115,7 +115,11 @@ def _decided(
     assert isinstance(added.response, ErrorCode), "whoever adds waits for nobody but the log"
     codes = dict.fromkeys(partitions, said(added.response, version))
     return Outcome(
-        _result(request, codes), added.records, added.answers, applied=added.applied, spare_bytes=added.spare_bytes
+        _result(request, codes),
+        added.records,
+        added.answers,
+        on_applied=added.on_applied,
+        spare_bytes=added.spare_bytes,
     )
 
 
