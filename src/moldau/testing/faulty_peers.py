@@ -64,7 +64,7 @@ class FaultyPeers(PeerConnections):
         self._link = link
 
     def _connection(self, host: str, port: int, purpose: str) -> PeerConnection:
-        return FaultyConnection(self._loop, host, port, purpose, self._tell, self._link)
+        return FaultyConnection(self._loop, host, port, purpose, self._warn, self._link)
 
 
 class FaultyConnection(PeerConnection):
